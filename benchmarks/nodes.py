@@ -1,12 +1,12 @@
 """Is a gain ever a faster node's? Synthetic studies on two nodes of which one is slower.
 
-``python -m benchmarks.nodes [--studies 200] [--slower 0.1] [--gain 0.2]``
+``python -m benchmarks.nodes [--studies 200] [--slower 0.1 0] [--gains 0 0.2] [--without]``
 
 Each study is a baseline, its copies in ``PLACES`` places of each node, ``SEARCHED`` search trials in places drawn by
 chance, and the rounds of confirmation that ``study.confirmation`` asks for; ``recommend`` gives the answer. Trials are
 made up: logarithms of a cycle's seconds are configuration, node, drift of the moment, process and cycle, the last three
-normal with the spreads of ``statistics.noise`` and ``components``. In half of the cases no configuration is faster than
-the baseline; in the others one is, by ``--gain``. With the rule, trials name their nodes, figures are put on one level
+normal with the spreads of ``statistics.noise`` and ``components``. All configurations are as fast as the baseline, but
+for one that is faster by ``--gains``. With the rule, trials name their nodes, figures are put on one level
 (``statistics.nodes``) and both halves of a round run on one node (``study.nodes``); without it nobody knows of nodes,
 and a half runs in whatever place is free.
 """
@@ -14,6 +14,7 @@ and a half runs in whatever place is free.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import sys
@@ -78,7 +79,7 @@ class MadeUp:
 
     def __init__(self, spec: StudySpec, case: Case, seed: int) -> None:
         self._spec, self._case, self._chance = spec, case, random.Random(seed)  # noqa: S311
-        self._trials: list[Trial] = []
+        self.trials: list[Trial] = []
         self._drift: dict[object, float] = {}
         self.best = spec.baseline.with_(logprob_token_chunk=256)
 
@@ -101,10 +102,10 @@ class MadeUp:
         order = self._chance.sample(NODES, len(NODES))
         if not self._case.rule:
             return order[0]
-        return next(n for n in order if confirming(self._trials, draft.pair, Spot(node=n, nodes=NODES)))
+        return next(n for n in order if confirming(self.trials, draft.pair, Spot(node=n, nodes=NODES)))
 
     def _known(self) -> tuple[Trial, ...]:
-        return levelled(self._trials)
+        return levelled(self.trials)
 
     def _answer(self) -> Answer:
         trials = self._known()
@@ -118,14 +119,14 @@ class MadeUp:
     def _add(
         self, kind: TrialKind, configuration: Configuration, node: str, pair: int | None = None, source: str = ""
     ) -> None:
-        chance, number = self._chance, len(self._trials)
+        chance, number = self._chance, len(self.trials)
         moment = number if pair is None else ("round", pair)
         drift = self._drift.setdefault(moment, chance.gauss(0.0, DRIFT_SPREAD))
         faster = math.log1p(self._case.gain) if configuration == self.best else 0.0
         slower = math.log1p(self._case.slower) if node == NODES[1] else 0.0
         level = slower - faster + drift + chance.gauss(0.0, PROCESS_SPREAD)
         cycles = tuple(_cycle(n, 10.0 * math.exp(level + chance.gauss(0.0, CYCLE_SPREAD))) for n in range(CYCLES))
-        self._trials.append(
+        self.trials.append(
             Trial(
                 1,
                 number,
@@ -173,14 +174,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--studies", type=int, default=200, metavar="N", help="of each case (200)")
-    made.add_argument("--slower", type=float, default=0.1, metavar="SHARE", help="of a cycle on the other node (0.1)")
-    made.add_argument("--gain", type=float, default=0.2, metavar="SHARE", help="of the one that is faster (0.2)")
+    made.add_argument(
+        "--slower", type=float, nargs="+", default=[0.1, 0.0], metavar="SHARE", help="of a cycle on node b (0.1 0)"
+    )
+    made.add_argument(
+        "--gains", type=float, nargs="+", default=[0.0, 0.2], metavar="SHARE", help="of one configuration (0 0.2)"
+    )
+    made.add_argument("--without", action="store_true", help="without the rule")
     given = made.parse_args(arguments)
     print("| nodes | rule | truth | studies | false gains | found | rounds |\n|---|---|---|---|---|---|---|")
-    for gain in (0.0, given.gain):
-        for slower, rule in ((given.slower, True), (given.slower, False), (0.0, True)):
-            case = Case(slower, gain, rule)
-            print(row(case, answers(case, given.studies)), flush=True)
+    for gain, slower in itertools.product(given.gains, given.slower):
+        case = Case(slower, gain, not given.without)
+        print(row(case, answers(case, given.studies)), flush=True)
     return 0
 
 
