@@ -98,12 +98,13 @@ def study_view(
     answered = _answer(found)
     gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
     name = clean(spec.name) or f"study {study.id}"
+    beside = f" · {found.limits.at_once} trials at once" if found.limits.at_once > 1 else ""
     return StudyView(
         id=study.id,
         name=name,
         status=status_word(found),
         title=f"{gain} · {name}" if gain else name,
-        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}",
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}{beside}",
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
         counts=count(found.trials).sentence(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from autotune.domain import Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace, place_of
@@ -46,39 +47,47 @@ def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Even
     """The places of the tuner that runs, with those of trials that run elsewhere; ``began`` is its first event."""
     after = 0 if began is None else began.id
     over = began is None or bool(store.events(study.id, after, 1, "study_ended"))
-    names = () if over or began is None else tuple(str(name) for name in began.data.get("places") or ("",))
-    left = {
-        str(e.data.get("place")): str(e.data.get("why") or "")
-        for e in store.events(study.id, after, 1000, "place_left")
-    }
+    spots = () if over or began is None else _spots(began.data)
+    left = {_spot(e.data): str(e.data.get("why") or "") for e in store.events(study.id, after, 1000, "place_left")}
     running = [(trial, place_of(store.notes(study.id, trial.number))) for trial in running_trials(trials)]
-    return places_now(names, running, left)
+    return places_now(spots, running, left)
+
+
+def _spots(data: Mapping[str, Any]) -> tuple[TrialPlace, ...]:
+    """What a tuner said of its places when it began; one of an earlier version said nothing."""
+    names = data.get("places") or [""]
+    nodes = data.get("nodes") or [""] * len(names)
+    return tuple(_spot({"place": name, "node": node}) for name, node in zip(names, nodes, strict=False))
+
+
+def _spot(data: Mapping[str, Any]) -> TrialPlace:
+    return TrialPlace(str(data.get("place") or ""), node=str(data.get("node") or ""))
 
 
 def places_now(
-    names: Sequence[str], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[str, str]
+    spots: Sequence[TrialPlace], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[TrialPlace, str]
 ) -> tuple[PlaceNow, ...]:
-    """Pure. A trial that runs in a place that is not among ``names`` adds one.
+    """Pure. A trial that runs in a place that is not among ``spots`` adds one.
 
     Args:
         left: place that gets no more trials -> why.
     """
     waiting, found = list(running), []
-    for name in names:
-        here = next((one for one in waiting if one[1].name == name), None)
+    for spot in spots:
+        here = next((one for one in waiting if (one[1].name, one[1].node) == (spot.name, spot.node)), None)
         if here is not None:
             waiting.remove(here)
             found.append(_busy(*here))
-        elif name in left:
-            found.append(PlaceNow(TrialPlace(name), PlaceState.LEFT, why=left[name]))
+        elif spot in left:
+            found.append(PlaceNow(spot, PlaceState.LEFT, why=left[spot]))
         else:
-            found.append(PlaceNow(TrialPlace(name), PlaceState.FREE))
+            found.append(PlaceNow(spot, PlaceState.FREE))
     return (*found, *(_busy(*one) for one in waiting))
 
 
 def busy_words(place: PlaceNow) -> str:
-    """``GPU 97 % busy``; empty where it was not sampled."""
-    return "" if place.busy is None else f"GPU {place.busy:.0%} busy".replace("%", " %")
+    """``GPU busy 97 %``; empty where it was not sampled."""
+    return "" if place.busy is None else f"GPU busy {100 * place.busy:.0f} %"
 
 
 def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
@@ -88,7 +97,7 @@ def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
         if place.state is PlaceState.FREE:
             found.append(f"{place.at.short} is free")
         elif place.state is PlaceState.LEFT:
-            found.append(f"{place.at.short} gets no more trials: {place.why}".rstrip(": "))
+            found.append(f"{place.at.short} gets no more trials: {place.why.removeprefix(f'{place.at.short}: ')}")
     return tuple(clean(sentence) for sentence in found)
 
 

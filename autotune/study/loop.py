@@ -209,6 +209,7 @@ class StudyLoop:
             gpu_hours=limits.gpu_hours,
             at_once=limits.at_once,
             places=list(self._crew.places),
+            nodes=list(self._crew.nodes),
         )
 
     def _run_trials(self, ledger: Ledger) -> str:
@@ -322,7 +323,14 @@ class StudyLoop:
             self._left.add(place)
             name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
             lost = f": {report.place_lost}" if report.place_lost else ""
-            self._say("place_left", f"{name} gets no more trials{lost}", None, place=name, why=why)
+            self._say(
+                "place_left",
+                f"{name} gets no more trials{lost}",
+                None,
+                place=name,
+                node=self._crew.nodes[place],
+                why=why,
+            )
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""

@@ -22,6 +22,7 @@ from autotune.cli.screens.tables import (
 )
 from autotune.cli.screens.text import bar, brief, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
+from autotune.domain.places import TrialPlace
 from autotune.wording.sentences import phase_words
 from trainer.child.contract import CurrentPhase
 
@@ -73,7 +74,8 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
         state = replace(state, ruled_out=ruled_out)
     place = event.data.get("place")
     if event.kind == "trial_started" and event.trial is not None and isinstance(place, str):
-        state = replace(state, places={**state.places, event.trial: place})
+        at = TrialPlace(place, node=str(event.data.get("node") or "")).short
+        state = replace(state, places={**state.places, event.trial: at})
     if event.kind == "trial_repeated":
         state = replace(state, phases={n: seen for n, seen in state.phases.items() if n != event.trial})
     if told_by_trials(event):

@@ -67,7 +67,7 @@ def test_each_place_has_its_trial_or_is_free_or_left_with_why(found: StudyReadin
     ]
     assert idle_words(found.places) == (
         "GPU 5 is free",
-        "GPU 7 gets no more trials: GPU 7: it has fallen off the bus (XID 79)",
+        "GPU 7 gets no more trials: it has fallen off the bus (XID 79)",
     )
     assert found.avoided_gpus == ("trials avoid GPU 7: it has fallen off the bus (XID 79)",)
 
@@ -113,8 +113,14 @@ def test_a_study_of_an_earlier_version_names_no_places() -> None:
 def test_places_of_one_name_on_several_nodes_are_several() -> None:
     trials = [f.trial(n, state=TrialState.RUNNING) for n in (5, 6)]
     running = [(trial, TrialPlace("GPU 0", node=node)) for trial, node in zip(trials, ("a", "b"), strict=True)]
-    found = places_now(["GPU 0", "GPU 0", "GPU 0"], running, {})
-    assert [(p.at.short, p.trial) for p in found] == [("GPU 0, node a", 5), ("GPU 0, node b", 6), ("GPU 0", None)]
+    spots = [TrialPlace("GPU 0", node=node) for node in "abcd"]
+    found = places_now(spots, running, {spots[3]: "GPU 0: lost"})
+    assert [(p.at.short, p.trial, p.why) for p in found] == [
+        ("GPU 0, node a", 5, ""),
+        ("GPU 0, node b", 6, ""),
+        ("GPU 0, node c", None, ""),
+        ("GPU 0, node d", None, "GPU 0: lost"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,7 @@ def test_places_of_one_name_on_several_nodes_are_several() -> None:
     [
         ({}, "", ""),
         ({PLACE: {"where": "CPUs 0-1"}}, "CPUs 0-1", "CPUs 0-1"),
+        ({PLACE: {"where": "n7 GPU 2", "node": "n7"}}, "n7 GPU 2", "n7 GPU 2"),
         ({GPUS: {"held": [{"index": 3, "uuid": "GPU-c"}]}}, "GPU 3", "GPU 3 (GPU-c)"),
         (
             {
