@@ -31,7 +31,7 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk, complete
-from autotune.store import OutageLimits, open_store
+from autotune.store import OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
 from autotune.study.identity import check_machine, find_or_create
@@ -72,10 +72,11 @@ READERS_PATIENCE = OutageLimits(total_s=5.0)
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:
     """The database of the settings; the home is created if need be, and with ``create`` so is the database.
 
-    A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; others wait a moment.
+    A tuner gives its ``stop``, and waits for a server that is away, or a file that another process has locked, until
+    level 2 of it; others wait for a server a moment.
     """
     settings.home.prepare()
-    patience = OutageLimits() if stop is not None else READERS_PATIENCE
+    patience = OutageLimits() if stop is not None or "://" not in settings.database else READERS_PATIENCE
     return open_store(settings.database, create=create, stop=stop, patience=patience)
 
 
@@ -92,7 +93,11 @@ def check_store(settings: Settings) -> None:
     """Refuse a home or a database file that cannot be used, before a preparation that takes long; creates neither."""
     if settings.home.root.exists():
         settings.home.prepare()
-    if "://" not in settings.database and Path(settings.database).is_file():
+    if "://" in settings.database:
+        return
+    file = Path(os.path.expanduser(settings.database)).absolute()
+    check_place(file)
+    if file.is_file():
         open_store_for(settings).close()
 
 

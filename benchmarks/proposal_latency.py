@@ -38,10 +38,8 @@ from autotune.domain import (
 )
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.proposals.forecasts import Task
-from autotune.proposals.grey.models import models_for
-from autotune.proposals.grey.reading import TOLD_FASTEST, TOLD_NEWEST
-from autotune.proposals.making import named_sampler
-from autotune.proposals.proposer import TwoTrackProposer
+from autotune.proposals.grey.models import TOLD_FASTEST, TOLD_NEWEST, models_for
+from autotune.proposals.proposer import TwoTrackProposer, named_sampler
 from search_spaces.configuration import KnobValue, ModelFacts
 
 GIB = 1 << 30

@@ -48,12 +48,6 @@ LOCKS = (
         "The tool and what develops it, for Python 3.11 and newer.",
     ),
     Lock(
-        "requirements/ray.txt",
-        ("pyproject.toml",),
-        ("--extra", "dev", "--extra", "ray", "--universal", "--generate-hashes", *wheels_only()),
-        "The tool and what develops it, with Ray: for the tests of studies on a cluster.",
-    ),
-    Lock(
         "requirements/train-cpu.txt",
         ("requirements/train-cpu.in",),
         (
@@ -95,6 +89,12 @@ LOCKS = (
         ("requirements/verl.in",),
         ("--excludes", "requirements/verl.exclude", *LINUX, *wheels_only("antlr4-python3-runtime")),
         "verl without a GPU: what composes and checks its configuration. No hashes, as torch's wheel differs.",
+    ),
+    Lock(
+        "requirements/ray.txt",
+        ("pyproject.toml",),
+        ("--extra", "dev", "--extra", "ray", "--universal", "--generate-hashes", *wheels_only()),
+        "The tool and what develops it, with Ray: for the tests of studies on a cluster.",
     ),
 )
 

@@ -27,7 +27,8 @@ class TrialPlace:
     """Where a trial runs or ran; all empty of a trial that has its machine to itself and no GPU."""
 
     name: str = ""
-    """One of the places side by side; empty where there is only one."""
+    """One of the places side by side, each with another: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty where there is
+    only one."""
     gpus: tuple[HeldGpu, ...] = ()
     node: str = ""
     """Empty where there is only one."""
@@ -40,9 +41,9 @@ class TrialPlace:
 
     @property
     def short(self) -> str:
-        """The same, and its node if there are several."""
-        told = not self.node or self.title.startswith(self.node)
-        return ", ".join(part for part in (self.title, "" if told else f"node {self.node}") if part)
+        """The same, and its node if there are several and the name does not begin with it."""
+        node = f"node {self.node}" if self.node and not self.name.startswith(f"{self.node} ") else ""
+        return ", ".join(part for part in (self.title, node) if part)
 
     @property
     def whole(self) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.statistics.nodes import unlike
 from autotune.statistics.noise import (
-    SAME_MACHINE_DEGREES,
     Noise,
     NoisePrior,
     Run,
@@ -262,15 +261,6 @@ def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -
     return _known(trials).processes_from(recorded)
 
 
-def learnt(trials: Sequence[Trial]) -> NoisePrior:
-    """What an earlier study tells a later one on the same machine of the variance between processes.
-
-    It counts ``noise.SAME_MACHINE_DEGREES`` at most: another workload's processes differ by something else.
-    """
-    found = process_noise(trials).process
-    return NoisePrior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
-
-
 def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
     runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
     return [
@@ -339,7 +329,7 @@ def gain(
 
     Args:
         process: what is known beforehand of the variance between processes; left out, what recorded studies show
-            (``noise.recorded_process``). ``learnt`` makes it of an earlier study on the same machine.
+            (``noise.recorded_process``).
     """
     held = feasible(trials)
     if configuration not in held or over not in held:

@@ -29,9 +29,6 @@ PROCESS_TO_CYCLE = 0.9
 over the recordings ``benchmarks.intervals`` reads."""
 LEAST_CYCLE_SPREAD = 0.002
 """Cycles that agree better than this do so by chance."""
-SAME_MACHINE_DEGREES = 20.0
-"""What another study on the same machine tells at most: the nine tables benchmarks/tables/search-cpu-*.jsonl.gz, of
-nine models on one kind of machine, are nearly as likely with 20 degrees as with more."""
 FITTED_FROM = 3
 """Trials with a variance of their own before their scatter is fitted."""
 

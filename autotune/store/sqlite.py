@@ -26,6 +26,7 @@ from autotune.ports import StudyLock
 from autotune.store.backend import WRITE
 from autotune.store.backup import keep_copy
 from autotune.store.locks import FileStudyLock, LocalLocks
+from autotune.store.places import check_place
 
 __all__ = ["SqliteFile", "SqliteMemory"]
 
@@ -74,6 +75,7 @@ class SqliteFile:
         if self._path.is_dir():
             raise StoreError(f"{self.place} is a folder; name a file in it")
         if self._create:
+            check_place(self._path)
             self._path.parent.mkdir(parents=True, exist_ok=True)
         elif not self._path.is_file() or not self._path.stat().st_size:
             raise NoDatabaseError(f"there is no {self.place}; `autotune start` makes one")
@@ -162,7 +164,7 @@ class SqliteFile:
 
     def lost(self, error: Exception) -> bool:
         """Another process keeps it locked. A transaction that met that has changed nothing."""
-        return isinstance(error, DBAPIError) and _primary(error.orig) in _LOCKED
+        return _primary(error.orig if isinstance(error, DBAPIError) else error) in _LOCKED
 
     def explain(self, error: Exception) -> str:
         return _explain(error, self._busy_timeout_s)

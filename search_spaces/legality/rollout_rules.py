@@ -256,9 +256,15 @@ def token_budget(case: Case) -> str | None:
 
 @rule(("speculative_decoding", "speculative_tokens", "rollout_engine"), ("speculative_tokens", "speculative_decoding"))
 def guessed_tokens(case: Case) -> str | None:
-    """vLLM is told how many tokens to guess, and nothing of the user's own keeps it from guessing."""
+    """vLLM is told how many tokens to guess, and nothing keeps it from guessing.
+
+    On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those drawn where a guess was
+    rejected. Greedy tokens are right, and so are all without guesses.
+    """
     if not case.vllm or case.get("speculative_decoding") in (None, "none"):
         return None
+    if not case.on_gpu:
+        return "speculative_decoding needs a GPU: on a CPU vLLM's log-probs after a rejected guess are not the model's"
     if case.resources.not_guessed:
         return f"speculative_decoding cannot be used with {case.resources.not_guessed}"
     if case.values.get("speculative_tokens") is None:

@@ -46,8 +46,8 @@ RECORDS = 25
 class Campaign:
     """All studies of one seed."""
 
-    def __init__(self, seed: int, folder: Path, stack: ExitStack) -> None:
-        self.seed, self.folder, self._stack = seed, folder, stack
+    def __init__(self, seed: int, folder: Path, stack: ExitStack, *, until_wrong: bool) -> None:
+        self.seed, self.folder, self.until_wrong = seed, folder, until_wrong
         self.real = bool(os.environ.get(TRAINING_VARIABLE))
         self.disk = _can_mount(folder)
         self.server = cache(lambda: stack.enter_context(server()))
@@ -64,15 +64,21 @@ class Campaign:
             for turn in range(RUNS + 1):
                 faults = _faults(rng, plan) if turn < RUNS else []
                 runs.append(_run(study, faults, rng))
-                if is_over(study):
+                if is_over(study) or (self.until_wrong and runs[-1]["wrong"]):
                     break
-            wrong = list(invariants.at_the_end(study, self.whole(plan.undisturbed)))
+            runs.append({"code": 0, "met": [], "wrong": self._end(study, runs)})
         finally:
             study.close()
-        runs.append({"code": 0, "met": [], "wrong": wrong})
         if not any(run["wrong"] for run in runs):
             shutil.rmtree(study.folder)
         return {"study": number, "plan": asdict(plan), "runs": runs, "seconds": round(time.monotonic() - began, 1)}
+
+    def _end(self, study: Study, runs: list[dict[str, Any]]) -> list[str]:
+        if self.until_wrong and runs[-1]["wrong"]:
+            return []
+        if not is_over(study):
+            return ["it did not end"]
+        return list(invariants.at_the_end(study, self.whole(study.plan.undisturbed)))
 
     def _whole(self, plan: Plan) -> tuple[Trial, ...]:
         """The trials where nothing happens; none where they depend on what ends first, or on what was measured."""
@@ -144,7 +150,7 @@ def campaign(given: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     numbers = range(given.first, 10**9) if given.study is None else [given.study]
     with ExitStack() as stack:
-        all_of_them = Campaign(given.seed, folder, stack)
+        all_of_them = Campaign(given.seed, folder, stack, until_wrong=given.until_wrong)
         for number in numbers:
             found = all_of_them.study(number)
             done.append(found)

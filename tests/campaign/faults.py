@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 from autotune.cli import exit_codes
 from autotune.errors import MachineError, StoreError, UsageError
+from tests.campaign.forked import Forked
 from tests.campaign.plans import Plan
 from tests.campaign.study import Study, words_of
 
 AWAY_S = 1.5
 LOCKED_S = 3.0
 SLOW_S = 3.0
-Process = subprocess.Popen[str]
-Act = Callable[[Study, Process, random.Random], Sequence[str] | None]
+Act = Callable[[Study, Forked, random.Random], Sequence[str] | None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Fault:
 
 
 def _signals(*numbers: signal.Signals) -> Act:
-    def act(study: Study, process: Process, rng: random.Random) -> None:
+    def act(study: Study, process: Forked, rng: random.Random) -> None:
         for number in numbers:
             process.send_signal(number)
             time.sleep(0.05)
@@ -49,14 +49,14 @@ def _signals(*numbers: signal.Signals) -> Act:
     return act
 
 
-def _notice_to_all(study: Study, process: Process, rng: random.Random) -> None:
+def _notice_to_all(study: Study, process: Forked, rng: random.Random) -> None:
     """As a scheduler does that signals every process, the trial's first."""
     for pid in (*study.tagged(), process.pid):
         _send(pid, signal.SIGTERM)
 
 
 def _to_a_child(number: signal.Signals, what: str = "") -> Act:
-    def act(study: Study, process: Process, rng: random.Random) -> None:
+    def act(study: Study, process: Forked, rng: random.Random) -> None:
         found = [pid for pid in sorted(study.tagged()) if what in words_of(pid)]
         if found:
             _send(rng.choice(found), number)
@@ -71,28 +71,29 @@ def _send(pid: int, number: int) -> None:
         return
 
 
-def _freeze(study: Study, process: Process, rng: random.Random) -> None:
+def _freeze(study: Study, process: Forked, rng: random.Random) -> None:
     process.send_signal(signal.SIGSTOP)
     time.sleep(1.0)
     process.send_signal(signal.SIGCONT)
 
 
-def _second_tuner(study: Study, process: Process, rng: random.Random) -> list[str]:
+def _second_tuner(study: Study, process: Forked, rng: random.Random) -> list[str]:
     """The same command once more, beside the first."""
-    second = study.begin(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _, said = second.communicate(timeout=600)
-    if second.returncode == MachineError.exit_code and "is being run by" in said:
+    second = study.begin(errors="second")
+    second.lines()
+    code, said = second.wait(600), second.errors.read_text()
+    if code == MachineError.exit_code and "is being run by" in said:
         return []
     ended = process.poll() is not None  # the first was through before the second began
-    return [] if ended else [f"a second tuner ended with {second.returncode}: {said[-300:]}"]
+    return [] if ended else [f"a second tuner ended with {code}: {said[-300:]}"]
 
 
-def _kill_page(study: Study, process: Process, rng: random.Random) -> None:
+def _kill_page(study: Study, process: Forked, rng: random.Random) -> None:
     if study.follower is not None:
         study.follower.kill()
 
 
-def _lock(study: Study, process: Process, rng: random.Random) -> None:
+def _lock(study: Study, process: Forked, rng: random.Random) -> None:
     """Another program writes to the database for a while."""
     with closing(sqlite3.connect(study.home / "autotune.sqlite", isolation_level=None, timeout=30.0)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -100,7 +101,7 @@ def _lock(study: Study, process: Process, rng: random.Random) -> None:
         other.execute("ROLLBACK")
 
 
-def _replace(study: Study, process: Process, rng: random.Random) -> None:
+def _replace(study: Study, process: Forked, rng: random.Random) -> None:
     """A copy of this moment takes the database's place, as of somebody who restores a backup."""
     path = study.home / "autotune.sqlite"
     copy = path.with_name("copy.sqlite")
@@ -113,7 +114,7 @@ def _replace(study: Study, process: Process, rng: random.Random) -> None:
             path.with_name(path.name + left).unlink(missing_ok=True)
 
 
-def _fill(study: Study, process: Process, rng: random.Random) -> None:
+def _fill(study: Study, process: Forked, rng: random.Random) -> None:
     """The disk is full for a while, or until the tuner has ended."""
     with open(study.disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
         while True:
@@ -122,12 +123,12 @@ def _fill(study: Study, process: Process, rng: random.Random) -> None:
     (study.disk / "filler").unlink()
 
 
-def _read_only(study: Study, process: Process, rng: random.Random) -> None:
+def _read_only(study: Study, process: Forked, rng: random.Random) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(study.disk)], check=True)
 
 
 def _away(name: str) -> Act:
-    def act(study: Study, process: Process, rng: random.Random) -> None:
+    def act(study: Study, process: Forked, rng: random.Random) -> None:
         there, away = study.folder / name, study.folder / f"{name}.away"
         there.rename(away)
         _while_running(process, AWAY_S)
@@ -136,24 +137,24 @@ def _away(name: str) -> Act:
     return act
 
 
-def _while_running(process: Process, seconds: float) -> None:
+def _while_running(process: Forked, seconds: float) -> None:
     end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
 
 
-def _clock_back(study: Study, process: Process, rng: random.Random) -> None:
+def _clock_back(study: Study, process: Forked, rng: random.Random) -> None:
     study.clock.write_text(str(-rng.choice([60, 3600, 10**6])))
 
 
-def _no_logs(study: Study, process: Process, rng: random.Random) -> None:
+def _no_logs(study: Study, process: Forked, rng: random.Random) -> None:
     for log in study.home.glob("runs/*/*/*/*.txt"):
         log.unlink(missing_ok=True)
     shutil.rmtree(study.home / "logs", ignore_errors=True)
 
 
 def _xid(*codes: int) -> Act:
-    def act(study: Study, process: Process, rng: random.Random) -> None:
+    def act(study: Study, process: Forked, rng: random.Random) -> None:
         (study.folder / "xids" / f"{rng.randrange(study.plan.gpus)}-{rng.choice(codes)}").mkdir(parents=True)
 
     return act
@@ -162,7 +163,7 @@ def _xid(*codes: int) -> Act:
 def _gpu(most_s: float | None = None, **state: object) -> Act:
     """One GPU changes, for a while or until the tuner has ended."""
 
-    def act(study: Study, process: Process, rng: random.Random) -> None:
+    def act(study: Study, process: Forked, rng: random.Random) -> None:
         study.state.write_text(json.dumps({str(rng.randrange(study.plan.gpus)): state}))
         if most_s is not None:
             _while_running(process, most_s)
@@ -171,13 +172,13 @@ def _gpu(most_s: float | None = None, **state: object) -> Act:
     return act
 
 
-def _slow_driver(study: Study, process: Process, rng: random.Random) -> None:
+def _slow_driver(study: Study, process: Forked, rng: random.Random) -> None:
     study.state.write_text(json.dumps({"slow": SLOW_S}))
     _while_running(process, 2 * SLOW_S)
     study.state.unlink()
 
 
-def _no_database(study: Study, process: Process, rng: random.Random) -> None:
+def _no_database(study: Study, process: Forked, rng: random.Random) -> None:
     assert study.server is not None
     study.server.stop("immediate")
     time.sleep(AWAY_S)

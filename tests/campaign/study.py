@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from api.client import Client
 from autotune.errors import AutotuneError
 from autotune.ports import Store
 from autotune.store import open_store
+from tests.campaign.forked import Forked
 from tests.campaign.plans import SPACES, Plan
 from tests.e2e.commands import tagged
 from tests.support.node import Node
@@ -30,7 +31,7 @@ LONGEST_S = 900.0
 """A run of the tuner that takes longer hangs."""
 DISK = "size=64m,mode=0700"
 
-Act = Callable[["subprocess.Popen[str]"], Sequence[str]]
+Act = Callable[[Forked], Sequence[str]]
 """Does something to the running tuner; what it saw go wrong, as sentences."""
 
 
@@ -98,40 +99,36 @@ class Study(Node):
         many = [] if plan.real else ["--gpus", str(2 if plan.space == "split" else 1), "--at-once", str(plan.at_once)]
         ends = ["--max-trials", str(plan.trials), "--grace", f"{plan.grace_s}s"]
         shown = ["--json", "--no-serve", "--home", str(self.home)]
-        command = [sys.executable, "-m", "autotune.cli", "start", "--python", python]
-        return [*command, *workload, *search, *size, *many, *ends, *shown]
+        return ["start", "--python", python, *workload, *search, *size, *many, *ends, *shown]
 
-    def begin(self, words: Sequence[str] = (), **pipes: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            words or self.command(), cwd=self.folder, env=self.environment(), text=True, errors="replace", **pipes
-        )
+    def begin(self, words: Sequence[str] = (), errors: str = "stderr") -> Forked:
+        """``autotune WORDS``, or ``start``."""
+        return Forked(words or self.command(), self.folder, self.environment(), self.folder / errors)
 
     def run_with(self, acts: Sequence[tuple[int, str, Act]]) -> Run:
         """The tuner to its end; each act ``(records, name, act)`` once it has told of so many records."""
         run, began, waiting = Run(), time.monotonic(), list(acts)
         if self.plan.served and self.follower is None:
             self.follower = Follower(self)
-        with open(self.folder / "stderr", "w+", errors="replace") as errors:
-            process = self.begin(stdout=subprocess.PIPE, stderr=errors)
-            alarm = threading.Timer(LONGEST_S, self._hangs, [run, process])
-            alarm.start()
-            records, acted = 0, None
-            for line in process.stdout or ():
-                records += self._told(run, line)
-                while waiting and records >= waiting[0][0] and process.poll() is None:
-                    _, name, act = waiting.pop(0)
-                    run.met.append(name)
-                    acted = time.monotonic()
-                    try:
-                        run.wrong += act(process)
-                    except OSError as error:
-                        run.wrong.append(f"the fault could not be made: {error}")
-            run.code = process.wait()
-            alarm.cancel()
-            run.seconds = time.monotonic() - began
-            run.ended_s = None if acted is None else time.monotonic() - acted
-            errors.seek(0)
-            run.screen += errors.read()
+        process = self.begin()
+        alarm = threading.Timer(LONGEST_S, self._hangs, [run, process])
+        alarm.start()
+        records, acted = 0, None
+        for line in process.lines():
+            records += self._told(run, line)
+            while waiting and records >= waiting[0][0] and process.poll() is None:
+                _, name, act = waiting.pop(0)
+                run.met.append(name)
+                acted = time.monotonic()
+                try:
+                    run.wrong += act(process)
+                except OSError as error:
+                    run.wrong.append(f"the fault could not be made: {error}")
+        run.code = process.wait()
+        alarm.cancel()
+        run.seconds = time.monotonic() - began
+        run.ended_s = None if acted is None else time.monotonic() - acted
+        run.screen += process.errors.read_text(errors="replace")
         return run
 
     def _told(self, run: Run, line: str) -> int:
@@ -149,9 +146,9 @@ class Study(Node):
         return int(record["type"] in ("cycle", "event"))
 
     @staticmethod
-    def _hangs(run: Run, process: subprocess.Popen[str]) -> None:
+    def _hangs(run: Run, process: Forked) -> None:
         run.hung = True
-        process.kill()
+        process.send_signal(signal.SIGKILL)
 
     def calm(self) -> None:
         """All that was taken away is there again."""
@@ -205,15 +202,13 @@ class Follower:
         self._thread.start()
 
     def _serve(self) -> None:
-        words = [sys.executable, "-m", "autotune.cli", "serve", "--port", "0", "--home", str(self._study.home)]
-        self.process = self._study.begin(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self.process.stdout is not None
+        self.process = self._study.begin(["serve", "--port", "0", "--home", str(self._study.home)], "server")
         self._url = self.process.stdout.readline().strip()
 
     def kill(self) -> None:
         """The server; another one takes its place."""
-        self.process.kill()
-        self.process.communicate()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(60)
         self._serve()
 
     def _listen(self) -> None:
@@ -226,8 +221,8 @@ class Follower:
 
     def close(self) -> None:
         self._over = True
-        self.process.terminate()
-        self.process.communicate()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
         self._thread.join(10)
 
 

@@ -49,7 +49,7 @@ def events(home: Path, kind: str) -> list[str]:
 
 def cycles(home: Path) -> set[tuple[int, int, int]]:
     """(trial, attempt, cycle) of all that is stored."""
-    query = """SELECT trials.number, attempts.number, cycles."index" FROM cycles
+    query = """SELECT trials.number, attempts.number, cycles.position FROM cycles
         JOIN attempts ON attempts.id = cycles.attempt_id JOIN trials ON trials.id = attempts.trial_id"""
     with sqlite3.connect(f"file:{home / 'autotune.sqlite'}?mode=ro", uri=True) as database:
         return set(database.execute(query))
@@ -142,10 +142,11 @@ def test_doctor_tells_of_each_node(cluster: Nodes, tmp_path: Path) -> None:
 
 def test_start_runs_a_whole_study_there(cluster: Nodes, tmp_path: Path) -> None:
     made_up = Node(tmp_path / "node", [{}] * 8)
-    words = ("--max-trials", "6", "--gpus", "4", "--ray", cluster.address, "--at-once", "2")
+    words = ("--max-trials", "6", "--sampler", "random", "--gpus", "4", "--ray", cluster.address, "--at-once", "2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(made_up, "environment", lambda visible=None: {**os.environ})
-        done = made_up.start(*words, "--effective-batch", "24", "--max-completion-length", "32")
+        batch = ("--effective-batch", "24", "--max-completion-length", "32")
+        done = made_up.start(*words, *batch, timeout=1200.0)
         assert done.returncode == 0, done.stderr
         assert "2 trials at once on n1 (1), n2 (1)" in done.stderr
         trials = made_up.document("trials")["trials"]

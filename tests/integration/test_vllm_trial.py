@@ -111,14 +111,13 @@ def test_the_engine_has_the_weights_the_trainer_has(roomy: Ran) -> None:
     assert all(value is not None and value < 1.005 for value in seen), seen
 
 
-def test_guessed_completions_have_their_lengths_and_are_the_models(guessing: Ran) -> None:
-    """A guess that the model would not have made would be far from the trainer's log-probs."""
-    assert guessing.result.ok, guessing.result.detail
-    for cycle in guessing.of(CycleKind.RECORDED):
-        assert Counter(cycle.lengths) == Counter(LENGTHS)
-    seen = [cycle.logp_mismatch for cycle in guessing.cycles]
-    assert len(seen) >= 4
-    assert all(value is not None and value < 1.005 for value in seen), seen
+def test_guesses_on_a_cpu_are_found_out(guessing: Ran) -> None:
+    """There vLLM 0.31's log-probs after a rejected guess are not the model's; the rule ``guessed_tokens`` says so.
+
+    If this passes no more, vLLM guesses rightly on a CPU, and the rule can go.
+    """
+    assert guessing.result.reason is FailureReason.QUALITY
+    assert "the rollout's log-probs are not the trainer's" in guessing.result.message
 
 
 def test_the_cache_is_watched(roomy: Ran, tight: Ran) -> None:

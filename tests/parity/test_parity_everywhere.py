@@ -23,7 +23,7 @@ from tests.parity.cases import (
 )
 from tests.parity.comparison import compare
 from tests.parity.running import ROWS, Case, Ran, build_model, results
-from trainer.child.frameworks.trl.engine import ENGINE_SEAMS, SPECULATION
+from trainer.child.frameworks.trl.engine import ENGINE_SEAMS
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(660)]
 ASKED = [case for case in ENGINES if case.ask]
@@ -133,8 +133,6 @@ def test_the_engine_was_really_told(engines: Ran, case: Case) -> None:
         if knob in case.knobs:
             assert told[argument] == dtypes.get(str(case.knobs[knob]), case.knobs[knob]), knob
     assert told["max_model_len"] == case.knobs["max_model_len"]
-    guesses = {key: case.knobs[knob] for knob, key in SPECULATION.items() if knob in case.knobs}
-    assert told.get("speculative_config", {}) == guesses
 
 
 @pytest.mark.parametrize("case", STALE, ids=lambda case: case.name)

@@ -26,6 +26,7 @@ import os
 import sys
 import time
 import urllib.request
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class MadeUpTrial:
         file = Path(os.environ[FOLDER]) / "pace.json"
         pace = json.loads(file.read_text()) if file.exists() else {}
         if "segment" in pace:
-            share_memory(f"/dev/shm/{pace['segment']}-{os.getpid()}")
+            share_memory(f"{pace['segment']}-{os.getpid()}")
         return float(pace.get("cycle_s", 0.0))
 
     def servers_gpus(self) -> int:
@@ -194,17 +195,15 @@ class MadeUpTrial:
         self.metrics.write(dumps(record).encode() + b"\n")
 
 
-def share_memory(path: str) -> None:
+def share_memory(name: str) -> None:
     """Mapped here and by a process that outlives this one until somebody ends it; once for a process.
 
-    It is unlinked by this process, unless that is killed.
+    As Python does it for engines: with a helper that ignores SIGTERM, and unlinks it when both have been killed.
     """
-    if os.path.exists(path):
+    if shared:
         return
-    with open(path, "w+b") as file:
-        file.truncate(mmap.PAGESIZE)
-        shared.append(mmap.mmap(file.fileno(), 0))
-    atexit.register(os.unlink, path)
+    shared.append(SharedMemory(name, create=True, size=mmap.PAGESIZE))
+    atexit.register(shared[0].unlink)
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -213,7 +212,7 @@ def share_memory(path: str) -> None:
     os.wait()
 
 
-shared: list[mmap.mmap] = []
+shared: list[SharedMemory] = []
 
 
 def tell(words: list[str]) -> None:

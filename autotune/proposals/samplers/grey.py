@@ -17,15 +17,23 @@ from optuna.trial import FrozenTrial
 from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.choice import Outlook, likely
-from autotune.proposals.grey.costs import TrialCosts, trial_costs
+from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
 from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
-from autotune.proposals.grey.models import Models, models_for, peaks_at, times_at
-from autotune.proposals.grey.points import Params
-from autotune.proposals.grey.reading import axes, compared, cycle_seconds, likely_enough, places, told
+from autotune.proposals.grey.models import (
+    Models,
+    axes,
+    compared,
+    cycle_seconds,
+    likely_enough,
+    models_for,
+    peaks_at,
+    places,
+    times_at,
+    told,
+)
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
-from autotune.proposals.samplers.grey_box import GreyBoxSampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler, Params
 from autotune.proposals.translation import NUMBER, Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
@@ -142,7 +150,8 @@ class FittedGrey(StudySampler):
         if self.times is None:
             return indices
         forecast = times_at(self.times, grid, indices)
-        hope, fits = forecast.spread - forecast.log_seconds, self.fits(grid, indices)
+        divisors = self.divisors([grid.candidates[i] for i in indices.tolist()])
+        hope, fits = forecast.spread - forecast.log_seconds - divisors, self.fits(grid, indices)
         hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
         return indices[np.argsort(-hope, kind="stable")]
 

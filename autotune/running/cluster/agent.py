@@ -2,7 +2,8 @@
 
 The tuner calls ``hear`` again and again while a trial runs: with each call it acknowledges what it has stored, and says
 whether to stop and whether the trial has been measured enough. A record waits until it is acknowledged, as it does
-where runner and tuner share a process. A tuner that does not call for ``silence_s`` is gone, and its trial is ended.
+where runner and tuner share a process. A tuner may be busy with a proposal for long, so it also says that it is there;
+one that calls nothing for ``silence_s`` is gone, and its trial is ended.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class Agent:
         self._silence_s = silence_s
         self._wire: _Wire | None = None
         self._thread: threading.Thread | None = None
+        threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True, name="parent").start()
 
     def meet(self, file: Path, text: str) -> Facts:
         """Looks around, and for a ``file`` that the tuner has written ``text`` into."""
@@ -142,6 +144,11 @@ class Agent:
         """What the attempt has told since the last call; nothing after ``LOOK_S`` without news."""
         assert self._wire is not None  # noqa: S101  (narrowing)
         return self._wire.exchange(answer)
+
+    def alive(self) -> None:
+        """The tuner is there, though it may have no time to listen."""
+        if self._wire is not None:
+            self._wire.beat()
 
     def close(self) -> tuple[int, ...]:
         """As ``TrialRunner.close``."""
@@ -197,9 +204,13 @@ class _Wire:
         if self._answer.failed:
             raise TunerFailedError
 
+    def beat(self) -> None:
+        self._heard_at = time.monotonic()
+
     def exchange(self, answer: Answer) -> list[Message]:
+        self.beat()
         with self._answered:
-            self._heard_at, self._answer = time.monotonic(), answer
+            self._answer = answer
             self._answered.notify_all()
         found: list[Message] = []
         try:
@@ -208,6 +219,13 @@ class _Wire:
                 found.append(self.out.get_nowait())
         except queue.Empty:
             return found
+
+
+def _leave_with(parent: int) -> None:
+    """Ends this process, and by its guardian the trial, when the node's daemon is gone: Ray does not always do so."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(1)
 
 
 def _lost(report: RunReport) -> RunReport:

@@ -156,7 +156,7 @@ class RayCluster:
                 if time.monotonic() >= until:
                     raise LostError(f"node {node.name} has not answered for {patience_s:.0f} s", place=True) from None
             except errors.RayTaskError as error:
-                raise error.cause from None
+                raise (error.cause or error) from None
             except (errors.RayError, errors.RaySystemError) as error:
                 gone = not self.lives(node)
                 what = f"node {node.name} left the cluster" if gone else f"the agent on node {node.name} ended"
@@ -186,6 +186,10 @@ class RayAgent:
     def hear(self, answer: Answer) -> list[Message]:
         found: list[Message] = self._call("hear", answer)
         return found
+
+    def alive(self) -> None:
+        with contextlib.suppress(Exception):
+            self._actor.alive.remote()
 
     def close(self) -> tuple[int, ...]:
         left: tuple[int, ...] = self._call("close")

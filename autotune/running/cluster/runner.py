@@ -7,7 +7,8 @@ What is not answered for in time, because the agent, its machine or the way ther
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from autotune.domain import FailureReason, Outcome
 from autotune.ports import Assignment, Clock, RunReport, StopToken, Watcher
 from autotune.running.cluster.agent import Answer, End, Message
 from trainer.child.contract import CurrentPhase, Record, Result
+
+PULSE_S = 2.0
 
 
 class LostError(Exception):
@@ -35,6 +38,10 @@ class Remote(Protocol):
     def begin(self, assignment: Assignment) -> None: ...
 
     def hear(self, answer: Answer) -> list[Message]: ...
+
+    def alive(self) -> None:
+        """Does not wait, and raises nothing."""
+        ...
 
     def close(self) -> tuple[int, ...]: ...
 
@@ -67,7 +74,8 @@ class PlaceRunner:
         try:
             agent = self._begun(assignment)
             started = True
-            return _Attempt(agent, watcher, stop).follow()
+            with _pulse(agent):
+                return _Attempt(agent, watcher, stop).follow()
         except LostError as lost:
             self._agent = None
             outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
@@ -111,6 +119,22 @@ class PlaceRunner:
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         return self._recover(directory)
+
+
+@contextlib.contextmanager
+def _pulse(agent: Remote) -> Iterator[None]:
+    """Tells the agent that the tuner is there while the block runs: what watches may wait for long."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(PULSE_S):
+            agent.alive()
+
+    threading.Thread(target=beat, daemon=True, name="pulse").start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class _Attempt:

@@ -6,13 +6,14 @@ import os
 import time
 from pathlib import Path
 
-if "MADE_UP_CLOCK" in os.environ:
-    _real, _file = time.time, Path(os.environ["MADE_UP_CLOCK"])
+_real = time.time
 
-    def _moved() -> float:
-        try:
-            return _real() + float(_file.read_text())
-        except (OSError, ValueError):
-            return _real()
 
-    time.time = _moved
+def _moved() -> float:
+    try:
+        return _real() + float(Path(os.environ["MADE_UP_CLOCK"]).read_text())
+    except (KeyError, OSError, ValueError):
+        return _real()
+
+
+time.time = _moved

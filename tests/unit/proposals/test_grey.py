@@ -12,7 +12,7 @@ import pytest
 
 from autotune.domain import Ceiling, Configuration, Outcome, Trial, TrialState
 from autotune.ports import Proposer
-from autotune.proposals.grey import reading
+from autotune.proposals.grey import models
 from autotune.proposals.grey.models import Models
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import grey
@@ -228,25 +228,24 @@ def test_what_hardly_fits_is_looked_at_last() -> None:
 def test_a_long_history_is_told_in_part_the_fastest_always() -> None:
     trials = [measured(i, c) for i, c in enumerate(CANDIDATES[:400])]
     known = evidence(trials)
-    kept = reading.told(trials, known)
-    assert len(kept) <= reading.TOLD_FASTEST + reading.TOLD_NEWEST
+    kept = models.told(trials, known)
+    assert len(kept) <= models.TOLD_FASTEST + models.TOLD_NEWEST
     assert min(total(t.configuration) for t in kept) == min(total(t.configuration) for t in trials)
     assert [t.number for t in kept] == sorted(t.number for t in kept)
-    assert reading.told(kept, known) == kept
+    assert models.told(kept, known) == kept
 
 
 def test_one_lucky_measurement_is_not_what_has_to_be_beaten() -> None:
     known = _known([1.0, 1.0, 1.0, 1.3])
-    level, best = reading.compared(known, np.zeros(4), np.full(4, 0.02))
+    level, best = models.compared(known, np.zeros(4), np.full(4, 0.02))
     assert level == pytest.approx(1.0)
     assert 1.0 < best < 1.15
-    assert reading.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
+    assert models.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
 
 
-def _known(values: Sequence[float]) -> list[reading.Observation]:
+def _known(values: Sequence[float]) -> list[models.Observation]:
     return [
-        reading.Observation(i, CANDIDATES[i], reading.OptunaTrialStatus.FEASIBLE, value)
-        for i, value in enumerate(values)
+        models.Observation(i, CANDIDATES[i], models.OptunaTrialStatus.FEASIBLE, value) for i, value in enumerate(values)
     ]
 
 

@@ -27,10 +27,11 @@ from autotune.proposals.grey.choice import (
     likely,
     likely_from,
     log_improvement,
+    processes_go_on,
+    trial_costs,
 )
-from autotune.proposals.grey.costs import processes_go_on, trial_costs
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
-from autotune.proposals.grey.reading import likely_enough
+from autotune.proposals.grey.models import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import OptunaTrialStatus
 from search_spaces.knobs.restart import Restart

@@ -128,7 +128,7 @@ def test_places_of_one_name_on_several_nodes_are_several() -> None:
     [
         ({}, "", ""),
         ({PLACE: {"where": "CPUs 0-1"}}, "CPUs 0-1", "CPUs 0-1"),
-        ({PLACE: {"where": "n7 GPU 0", "node": "n7"}}, "n7 GPU 0", "n7 GPU 0"),
+        ({PLACE: {"where": "n7 GPU 2", "node": "n7"}}, "n7 GPU 2", "n7 GPU 2"),
         ({GPUS: {"held": [{"index": 3, "uuid": "GPU-c"}]}}, "GPU 3", "GPU 3 (GPU-c)"),
         (
             {

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -51,11 +52,27 @@ def test_a_tuner_that_is_silent_loses_its_trial(tmp_path: Path) -> None:
     assert "the tuner was not heard of" in report.outcome.message
 
 
+def test_a_tuner_that_is_busy_keeps_its_trial(tmp_path: Path) -> None:
+    """As long as a proposal takes, nobody listens."""
+    held: list[float] = []
+
+    def busy() -> None:
+        if not held:
+            held.append(time.monotonic())
+            time.sleep(7.0)
+
+    report = runner(agent(silence_s=5.0)).run(assignment(tmp_path / "attempt"), Seen(on_tick=busy), FakeStop())
+    assert report.outcome.ok, report.outcome.sentence()
+
+
 class Lost:
     """An agent that is lost at its ``at``-th call from then on."""
 
     def __init__(self, inner: Agent, at: int, *, place: bool) -> None:
         self._inner, self._left, self._place = inner, at, place
+
+    def alive(self) -> None:
+        """Does not arrive."""
 
     def __getattr__(self, name: str) -> Any:
         self._left -= 1

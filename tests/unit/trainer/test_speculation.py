@@ -162,6 +162,12 @@ def test_vllm_has_to_be_told_how_many_tokens() -> None:
     assert "guessed_tokens" not in {v.rule for v in check({**VLLM, **GUESSES}, resources)}
 
 
+def test_no_trial_guesses_on_a_cpu() -> None:
+    broken = {v.rule: v for v in check({**VLLM, **GUESSES}, Resources())}
+    assert broken["guessed_tokens"].sentence.startswith("speculative_decoding needs a GPU: on a CPU vLLM's log-probs")
+    assert ("speculative_decoding", "none") in broken["guessed_tokens"].nearest
+
+
 def test_open_r1_has_no_way_to_it() -> None:
     resources = Resources(gpus=1, device="cuda", framework="open_r1")
     assert "openr1_key" in {v.rule for v in check({**VLLM, **GUESSES}, resources)}

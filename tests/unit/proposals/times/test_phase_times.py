@@ -14,7 +14,7 @@ from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
 from autotune.proposals.times import FeatureCache, Hardware, PhaseTimes, features, flat, roofline
 from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
-from autotune.proposals.times.world import Observed, World
+from autotune.proposals.times.roofline import Observed, World
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as f
 from tests.support import timed_machine as made
