@@ -64,11 +64,14 @@ class Node:
             timeout=timeout,
         )
 
-    def start(self, *words: str, visible: str | None = None) -> subprocess.CompletedProcess[str]:
+    def start(
+        self, *words: str, visible: str | None = None, timeout: float = 240.0
+    ) -> subprocess.CompletedProcess[str]:
         """``autotune start`` of the model here, with its prompts and reward."""
         workload = ("--model", str(self.model), "--data", "prompts.jsonl", "--reward", "my_reward.py:score")
         quiet = ("--no-serve", "--no-live")
-        return self.run("start", "--python", str(self.python), *workload, *quiet, *words, visible=visible)
+        words = ("start", "--python", str(self.python), *workload, *quiet, *words)
+        return self.run(*words, visible=visible, timeout=timeout)
 
     def document(self, *words: str) -> Any:
         """What a reading command prints with ``--json``."""
