@@ -5,6 +5,8 @@ Nothing is read back from it: our tables stay the truth.
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +19,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from autotune.domain import Study, Trial, TrialState
-from autotune.errors import UsageError
+from autotune.errors import MachineError, UsageError
 from autotune.proposals.translation import BOUND, NUMBER, OOM, PHASES, evidence, quiet, user_attributes
 from search_spaces.space import SearchSpace
 
@@ -36,7 +38,8 @@ def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
     One that was stopped early is PRUNED, one that failed is FAIL, and user attributes say why.
 
     Raises:
-        UsageError: the file is there already, or cannot be written.
+        UsageError: the file is there already, or its folder is not.
+        MachineError: it could not be written; nothing is left of it.
     """
     if path.exists():
         raise UsageError(f"--optuna {path} is there already; name another file")
@@ -44,6 +47,21 @@ def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
         raise UsageError(f"--optuna {path}: there is no folder {path.parent}")
     searched = [t for t in trials if t.kind.is_searched and t.state in _STATES]
     shapes = distributions(SearchSpace.from_json(study.spec.space).values, searched)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _fill(partial, study, searched, shapes)
+        partial.rename(path)
+    except Exception as error:
+        cause = _of_disk(error)
+        if cause is None:
+            raise
+        raise MachineError(f"--optuna {path} could not be written: {cause}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(searched)
+
+
+def _fill(path: Path, study: Study, searched: Sequence[Trial], shapes: Mapping[str, BaseDistribution]) -> None:
     with quiet():
         made = optuna.create_study(
             storage=f"sqlite:///{path.absolute()}", study_name=study.spec.name, direction="maximize"
@@ -54,7 +72,13 @@ def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
     made.set_user_attr("framework", study.spec.framework)
     made.set_user_attr("model", study.spec.workload.model)
     made.add_trials([frozen(trial, shapes) for trial in sorted(searched, key=lambda t: t.number)])
-    return len(searched)
+
+
+def _of_disk(error: BaseException | None) -> OSError | sqlite3.Error | None:
+    """What of a disk or of SQLite is behind an error of Optuna's or its driver's; ``None`` if nothing is."""
+    while error is not None and not isinstance(error, OSError | sqlite3.Error):
+        error = error.__cause__
+    return error
 
 
 def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> dict[str, BaseDistribution]:

@@ -40,7 +40,7 @@ def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
     names = sorted({t.node for t in trials if t.node})
     if len(names) < 2:
         return {}
-    import numpy as np  # not at the top: commands that only read start without it
+    import numpy as np
 
     told = [t for t in trials if _tells(t)]
     configurations = list(dict.fromkeys(t.configuration for t in told))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,25 @@ def test_nothing_is_written_over(tmp_path: Path, autotune: Any, study: Any, name
     assert code == 2
     assert says in err
     assert (tmp_path / "there.db").read_text() == "mine"
+
+
+def test_a_disk_that_fails_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, autotune: Any, study: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's error is wrapped in others, as SQLAlchemy and Optuna do."""
+    made = optuna.create_study
+
+    def full(**words: Any) -> Any:
+        made(**words)
+        try:
+            raise sqlite3.OperationalError("database or disk is full")
+        except sqlite3.OperationalError as error:
+            raise RuntimeError("(sqlite3.OperationalError)") from error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna, "create_study", full)
+        code, _, err = autotune("export", "--optuna", str(tmp_path / "new.db"))
+    assert code == 5
+    assert "new.db could not be written: database or disk is full" in " ".join(err.split())
+    assert list(tmp_path.glob("*new.db*")) == []
+    assert autotune("export", "--optuna", str(tmp_path / "new.db"))[0] == 0
