@@ -13,6 +13,7 @@ OUT ?= $(CURDIR)/.bench/$(ARCH)
 TOOL := $(CURDIR)/.venv
 TRAINING := $(CURDIR)/.venv-train
 PEERS := $(CURDIR)/.venv-search
+RAY := $(CURDIR)/.venv-ray
 OPEN_R1 := $(CURDIR)/.venv-openr1
 SWIFT := $(CURDIR)/.venv-swift
 VERL := $(CURDIR)/.venv-verl
@@ -41,7 +42,7 @@ NO_OTHERS = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tool setup-training start test-unit test test-slow test-full test-frameworks check openapi knob-table bench-gpu bench-api \
-	bench-page env-search env-openr1 env-swift env-verl lock lock-check clean
+	bench-page env-search env-ray test-ray env-openr1 env-swift env-verl lock lock-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +85,9 @@ test-full: setup ## every test there is, for hours: all of the above, and what .
 test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own environments; skipped, with the reason, where one is missing
 	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)
 
+test-ray: env-ray ## the tests on a Ray cluster of four nodes with made-up GPUs, in the tool's environment with Ray
+	"$(RAY)/bin/python" -m pytest -q -n 0 -rs tests/contracts/test_ray_runner.py tests/e2e/test_ray_study.py $(ARGS)
+
 check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the child, and that every test can be collected
 	"$(TOOL)/bin/ruff" check .
 	"$(TOOL)/bin/ruff" format --check .
@@ -113,6 +117,9 @@ bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a 
 env-search: ## the environment of the peers that `python -m benchmarks.search` compares with: .venv-search
 	@$(RUN_SETUP) --tool-only --peers "$(PEERS)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
+env-ray: ## the tool's environment with Ray, for make test-ray: .venv-ray
+	@$(RUN_SETUP) --tool-only --ray "$(RAY)"
+
 env-openr1: ## the environment of Open-R1's versions, without a GPU: .venv-openr1 (its checkout is yours)
 	@$(RUN_SETUP) --tool-only --open-r1 "$(OPEN_R1)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
@@ -129,6 +136,6 @@ lock-check: setup-tool ## resolve every lock again without installing it, and co
 	"$(TOOL)/bin/python" -m tools.lock --check
 
 clean: ## remove the environments, the bundled model and all caches; studies are kept
-	rm -rf .venv .venv-train .venv-search .venv-openr1 .venv-swift .venv-verl .models build *.egg-info
+	rm -rf .venv .venv-train .venv-search .venv-ray .venv-openr1 .venv-swift .venv-verl .models build *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

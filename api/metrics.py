@@ -1,6 +1,6 @@
 """Figures for Prometheus, in its text format (version 0.0.4). Pure but for the tally.
 
-Labels are few and bounded: studies by id, states, reasons. No trial, no configuration, no text of anybody's.
+Labels are few and bounded: studies by id, states, reasons, places, GPUs. No trial, no configuration, no free text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from api.cache.snapshot import Snapshot
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
+from autotune.recommendation.places import PlaceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -139,6 +140,30 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
         ]),
         Metric("autotune_best_cores", "gauge", "Of it, cores the process of a rank used.", [
             (labels, use.whole.cores) for labels, use in uses if use.whole.cores is not None
+        ]),
+    )  # fmt: skip
+
+
+def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
+    """What runs where."""
+    named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
+    at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
+    held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p.trial) for labels, p in at for g in p.at.gpus]
+    return (
+        Metric("autotune_place_running", "gauge", "1 while a trial runs in the place, else 0.", [
+            (labels, float(place.trial is not None)) for labels, place in at
+        ]),
+        Metric("autotune_place_left", "gauge", "1 of a place that gets no more trials.", [
+            (labels, float(place.state is PlaceState.LEFT)) for labels, place in at
+        ]),
+        Metric("autotune_place_trial", "gauge", "Number of the trial that runs in the place.", [
+            (labels, place.trial) for labels, place in at if place.trial is not None
+        ]),
+        Metric("autotune_place_gpu_busy_ratio", "gauge", "Of the last cycle there: share with a kernel running.", [
+            (labels, place.busy) for labels, place in at if place.busy is not None
+        ]),
+        Metric("autotune_gpu_trial", "gauge", "Number of the trial that runs on the GPU.", [
+            (labels, number) for labels, number in held if number is not None
         ]),
     )  # fmt: skip
 

@@ -7,9 +7,11 @@ import socket
 import sys
 import threading
 
+import h11
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 READERS = 4
 """Requests answered at once; more wait. The machine is there for the trials."""
@@ -18,6 +20,10 @@ SWITCH_S = 0.0001
 times in each answer, as long as some reader has a study read anew."""
 STOP_S = 3.0
 """The longest an ending server is waited for."""
+REQUEST_S = 20.0
+"""A request must have come whole within so long; a browser's own takes milliseconds."""
+MOST_CONNECTIONS = 1000
+"""Further ones are answered 503."""
 
 
 class ThreadServer:
@@ -27,7 +33,7 @@ class ThreadServer:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=RequestsInTime,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -38,7 +44,7 @@ class ThreadServer:
             proxy_headers=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=1,
-            limit_concurrency=1000,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         self._server = _Sleeper(config)
         self._listening = listening
@@ -60,6 +66,39 @@ class ThreadServer:
     def _run(self) -> None:
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._server.run(sockets=[self._listening])
+
+
+class RequestsInTime(H11Protocol):
+    """A connection that is closed when its request is not whole after ``REQUEST_S``, however it trickles in.
+
+    uvicorn itself waits for the rest of a request for ever, and whoever begins enough of them shuts everybody else out.
+    """
+
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._await_rest()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._await_rest()
+        else:
+            self._rest_came()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest_came()
+        super().connection_lost(exc)
+
+    def _await_rest(self) -> None:
+        if self._due is None:
+            self._due = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _rest_came(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
 
 class _Sleeper(uvicorn.Server):

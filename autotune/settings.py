@@ -17,6 +17,9 @@ from platformdirs import user_data_path
 
 from autotune.errors import UsageError
 
+DatabaseFile = tuple[int, int]
+"""Device and inode of a SQLite file."""
+
 HOME_VARIABLE = "AUTOTUNE_HOME"
 DATABASE_VARIABLE = "AUTOTUNE_DATABASE"
 DEBUG_VARIABLE = "AUTOTUNE_DEBUG"
@@ -109,6 +112,15 @@ class Settings:
     def database_is_absent(self) -> bool:
         """It would be a SQLite file, and that file is not there."""
         return "://" not in self.database and not Path(os.path.expanduser(self.database)).exists()
+
+    @property
+    def database_file(self) -> DatabaseFile | None:
+        """Which SQLite file has its name now; ``None`` where there is none."""
+        try:
+            found = os.stat(os.path.expanduser(self.database))
+        except OSError:  # a URL is no path either
+            return None
+        return found.st_dev, found.st_ino
 
     @property
     def own_database(self) -> bool:

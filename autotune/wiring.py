@@ -15,10 +15,10 @@ from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
 from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
-from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
+from autotune.ports import Clock, Observer, Proposer, StopToken, Store
 from autotune.proposals import SweepProposer, make_proposer
-from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
+from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, end_study, home_tag
 from autotune.running.preloads import Preloads, most_alive
@@ -31,7 +31,7 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk, complete
-from autotune.store import OutageLimits, open_store
+from autotune.store import OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
 from autotune.study.identity import check_machine, find_or_create
@@ -42,6 +42,7 @@ from search_spaces.space import SearchSpace
 
 __all__ = [
     "Prepared",
+    "Spread",
     "begun",
     "check_machine",
     "check_rewards",
@@ -51,6 +52,7 @@ __all__ = [
     "find_or_create",
     "loop",
     "measured",
+    "on_every_node",
     "open_store_for",
     "open_to_read",
     "prepare",
@@ -59,6 +61,7 @@ __all__ = [
     "proposer_for",
     "runner_for",
     "sweep_proposer",
+    "take",
     "usable_resources",
 ]
 
@@ -69,10 +72,11 @@ READERS_PATIENCE = OutageLimits(total_s=5.0)
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:
     """The database of the settings; the home is created if need be, and with ``create`` so is the database.
 
-    A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; others wait a moment.
+    A tuner gives its ``stop``, and waits for a server that is away, or a file that another process has locked, until
+    level 2 of it; others wait for a server a moment.
     """
     settings.home.prepare()
-    patience = OutageLimits() if stop is not None else READERS_PATIENCE
+    patience = OutageLimits() if stop is not None or "://" not in settings.database else READERS_PATIENCE
     return open_store(settings.database, create=create, stop=stop, patience=patience)
 
 
@@ -89,7 +93,11 @@ def check_store(settings: Settings) -> None:
     """Refuse a home or a database file that cannot be used, before a preparation that takes long; creates neither."""
     if settings.home.root.exists():
         settings.home.prepare()
-    if "://" not in settings.database and Path(settings.database).is_file():
+    if "://" in settings.database:
+        return
+    file = Path(os.path.expanduser(settings.database)).absolute()
+    check_place(file)
+    if file.is_file():
         open_store_for(settings).close()
 
 
@@ -147,30 +155,31 @@ def loop(
     proposer: Proposer | None = None,
     steps: Steps = next_step,
     grace_s: float | None = None,
+    spread: Spread | None = None,
 ) -> StudyLoop:
     """The loop of a stored study with the real parts; it also does what is asked for through the database.
 
     ``warm`` forks trials from a process that has imported everything, and on a GPU lets one run several search trials.
-    Its sampler chooses in the order of a search, unless ``proposer`` and ``steps`` say otherwise.
+    Its sampler chooses in the order of a search, unless ``proposer`` and ``steps`` say otherwise. Its trials run where
+    ``spread`` says, or on this machine.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
-    places = lanes_of(study.spec, budget.at_once)
-    runners = [
-        runner_for(
+
+    def runner(place: int | None, lane: Lane | None = None) -> LocalRunner:
+        return runner_for(
             study.spec, settings, clock, allow_busy=allow_busy, preload=warm, lane=lane, at_once=budget.at_once,
-            grace_s=grace_s, keeper=keeper_for(study, settings, clock, lane) if warm else None,
-        )
-        for lane in places or (None,)
-    ]  # fmt: skip
-    named = [(lane.name, runner) for lane, runner in zip(places, runners, strict=False)]
+            grace_s=grace_s, keeper=keeper_for(study, settings, clock, place) if warm else None,
+        )  # fmt: skip
+
+    crew = _crew(study.spec, settings, budget, control, runner, spread)
     return StudyLoop(
         study=study,
         budget=budget,
         store=store,
         proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
-        runner=None if places else runners[0],
-        crew=SideBySide(named, control) if places else None,
+        runner=None if crew is not None else runner(None),
+        crew=crew,
         clock=clock,
         observer=observer,
         stop=control,
@@ -179,6 +188,24 @@ def loop(
         requests=control,
         steps=steps,
     )
+
+
+def _crew(
+    spec: StudySpec,
+    settings: Settings,
+    budget: Budget,
+    stop: StopToken,
+    runner: Callable[[int | None, Lane | None], LocalRunner],
+    spread: Spread | None,
+) -> SideBySide | None:
+    """Who runs trials side by side; ``None``: they run one after the other, on this machine."""
+    if spread is not None:
+        each = gather(
+            spread, lambda place: runner(place.share.place, None), settings.home.root, spec.memory_limit, SystemClock()
+        )
+        return SideBySide([(one.name, one.runner) for one in each], stop, [one.node for one in each])
+    places = lanes_of(spec, budget.at_once)
+    return SideBySide([(lane.name, runner(lane.index, lane)) for lane in places], stop) if places else None
 
 
 def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
@@ -190,15 +217,16 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
     if at_once == 1:
         return ()
     cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
-    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit)
+    numbers = [gpu.index for gpu in hardware.visible_gpus()] if spec.resources.gpus else []
+    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers)
 
 
-def keeper_for(study: Study, settings: Settings, clock: Clock, lane: Lane | None) -> WarmWorkerPool | None:
+def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:
     """Lets a process of a place run several trials, where the device allows it."""
     if not restores_memory(study.spec.resources.device):
         return None
     root = settings.home.workers(study.id, study.spec.name)
-    return WarmWorkerPool(root if lane is None else root / f"place-{lane.index}", clock)
+    return WarmWorkerPool(root if place is None else root / f"place-{place}", clock)
 
 
 def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
@@ -208,9 +236,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
         return sweep_proposer(spec, rows=None)
     use_one_thread()
     task = Task.of(spec)
-    return ProposesAhead(
-        make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
-    )
+    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:
@@ -230,7 +256,7 @@ def runner_for(
     lane: Lane | None = None,
     at_once: int = 1,
     grace_s: float | None = None,
-) -> TrialRunner:
+) -> LocalRunner:
     """Trials on this machine.
 
     Args:

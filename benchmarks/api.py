@@ -99,7 +99,7 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     before = Writer(home, asked.seconds).wait().figures()
     with served(home, asked.nice) as server:
         began = time.perf_counter()
-        _get(server.port, PATHS["trials page"])
+        get(server.port, PATHS["trials page"])
         first = time.perf_counter() - began
         settled = _settle(server)
         writer, busy, shared = Writer(home, asked.seconds), _busy(server), _shared(server)
@@ -153,7 +153,7 @@ async def _load(port: int, asked: Asked, seconds: float) -> tuple[Seen, list[Hea
 def _in_turns(home: Path, server: Server, asked: Asked) -> dict[str, Any]:
     if asked.rounds < 1:
         return {}
-    with _stand_in(server) as port:
+    with stand_in(server) as port:
         ports = {turns.SERVED: server.port, turns.STAND_IN: port}
 
         def act(kind: str, seconds: float) -> None:
@@ -186,7 +186,7 @@ def _busy(server: Server) -> dict[str, float]:
 
 def _shared(server: Server) -> int:
     """Answers that were another reader's too, so far."""
-    lines = _get(server.port, "/metrics").splitlines()
+    lines = get(server.port, "/metrics").splitlines()
     return next((int(line.removeprefix(SHARED)) for line in lines if line.startswith(SHARED)), 0)
 
 
@@ -202,8 +202,9 @@ def served(home: Path, nice: int | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def _stand_in(server: Server) -> Iterator[int]:
-    argv = [sys.executable, "-m", "benchmarks.stand_in", str(server.port), STREAM, *PATHS.values()]
+def stand_in(server: Server, *paths: str) -> Iterator[int]:
+    """One that answers the same bytes from memory."""
+    argv = [sys.executable, "-m", "benchmarks.stand_in", str(server.port), STREAM, *(paths or PATHS.values())]
     with _ended(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         yield int(process.stdout.readline())
@@ -218,7 +219,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
         process.wait(20)
 
 
-def _get(port: int, path: str) -> str:
+def get(port: int, path: str) -> str:
+    """What is there."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=300) as answer:
         return str(answer.read().decode())
 

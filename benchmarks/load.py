@@ -137,6 +137,8 @@ class Heard:
     events: int = 0
     ended: bool = False
     """The server closed the stream."""
+    refused: bool = False
+    """It was told to come later (503)."""
     last: int = 0
     """Greatest id of an event; 0 before the first."""
     missing: int = 0
@@ -163,7 +165,8 @@ async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool]) -
     """Listen to a stream until ``over``."""
     reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
-    while not over():
+    heard.refused = b" 503 " in await reader.readline()
+    while not over() and not heard.refused:
         try:
             line = await asyncio.wait_for(reader.readline(), 0.5)
         except TimeoutError:
@@ -190,6 +193,22 @@ async def hang(port: int, path: str, heard: Heard, over: Callable[[], bool]) -> 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
                 heard.ended = await _drained(loop, line)
+
+
+async def half_open(port: int, over: Callable[[], bool]) -> list[float]:
+    """Begin a request and never end it, again and again until ``over``; seconds after which the server closed each."""
+    held = []
+    while not over():
+        reader, writer = await asyncio.open_connection(HOST, port)
+        began = time.perf_counter()
+        writer.write(request("/healthz")[:-2])
+        while not over():
+            with contextlib.suppress(TimeoutError, OSError):
+                if not await asyncio.wait_for(reader.read(1 << 16), 0.5):
+                    held.append(time.perf_counter() - began)
+                    break
+        writer.close()
+    return held
 
 
 async def _drained(loop: asyncio.AbstractEventLoop, line: socket.socket) -> bool:

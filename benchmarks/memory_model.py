@@ -38,7 +38,7 @@ from autotune.errors import AutotuneError
 from autotune.proposals.forecasts import SURE, Task
 from autotune.proposals.grey.choice import LESS_LIKELY, LIKELY
 from autotune.proposals.memory import MemoryModel, Part, features, pools
-from autotune.proposals.memory.parts import PARTS
+from autotune.proposals.memory.features import PARTS
 from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.tables.files import read

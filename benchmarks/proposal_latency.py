@@ -4,12 +4,11 @@
 
 The space is invented (nine knobs of the catalogue, 51,840 combinations, all taken as legal), and so are the trials:
 phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
-been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
-new proposer that has prepared nothing. The trials are the same objects each time, as they are in a study, which reads
-each finished one once (``study.history``); with ``--anew`` each proposal gets trials that were made anew. Printed:
-median and 95th percentile of the CPU time of each call, which other programs on the machine change less than its
-duration; then that of one fit of each model to all of the recorded trials, and to as many as a proposal tells it of: of
-a model that has read nothing yet, and of one that has read all of them but the newest.
+been recorded; some are asked for again of a new proposer that has read nothing. The trials are the same objects each
+time, as they are in a study, which reads each finished one once (``study.history``); with ``--anew`` each proposal gets
+trials that were made anew. Printed: median and 95th percentile of the CPU time of each call, which other programs on
+the machine change less than its duration; then that of one fit of each model to all of the recorded trials, and to as
+many as a proposal tells it of.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ from autotune.domain import (
 )
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.proposals.forecasts import Task
-from autotune.proposals.grey.models import models_for
-from autotune.proposals.grey.reading import TOLD_FASTEST, TOLD_NEWEST
-from autotune.proposals.making import named_sampler
-from autotune.proposals.proposer import TwoTrackProposer
+from autotune.proposals.grey.models import TOLD_FASTEST, TOLD_NEWEST, models_for
+from autotune.proposals.proposer import TwoTrackProposer, named_sampler
 from search_spaces.configuration import KnobValue, ModelFacts
 
 GIB = 1 << 30
@@ -152,23 +149,17 @@ def _anew(trials: Sequence[Trial]) -> list[Trial]:
     return [replace(t, configuration=Configuration(dict(t.configuration.items()))) for t in trials]
 
 
-def timed(
-    trials: int, proposals: int, sampler: str, *, anew: bool = False
-) -> tuple[list[float], list[float], list[float], str]:
-    """CPU seconds of each proposal with preparation and without, of each preparation, and who proposed last."""
+def timed(trials: int, proposals: int, sampler: str, *, anew: bool = False) -> tuple[list[float], list[float], str]:
+    """CPU seconds of each proposal, of some by a new proposer, and who proposed last."""
     candidates = combinations()
-    prepared, made = proposer(candidates, sampler), history(candidates, trials)
-    ahead, blocked, cold, source = [], [], [], ""
+    kept, made = proposer(candidates, sampler), history(candidates, trials)
+    kept.propose(made, len(made))
+    blocked, cold, source = [], [], ""
     for turn in range(proposals):
         number = len(made)
         made = _anew(made) if anew else made
-        running = made[-1].with_(state=TrialState.RUNNING, outcome=None, cycles=(), worst_case_passed=False)
         began = time.process_time()
-        prepared.prepare([*made[:-1], running], number)
-        ahead.append(time.process_time() - began)
-        made = _anew(made) if anew else made
-        began = time.process_time()
-        proposal = prepared.propose(made, number)
+        proposal = kept.propose(made, number)
         blocked.append(time.process_time() - began)
         if proposal is None:
             break
@@ -176,11 +167,11 @@ def timed(
             fresh = proposer(candidates, sampler)
             began = time.process_time()
             if fresh.propose(made, number) != proposal:
-                raise RuntimeError("a prepared proposal differs from the unprepared one")
+                raise RuntimeError("a proposal depends on what was read before")
             cold.append(time.process_time() - began)
         source = proposal[1]
         made.append(trial(number, proposal[0]))
-    return blocked, ahead, cold, source
+    return blocked, cold, source
 
 
 Fit = Callable[[Sequence[Trial]], object]
@@ -192,14 +183,7 @@ def fits(trials: int) -> list[tuple[str, list[float]]]:
     found = []
     for told in (made[1:], made[-TOLD:]):
         for name in ("times", "peaks"):
-            fresh, known = [], []
-            for _ in range(FITS):
-                fit = _fit(name)
-                fit(told[:-1])
-                known.append(_cpu(fit, told))
-                fresh.append(_cpu(_fit(name), told))
-            label = f"fitting {name} to {len(told)} trials"
-            found += [(f"{label}, nothing read", fresh), (f"{label}, the others read", known)]
+            found.append((f"fitting {name} to {len(told)} trials", [_cpu(_fit(name), told) for _ in range(FITS)]))
     return found
 
 
@@ -235,11 +219,10 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true")
     asked = parser.parse_args()
     use_one_thread()  # as a study does
-    blocked, ahead, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew)
+    blocked, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew)
     print(f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded, by {source}")
     print(line("a proposal (CPU time)", blocked))
-    print(line("the same by a new proposer, nothing prepared (CPU time)", cold))
-    print(line("preparing, while a trial runs (CPU time)", ahead))
+    print(line("the same by a new proposer (CPU time)", cold))
     if asked.sampler == "grey":
         for label, seconds in fits(asked.trials):
             print(line(f"{label} (CPU time)", seconds))

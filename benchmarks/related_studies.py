@@ -25,13 +25,13 @@ from autotune.domain import Configuration, Trial, TrialKind
 from autotune.proposals.forecasts import Background, Earlier, Task
 from autotune.proposals.grey.models import models_for
 from autotune.proposals.memory import features as memory_features
-from autotune.proposals.memory.parts import PARTS
+from autotune.proposals.memory.features import PARTS
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers.grey import GreySampler
 from autotune.proposals.times import Hardware, features, roofline
 from autotune.proposals.times.features import PHASES, knobs_of_phases
 from autotune.proposals.times.lengths import Lengths
-from autotune.proposals.times.world import World
+from autotune.proposals.times.roofline import World
 from search_spaces.configuration import KnobValue
 from tests.support import factories
 from tests.support.timed_machine import MODEL, PROMPT

@@ -33,7 +33,7 @@ from autotune.domain import (
 from autotune.proposals.candidate_grid import coordinate
 from autotune.proposals.openings import openings, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.proposals.samplers.tpe import TpeSampler
+from autotune.proposals.samplers.plain import TpeSampler
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace

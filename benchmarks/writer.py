@@ -1,4 +1,4 @@
-"""A process that writes to a study as a running tuner does: ``python -m benchmarks.writer HOME SECONDS``."""
+"""A process that writes to a study as a running tuner does: ``python -m benchmarks.writer HOME SECONDS [RATE]``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Written:
 class Writer:
     """Such a process. It has begun: what its imports take from the machine is no part of any measurement."""
 
-    def __init__(self, home: Path, seconds: float) -> None:
-        argv = [sys.executable, "-m", "benchmarks.writer", str(home), str(seconds)]
+    def __init__(self, home: Path, seconds: float, rate: float = WRITES_A_SECOND) -> None:
+        argv = [sys.executable, "-m", "benchmarks.writer", str(home), str(seconds), str(rate)]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         self._process.stdout.readline()
@@ -53,8 +53,8 @@ class Writer:
         return Written(tuple((at, took) for at, took in json.loads(said)))
 
 
-def write(home: Path, seconds: float) -> list[Write]:
-    """Writes for so long."""
+def write(home: Path, seconds: float, rate: float = WRITES_A_SECOND) -> list[Write]:
+    """Writes for so long, ``rate`` times a second."""
     settings = read_settings({"AUTOTUNE_HOME": str(home)})
     store: Any = open_store(settings.database)
     session = store.open_session(1, time.time())
@@ -80,10 +80,10 @@ def write(home: Path, seconds: float) -> list[Write]:
         else:
             store.spend(session, elapsed, 0.0, time.time())
         writes.append((before, time.perf_counter() - before))
-        time.sleep(max(0.0, began + len(writes) / WRITES_A_SECOND - time.perf_counter()))
+        time.sleep(max(0.0, began + len(writes) / rate - time.perf_counter()))
     store.close()
     return writes
 
 
 if __name__ == "__main__":
-    print(json.dumps(write(Path(sys.argv[1]), float(sys.argv[2]))))
+    print(json.dumps(write(Path(sys.argv[1]), *map(float, sys.argv[2:]))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from search_spaces.batch import batch_of, normalised
+from search_spaces.batch import batch_of, normalised, training_gpus
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults
@@ -14,6 +14,7 @@ from search_spaces.legality.knob_rules import resting
 from search_spaces.legality.numeric_rules import attention_kernel
 
 REPLICAS, TENSOR, ATTENTION = "rollout_data_parallel_size", "tensor_parallel_size", "attn_implementation"
+TRAINING = "training_gpus"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
@@ -25,7 +26,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
       where it acts.
     - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
     - ``logprob_rows`` is at most the rows a rank generates.
-    - Replicas of a rollout server that are not set fill its GPUs.
+    - Replicas of a rollout server that are not set fill its GPUs, and on one machine all other GPUs train.
 
     Completing twice changes nothing more.
     """
@@ -38,6 +39,8 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         default = unset.get(name, values.get(setting.follows) if setting else None)
         if name == REPLICAS:
             default = _replicas(Case(values, resources)) or default
+        if name == TRAINING and resources.gpus and resources.nodes == 1:
+            default = training_gpus(values, resources)
         if default is not None:
             values[name] = default
     case = Case(values, resources)

@@ -12,12 +12,13 @@ from fractions import Fraction
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.knobs import defaults
 from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.build import ENGINES
 
 TOLERANCE_PERCENT = 5
 """How far rows per update may be from the baseline's where the ranks do not divide them."""
 
 BATCH_KNOBS = ("micro_batch_size", "num_generations", "steps_per_generation", "gradient_accumulation_steps")
-RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size")
+RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
 """Knobs that decide how many ranks there are."""
 
 
@@ -44,14 +45,25 @@ class Batch:
 
 
 def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Processes that train: every GPU held less those of a rollout server; a CPU's ranks. Never below 1."""
+    """Processes that train: ``training_gpus``, else every GPU less those of a rollout server; a CPU's ranks. At least
+    1."""
+    left = max(1, resources.training_processes - serving_gpus(values, resources))
+    return min(left, _whole(values.get("training_gpus"), 0) or left) if resources.gpus else left
+
+
+def serving_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
+    """GPUs of a rollout server; 0 without one."""
     unset = defaults(resources.framework)
-    processes = resources.training_processes
     engine = values.get("rollout_engine", unset.get("rollout_engine"))
     mode = values.get("rollout_mode", unset.get("rollout_mode"))
-    if engine == "vllm" and mode == "server" and resources.gpus:
-        processes -= _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
-    return max(1, processes)
+    if engine not in ENGINES or mode != "server" or not resources.gpus:
+        return 0
+    return _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
+
+
+def held_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
+    """GPUs a trial holds, those of a rollout server included; 0 on a CPU."""
+    return training_gpus(values, resources) + serving_gpus(values, resources) if resources.gpus else 0
 
 
 def served_by(gpus: int) -> dict[str, KnobValue]:

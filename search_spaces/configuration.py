@@ -130,6 +130,8 @@ class Resources:
     """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
     quantized: str = ""
     """What the trained model is loaded in, ``4 bit`` or ``8 bit`` (``objective.quantized``); empty: as it is."""
+    not_guessed: str = ""
+    """What of the user's own keys excludes speculative decoding (``objective.not_guessed``)."""
 
     def __hash__(self) -> int:
         # The packages are a mapping, which cannot be hashed; they are still compared.
@@ -145,7 +147,7 @@ class Resources:
         value: dict[str, Any] = json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))
         if self.cpu_ranks == 1:
             del value["cpu_ranks"]
-        for name in ("per_micro_batch", "quantized"):
+        for name in ("per_micro_batch", "quantized", "not_guessed"):
             if not value[name]:
                 del value[name]
         if self.model.head_size is None:

@@ -28,6 +28,7 @@ BATCH_CHOICES = (
     "num_generations",
     "steps_per_generation",
     "rollout_gpus",
+    "training_gpus",
     "sequence_parallel_size",
     "logprob_rows",
 )

@@ -27,6 +27,8 @@ class Facts:
     """One framework, as this version knows it; measured for TRL, read in the source of the others."""
 
     # Rollout
+    generates_with: tuple[str, ...] = ("transformers", "vllm")
+    """Values of ``rollout_engine`` that it has."""
     sizes_engine_by_update: bool = False
     """A colocated engine gets room for the rows of a whole update, whatever ``steps_per_generation`` is."""
     raises_batched_tokens: bool = False
@@ -135,6 +137,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             rewards_by_plugin=True,
         ),
         "verl": Facts(
+            generates_with=("vllm", "sglang"),
             raises_batched_tokens=True,
             replicas_multiply=True,
             engine_spans_nodes=True,

@@ -38,6 +38,40 @@ def quantized(settings: Mapping[str, Any]) -> str:
     return "8 bit" if settings.get("load_in_8bit") is True or str(bits) == "8" else ""
 
 
+def not_guessed(framework: str, settings: Mapping[str, Any]) -> str:
+    """The key and value among the user's ``settings`` beside which no tokens can be guessed ahead; empty if none.
+
+    vLLM refuses ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). A way of guessing that is the user's
+    own stays.
+    """
+    own = settings.get("generation_kwargs")
+    for place, before in ((settings, ""), (own if isinstance(own, Mapping) else {}, "generation_kwargs.")):
+        for key in ("min_p", "logit_bias"):
+            if place.get(key):
+                return f"{before}{key} {place[key]}"
+    key = _OWN_GUESSES.get(framework, "")
+    if inside(settings, key):
+        return f"a {key} of your own"
+    return f"{_MTP} true" if framework == "verl" and settings.get(_MTP) is True else ""
+
+
+def inside(settings: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted ``key``, whether the settings are nested or dotted; ``None``: it is not there."""
+    if key in settings:
+        return settings[key]
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and key.startswith(f"{name}."):
+            return inside(value, key.removeprefix(f"{name}."))
+    return None
+
+
+_OWN_GUESSES: Mapping[str, str] = {
+    "ms_swift": "vllm_engine_kwargs.speculative_config",
+    "verl": "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config",
+}
+_MTP = "actor_rollout_ref.model.mtp.enable_rollout"
+"""The model's own heads guess (verl 0.9.1, workers/rollout/vllm_rollout/vllm_async_server.py:377)."""
+
 _AVERAGED = ("bnpo", "real")
 """Losses that are averaged so; ``real``, of ms-swift, compares the groups within a micro-batch."""
 

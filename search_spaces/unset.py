@@ -15,7 +15,7 @@ from search_spaces.knobs import KNOBS, Knob, defaults
 UNSET = "unset"
 """As it stands in a space; a configuration never holds it."""
 
-_PLACE = frozenset({"rollout_engine", "rollout_mode", "rollout_gpus", "rollout_data_parallel_size"})
+_PLACE = frozenset({"rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "rollout_data_parallel_size"})
 """Knobs that say what generates and on which GPUs, which the batch follows from."""
 
 

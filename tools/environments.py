@@ -44,13 +44,17 @@ def is_current(environment: Path, digest: str) -> bool:
     return python_of(environment).exists() and stamp.is_file() and stamp.read_text(encoding="ascii") == digest
 
 
-def make_tool_environment(environment: Path) -> None:
+def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
     """The tool with its development tools, this checkout installed in editable form.
+
+    Args:
+        environment: folder to make.
+        locked: lock file; ``ray.txt`` is the same with Ray.
 
     Raises:
         SetupError: an environment cannot be made here, or a package cannot be installed.
     """
-    lock = REQUIREMENTS / "dev.txt"
+    lock = REQUIREMENTS / locked
     digest = digest_of(environment, (lock, ROOT / "pyproject.toml"))
     if is_current(environment, digest):
         return

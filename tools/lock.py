@@ -90,6 +90,12 @@ LOCKS = (
         ("--excludes", "requirements/verl.exclude", *LINUX, *wheels_only("antlr4-python3-runtime")),
         "verl without a GPU: what composes and checks its configuration. No hashes, as torch's wheel differs.",
     ),
+    Lock(
+        "requirements/ray.txt",
+        ("pyproject.toml",),
+        ("--extra", "dev", "--extra", "ray", "--universal", "--generate-hashes", *wheels_only()),
+        "The tool and what develops it, with Ray: for the tests of studies on a cluster.",
+    ),
 )
 
 

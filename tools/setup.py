@@ -49,6 +49,8 @@ def set_up(options: argparse.Namespace) -> None:
         _check_memory(hardware.usable_memory())
     stack = _stack(options.cpu) if wants_stack else None
     environments.make_tool_environment(options.tool.absolute())
+    if options.ray is not None:
+        environments.make_tool_environment(options.ray.absolute(), "ray.txt")
     if options.peers is not None:
         environments.make_peers_environment(options.peers.absolute(), options.torch_index)
     for folder, name, imports in (
@@ -99,6 +101,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tool", type=Path, default=Path(".venv"), help="environment of the tool")
     parser.add_argument("--training", type=Path, default=Path(".venv-train"), help="environment of the training stack")
     parser.add_argument("--peers", type=Path, help="environment of the search's peers; left out, none is made")
+    parser.add_argument("--ray", type=Path, help="environment of the tool with Ray; left out, none is made")
     parser.add_argument("--open-r1", type=Path, help="environment of Open-R1's versions; left out, none is made")
     parser.add_argument("--swift", type=Path, help="environment of ms-swift; left out, none is made")
     parser.add_argument("--verl", type=Path, help="environment of verl's configuration; left out, none is made")

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 from api.cache.snapshot import Snapshot
 from api.cache.study import Shelf
 from autotune.domain import Event, Fingerprint, Study, Trial
-from autotune.errors import NoDatabaseError, NotFoundError, UsageError
+from autotune.errors import NoDatabaseError, NotFoundError, StoreError, UsageError
 from autotune.ports import Store
-from autotune.recommendation.current import Life, attempt_paths, running_trial, sign_of_life
+from autotune.recommendation.current import Lives, attempt_paths, sign_of_life
 from autotune.recommendation.export import ExportChoice, Exported, build
-from autotune.settings import HomePaths, Settings
+from autotune.recommendation.places import running_trials
+from autotune.settings import DatabaseFile, HomePaths, Settings
 from trainer.child.contract import NoteRecord
 
 PATIENCE = 30.0
@@ -62,6 +63,8 @@ class Library:
         self._asked_at = -math.inf
         self._gpus: dict[int, tuple[int, str]] = {}
         """With the revision they were looked for at."""
+        self._file: DatabaseFile | None = None
+        """What was opened; ``None`` of a server."""
 
     @property
     def home(self) -> HomePaths:
@@ -158,12 +161,10 @@ class Library:
         self.study(study_id)
         return self._opened()
 
-    def life(self, snapshot: Snapshot) -> Life | None:
-        """The phase of the running trial, as its process last marked it."""
-        running = running_trial(snapshot.trials)
-        if running is None:
-            return None
-        return sign_of_life(attempt_paths(self._settings.home, snapshot.study, running))
+    def lives(self, snapshot: Snapshot) -> Lives:
+        """The phase of each running trial, as its process last marked it."""
+        home, study = self._settings.home, snapshot.study
+        return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in running_trials(snapshot.trials)}
 
     def body(self, key: Hashable, build: Callable[[], bytes]) -> bytes:
         """What was built under this key before, else what ``build`` makes."""
@@ -231,6 +232,9 @@ class Library:
             store.close()
 
     def _revisions(self) -> Mapping[int, int]:
+        present = self._settings.database_file
+        if self._store is not None and present != self._file:
+            self._leave(present)
         if self._settings.database_is_absent:
             return {}
         try:
@@ -238,9 +242,20 @@ class Library:
         except NoDatabaseError:
             return {}
 
+    def _leave(self, present: DatabaseFile | None) -> None:
+        """What was opened is no longer what has its name: SQLite would go on reading it for ever. Raises ``StoreError``
+        while nothing has its name."""
+        if present is None:
+            raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
+        self.close()
+        with self._lock:
+            for kept in (self._studies, self._shelves, self._gpus):
+                kept.clear()
+
     def _opened(self) -> Store:
         with self._lock:
             if self._store is None:
+                self._file = self._settings.database_file
                 self._store = self._open_store()
             return self._store
 

@@ -12,7 +12,7 @@ from api.cache.row import ListedTrial
 from api.cache.snapshot import Snapshot
 from autotune.domain import Study, Trial
 from autotune.ports import Store
-from autotune.recommendation.reading import Answer, answered, avoided_gpus, last_budget
+from autotune.recommendation.reading import Answer, answered, last_run
 
 LARGE_S = 0.2
 """What took longer to read holds so many objects that Python's collector would stop all readers again and again to
@@ -86,13 +86,15 @@ class Shelf:
             and before.study.status is study.status
             and answer[1] == before.recommendation
         )
+        run = last_run(store, study, trials)
         found = Snapshot(
             stamp=stamp,
             study=study,
             trials=before.trials if before is not None and same else trials,
             spent=store.spent(study.id),
-            limits=last_budget(store, study),
-            avoided_gpus=avoided_gpus(store, study),
+            limits=run.limits,
+            avoided_gpus=run.avoided_gpus,
+            places=run.places,
             known_answer=answer,
             fingerprint=store.fingerprint(study.id),
             settled=self._settled,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
 from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.sentences import evidence_words, gain_words, lengths_words, memory_words, over, speed_words
+from autotune.wording.sentences import evidence_words, lengths_words, memory_words, over, row_gain_words, speed_words
 from autotune.wording.text import changes, clean
 from trainer.child.contract import Phase
 
@@ -67,7 +67,7 @@ def card(row: RecommendationRow, recommendation: Recommendation, baseline: Confi
         rate=rate(row.tokens_per_hour),
         speed=speed_words(row),
         lengths=lengths_words(row),
-        gain=gain_words(row.gain) if row.gain is not None else "",
+        gain=row_gain_words(row),
         gain_short=signed_percent(row.gain.value) if row.gain is not None else "",
         gain_bar=gain_bar(row.gain) if row.gain is not None else None,
         over=over(recommendation),

@@ -25,7 +25,7 @@ def report_page(found: StudyReading) -> str:
     return render(
         "report.html",
         style=style,
-        study=study_view(found, None, drawn=history(found.trials, found.study.spec)),
+        study=study_view(found, {}, drawn=history(found.trials, found.study.spec)),
         trials=trial_table(found, most=MOST_TRIALS),
         answer=answer_page(found, ["a report holds no files"] * len(rows)),
         why=why_view(found, WhyQuery(), linked=False),

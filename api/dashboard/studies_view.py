@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.documents.study import timestamp
 from autotune.domain import StudyStatus
 from autotune.insights.standings import count
-from autotune.recommendation.current import running_trial
+from autotune.recommendation.places import running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.text import clean
@@ -54,7 +54,7 @@ def status_word(found: StudyReading) -> str:
     """``running``, ``open`` (the same command continues it) or ``done``."""
     if found.study.status is StudyStatus.DONE:
         return "done"
-    return "running" if running_trial(found.trials) is not None else "open"
+    return "running" if running_trials(found.trials) else "open"
 
 
 def sure_word(found: StudyReading) -> str:

@@ -13,8 +13,10 @@ from api.dashboard.trials_view import Failure, TrialTable, changed_words, failur
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
+from autotune.domain import Trial
 from autotune.insights.standings import count
-from autotune.recommendation.current import Life, running_trial
+from autotune.recommendation.current import Life, Lives
+from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
@@ -25,12 +27,16 @@ SHOWN_NEIGHBOURS = 8
 
 @dataclass(frozen=True)
 class RunningView:
-    """The trial that is being run."""
+    """A trial that is being run."""
 
     number: int
     href: str
     kind: str
+    place: str
+    """Empty where there is only one."""
     where: str
+    busy: str
+    """Share of its last cycle in which its GPUs computed; empty if they were not sampled."""
     marked: str
     """Time of the last sign of life; empty before the first."""
     changed: str
@@ -62,7 +68,9 @@ class StudyView:
     counts: str
     gpus: tuple[str, ...]
     """Faults of GPUs that trials are kept off."""
-    running: RunningView | None
+    running: tuple[RunningView, ...]
+    idle: tuple[str, ...]
+    """Places without a trial, of several."""
     answer: AnswerView | None
     neighbours: tuple[str, ...]
     history: Chart
@@ -78,7 +86,7 @@ def history_chart(found: StudyReading) -> Chart:
 
 
 def study_view(
-    found: StudyReading, life: Life | None, wanted: TrialFilter | None = None, drawn: Chart | None = None
+    found: StudyReading, lives: Lives, wanted: TrialFilter | None = None, drawn: Chart | None = None
 ) -> StudyView:
     """Everything the page of a study shows.
 
@@ -90,17 +98,19 @@ def study_view(
     answered = _answer(found)
     gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
     name = clean(spec.name) or f"study {study.id}"
+    beside = f" · {found.limits.at_once} trials at once" if found.limits.at_once > 1 else ""
     return StudyView(
         id=study.id,
         name=name,
         status=status_word(found),
         title=f"{gain} · {name}" if gain else name,
-        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}",
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}{beside}",
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
         counts=count(found.trials).sentence(),
         gpus=tuple(clean(sentence) for sentence in found.avoided_gpus),
-        running=_running(found, life),
+        running=tuple(_running(found, t, lives.get(t.number)) for t in running_trials(found.trials)),
+        idle=idle_words(found.places),
         answer=answered,
         neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
         history=drawn or history_chart(found),
@@ -111,15 +121,18 @@ def study_view(
     )
 
 
-def _running(found: StudyReading, life: Life | None) -> RunningView | None:
-    trial = running_trial(found.trials)
-    if trial is None:
-        return None
-    where = "starting" if life is None else phase_words(life[0])
-    marked = "" if life is None else timestamp(life[1]) or ""
-    page = links.trial_page(trial.study_id, trial.number)
-    kind = trial.kind.value.replace("_", " ")
-    return RunningView(trial.number, page, kind, where, marked, changed_words(trial, found))
+def _running(found: StudyReading, trial: Trial, life: Life | None) -> RunningView:
+    here = next((place for place in found.places if place.trial == trial.number), None)
+    return RunningView(
+        number=trial.number,
+        href=links.trial_page(trial.study_id, trial.number),
+        kind=trial.kind.value.replace("_", " "),
+        place="" if here is None else clean(here.at.short),
+        where="starting" if life is None else phase_words(life[0]),
+        busy="" if here is None else busy_words(here),
+        marked="" if life is None else timestamp(life[1]) or "",
+        changed=changed_words(trial, found),
+    )
 
 
 def _answer(found: StudyReading) -> AnswerView | None:

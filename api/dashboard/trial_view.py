@@ -18,6 +18,7 @@ from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, Trial, TrialState
+from autotune.domain.places import GPUS, PLACE, TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
@@ -116,7 +117,7 @@ def trial_view(
         ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
         live="" if not running else "starting" if life is None else phase_words(life[0]),
         marked="" if not running or life is None else timestamp(life[1]) or "",
-        facts=_facts(found, trial),
+        facts=_facts(found, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
         suggestion=clean(outcome.suggestion) if outcome is not None else "",
         knobs=knob_lines(trial.configuration, spec.baseline, best.configuration if best is not None else None),
@@ -126,7 +127,7 @@ def trial_view(
         timeline=over_time(timeline, capacity),
         usage=tuple(cells for cells in usage_of(trial) if cells is not None),
         startup=_startup(trial),
-        notes=tuple((clean(n.name), _note(n)) for n in list(notes)[:SHOWN_NOTES]),
+        notes=tuple((clean(n.name), _note(n)) for n in [n for n in notes if n.name not in (PLACE, GPUS)][:SHOWN_NOTES]),
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         refused=exported if isinstance(exported, str) else "",
@@ -166,7 +167,7 @@ def knob_lines(
     return tuple(sorted(lines, key=lambda line: not (line.off_baseline or line.off_best)))
 
 
-def _facts(found: StudyReading, trial: Trial) -> tuple[tuple[str, str], ...]:
+def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:
     spec = found.study.spec
     host, device = trial.host_peak, trial.device_peak
     facts = [
@@ -176,6 +177,7 @@ def _facts(found: StudyReading, trial: Trial) -> tuple[tuple[str, str], ...]:
         ("round", str(trial.pair) if trial.pair is not None else ""),
         ("took", format_duration(trial.seconds) if trial.seconds is not None else ""),
         ("began", _moment(trial.started_at)),
+        ("place", clean(place.whole)),
         ("worst case", "passed" if trial.worst_case_passed else "not passed"),
         ("speed cycles", str(len(trial.speed_cycles()))),
         ("limited by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),

@@ -49,10 +49,10 @@ def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
 def study_page(studies: Library, study_id: int, wanted: TrialFilter, stream: str) -> bytes:
     """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
-    life = studies.life(found)
+    lives = studies.lives(found)
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
-    key = ("study", found.stamp, life, wanted)
-    return studies.body(key, lambda: render("study.html", study=study_view(found, life, wanted, drawn), stream=stream))
+    key = ("study", found.stamp, tuple(lives.items()), wanted)
+    return studies.body(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn), stream=stream))
 
 
 @router.get("/assets/{name}")

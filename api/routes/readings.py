@@ -46,6 +46,7 @@ def get_reading(
         spent=found.spent,
         limits=found.limits,
         avoided_gpus=found.avoided_gpus,
+        places=found.places,
         fingerprint=found.fingerprint,
         verified=last_event(studies.store(study_id), found.study, "verified"),
         known_answer=found.answer,

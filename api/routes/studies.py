@@ -53,5 +53,5 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
 def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """How a study stands, as `autotune status --json` prints it."""
     found = studies.snapshot(study_id)
-    document = status_document(found, studies.life(found), time.time())
+    document = status_document(found, studies.lives(found), time.time())
     return conditional(request, dumps(document), JSON)

@@ -27,7 +27,6 @@ from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.forecast.untried_pairs import foreseen, foretold
-from autotune.recommendation.current import running_trial
 from autotune.recommendation.export import ExportChoice
 from trainer.child.contract import RunPaths
 
@@ -67,8 +66,7 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     found, stream = studies.snapshot(study_id), stream_of(request, study_id)
     trial = found.trial(number)
     folder = studies.folder(found, trial)
-    running = running_trial(found.trials)
-    life = studies.life(found) if running is not None and running.number == number else None
+    life = studies.lives(found).get(number)
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
     export = studies.kept(

@@ -19,8 +19,9 @@ from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import problems
 from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, OneTrial, Trials
-from autotune.documents.study import cycle_json, plain, trial_json
+from autotune.documents.study import cycle_json, place_json, plain, trial_json
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
@@ -119,6 +120,7 @@ def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     found = studies.snapshot(study_id)
     trial = trial_of(found, number)
     document = trial_json(trial, found.study.spec.baseline, cycles=True)
+    document["place"] = place_json(place_of(studies.notes(found, trial)))
     document["usage"] = usage_json(trial, roof_of(found.study, found.fingerprint))
     return conditional(request, dumps({"study": plain(found.study.spec.name), "trial": document}), JSON)
 

@@ -30,7 +30,12 @@ class Row(Shape):
     tokens_per_hour_per_gpu: Rate | None = Field(description="`null` on a CPU.")
     maximum_length_tokens_per_hour: Rate | None
     at_lengths: list[LengthFigure] = Field(description="At the recorded lengths, at twice those, at the maximum.")
-    gain: Gain | None = Field(description="Over the baseline; `null` if this is the reference itself.")
+    gain: Gain | None = Field(
+        description="In the study's objective over the baseline; `null` if this is the reference itself."
+    )
+    objective: str = Field(description="What the study ranks by: `tokens-per-hour`, or `tokens-per-gpu-hour`.")
+    gain_per_hour: Gain | None = Field(description="Of tokens/hour.")
+    gain_per_gpu_hour: Gain | None = Field(description="Of tokens per GPU-hour; `null` on a CPU.")
     confirmed: bool
     worst_case_passed: bool
     phase_shares: dict[str, float]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from api.schemas.answers import Recommendation
-from api.schemas.base import Bytes, Knob, Seconds, Shape, Time
-from api.schemas.trials import Trial
+from api.schemas.base import Bytes, Knob, Seconds, Shape, Share, Time
+from api.schemas.trials import Place, Trial
 from autotune.domain import StudyStatus
+from autotune.recommendation.places import PlaceState
 
 
 class Reward(Shape):
@@ -36,6 +37,7 @@ class Study(Shape):
     device: str
     memory_limit_bytes: Bytes | None
     sampler: str
+    objective: str = Field(description="What it ranks by: `tokens-per-hour`, or `tokens-per-gpu-hour`.")
     seed: int
     python: str = Field(description="Training interpreter.")
     baseline: dict[str, Knob] = Field(description="Knob name to value.")
@@ -72,9 +74,21 @@ class Counts(Shape):
     failures: dict[str, int]
 
 
-class Running(Trial):
-    """The running trial, and where it is."""
+class PlaceNow(Place):
+    """A place of the tuner that runs, and what it does."""
 
+    state: PlaceState = Field(strict=False, description="`left`: it gets no more trials.")
+    trial: int | None = Field(description="That runs there.")
+    why: str | None = Field(description="Of one that gets no more trials.")
+    gpu_busy_share: Share | None = Field(
+        description="Of the last cycle, with a kernel running; `null` if it was not sampled."
+    )
+
+
+class Running(Trial):
+    """A running trial, where it runs and how far it is."""
+
+    place: Place
     phase: str | None
     cycle: int | None
     cycle_kind: str | None
@@ -88,7 +102,8 @@ class Status(Shape):
     spent: Spent
     budget: Budget
     counts: Counts
-    running: Running | None
+    running: list[Running] = Field(description="By number; several with `--at-once`.")
+    places: list[PlaceNow] = Field(description="One for each trial that can run at once; empty when no tuner runs.")
     avoided_gpus: list[str] = Field(description="GPUs that trials are kept off, each with the fault seen on it.")
     source: str
     best: Recommendation | None

@@ -8,6 +8,12 @@ from api.schemas.examples import RECOMMENDATION, ROW, STUDY, TRIAL, answering
 from autotune.documents.study import cycle_json
 from autotune.domain import CycleKind, CycleRecord, Peaks, ProcessUse
 
+_PLACE: dict[str, Any] = {
+    "name": "GPU 3",
+    "node": None,
+    "gpus": [{"index": 3, "uuid": "GPU-8f3c2a1e-5b7d-4e0f-9a6b-1c2d3e4f5a6b"}],
+}
+
 _RUNNING: dict[str, Any] = {
     **TRIAL,
     "number": 12,
@@ -20,6 +26,7 @@ _RUNNING: dict[str, Any] = {
     "host_peak_bytes": None,
     "finished_at": None,
     "wall_seconds": None,
+    "place": _PLACE,
     "phase": "update",
     "cycle": 2,
     "cycle_kind": "recorded",
@@ -107,7 +114,8 @@ STATUS_EXAMPLE = answering(
         "spent": {"wall_seconds": 540.0, "gpu_seconds": 0.0},
         "budget": {"wall_seconds": 1800.0, "max_trials": None, "gpu_hours": None, "trials_at_once": 1},
         "counts": {"states": {"COMPLETE": 10, "FAIL": 2, "RUNNING": 1}, "failures": {"OOM": 2}},
-        "running": _RUNNING,
+        "running": [_RUNNING],
+        "places": [{**_PLACE, "state": "running", "trial": 12, "why": None, "gpu_busy_share": 0.97}],
         "avoided_gpus": ["trials avoid GPU 3: it has fallen off the bus (XID 79)"],
         "source": "best_so_far",
         "best": {**RECOMMENDATION, "ended_by": ""},
@@ -115,7 +123,7 @@ STATUS_EXAMPLE = answering(
 )
 
 TRIAL_EXAMPLE = answering(
-    {"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE], "usage": None}}
+    {"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE], "place": _PLACE, "usage": None}}
 )
 
 CYCLES_EXAMPLE = answering({"study": "first", "trial": 7, "cycles": [_CYCLE], "next_cursor": None})

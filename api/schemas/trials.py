@@ -54,6 +54,8 @@ class Trial(Shape):
     changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
     rows_per_update: int
     tokens_per_hour: Rate | None
+    gpus: int = Field(description="Held, a rollout server's included; 0 on a CPU.")
+    tokens_per_hour_per_gpu: Rate | None
     at_most_tokens_per_hour: Rate | None = Field(
         description="Of a PRUNED trial, which was stopped because it cannot win: what it can reach at most."
     )
@@ -228,11 +230,27 @@ class Usage(Shape):
     roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 
 
+class Gpu(Shape):
+    """A GPU of a trial."""
+
+    index: int = Field(description="As `nvidia-smi` counts on its machine.")
+    uuid: str
+
+
+class Place(Shape):
+    """Where a trial runs or ran."""
+
+    name: str | None = Field(description="`null` of one that has a machine without GPUs to itself.")
+    node: str | None = Field(description="The machine; `null` where there is only one.")
+    gpus: list[Gpu] = Field(description="That the trial was given; empty on a CPU.")
+
+
 class TrialWithCycles(Trial):
     """A trial with how it measured and every cycle."""
 
     protocol: Protocol
     cycles: list[Cycle]
+    place: Place
     usage: Usage | None = Field(description="`null` where it was not recorded.")
 
 

@@ -24,6 +24,7 @@ _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EROFS: (MachineError, "the disk can only be read; name another folder"),
+    errno.EIO: (MachineError, "the disk failed (Input/output error); mend it, or name another folder"),
 }
 """Error number -> what it is to the user."""
 

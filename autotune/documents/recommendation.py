@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.documents.study import Document, configuration_json, plain, timestamp
-from autotune.domain import Gain, LengthFigure, Recommendation, RecommendationRow
+from autotune.domain import Gain, LengthFigure, Objective, Recommendation, RecommendationRow
 from autotune.statistics.lengths import figures_of
 
 
@@ -35,6 +35,9 @@ def row_json(row: RecommendationRow) -> Document:
         "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
         "at_lengths": [length_json(figure) for figure in figures_of(row)],
         "gain": None if row.gain is None else gain_json(row.gain),
+        "objective": row.objective.value,
+        "gain_per_hour": _gain(row, Objective.PER_HOUR),
+        "gain_per_gpu_hour": _gain(row, Objective.PER_GPU_HOUR),
         "confirmed": row.confirmed,
         "worst_case_passed": row.worst_case_passed,
         "phase_shares": plain(row.phase_shares),
@@ -44,6 +47,11 @@ def row_json(row: RecommendationRow) -> Document:
         "headroom_share": plain(row.headroom),
         "trials": list(row.trials),
     }
+
+
+def _gain(row: RecommendationRow, objective: Objective) -> Document | None:
+    found = row.gain_in(objective)
+    return None if found is None or (objective is Objective.PER_GPU_HOUR and not row.gpus) else gain_json(found)
 
 
 def gain_json(gain: Gain) -> Document:

@@ -28,6 +28,7 @@ from autotune.domain import (
     Study,
     Trial,
 )
+from autotune.domain.places import TrialPlace
 
 Document = dict[str, Any]
 
@@ -101,6 +102,7 @@ def study_json(study: Study) -> Document:
         "device": plain(resources.device),
         "memory_limit_bytes": spec.memory_limit,
         "sampler": plain(spec.sampler),
+        "objective": spec.objective.value,
         "seed": spec.seed,
         "python": plain(spec.python),
         "baseline": configuration_json(spec.baseline),
@@ -121,6 +123,8 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         "changes": changes_json(trial.configuration, baseline),
         "rows_per_update": trial.rows_per_update,
         "tokens_per_hour": plain(trial.tokens_per_hour),
+        "gpus": trial.gpus,
+        "tokens_per_hour_per_gpu": plain(trial.tokens_per_hour_per_gpu),
         "at_most_tokens_per_hour": plain(trial.at_most),
         "speed_cycles": len(trial.speed_cycles()),
         "feasible": trial.feasible,
@@ -139,6 +143,15 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         document["protocol"] = protocol_json(trial.protocol)
         document["cycles"] = [cycle_json(cycle) for cycle in trial.cycles]
     return document
+
+
+def place_json(place: TrialPlace) -> Document:
+    """Where a trial runs or ran; ``null`` where there is nothing to tell apart."""
+    return {
+        "name": plain(place.title) or None,
+        "node": plain(place.node) or None,
+        "gpus": [{"index": gpu.index, "uuid": plain(gpu.uuid)} for gpu in place.gpus],
+    }
 
 
 def outcome_json(outcome: Outcome) -> Document:

@@ -5,8 +5,19 @@ Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch
 
 from autotune.domain.comparability import Fingerprint, Workload
 from autotune.domain.outcomes import Ceiling, Outcome
+from autotune.domain.places import PLACE
 from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
-from autotune.domain.studies import SWEEP, Beforehand, Budget, EarlierStudy, Event, Study, StudySpec, StudyStatus
+from autotune.domain.studies import (
+    SWEEP,
+    Beforehand,
+    Budget,
+    EarlierStudy,
+    Event,
+    Objective,
+    Study,
+    StudySpec,
+    StudyStatus,
+)
 from autotune.domain.trials import Trial, TrialDraft, TrialKind, TrialState
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import (
@@ -25,6 +36,7 @@ from trainer.child.contract import (
 
 __all__ = [
     "ALONE",
+    "PLACE",
     "SWEEP",
     "Beforehand",
     "Budget",
@@ -39,6 +51,7 @@ __all__ = [
     "Gain",
     "GpuUse",
     "LengthFigure",
+    "Objective",
     "Outcome",
     "Peaks",
     "Phase",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from autotune.domain.studies import Objective
 from search_spaces.configuration import Configuration
 from trainer.child.contract import FailureReason
 
@@ -27,6 +28,11 @@ class Gain:
     @property
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
+
+    def times(self, factor: float) -> Gain:
+        """Of throughputs that are ``factor`` times as far apart."""
+        value, low, high = ((1.0 + ratio) * factor - 1.0 for ratio in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class RecommendationRow:
     low: float
     high: float
     gain: Gain | None
-    """Over the baseline, or over ``reference`` when the baseline failed; ``None`` if it is the reference itself."""
+    """Over the baseline, or over ``reference`` when the baseline failed; ``None`` if it is the reference itself. In the
+    study's objective."""
     confirmed: bool
     worst_case_passed: bool
     phase_shares: Mapping[str, float]
@@ -73,6 +80,16 @@ class RecommendationRow:
     """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
     lengths: tuple[LengthFigure, ...] = ()
     """At 1x, 2x and the maximum length; empty in recommendations of earlier versions."""
+    objective: Objective = Objective.PER_HOUR
+    reference_gpus: int = 0
+    """Held by what the gain is over; 0 on a CPU, and in recommendations of earlier versions."""
+
+    def gain_in(self, objective: Objective) -> Gain | None:
+        """The gain in either objective: GPUs are counted, not estimated, so the interval moves with the value."""
+        if self.gain is None or objective is self.objective or not (self.gpus and self.reference_gpus):
+            return self.gain
+        more = self.gpus / self.reference_gpus
+        return self.gain.times(more if objective is Objective.PER_HOUR else 1.0 / more)
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:

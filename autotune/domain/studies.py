@@ -25,6 +25,13 @@ class StudyStatus(StrEnum):
     DONE = "done"
 
 
+class Objective(StrEnum):
+    """What a study looks for."""
+
+    PER_HOUR = "tokens-per-hour"
+    PER_GPU_HOUR = "tokens-per-gpu-hour"
+
+
 @dataclass(frozen=True)
 class StudySpec:
     """Complete specification of a search: the same specification always means the same study.
@@ -56,6 +63,7 @@ class StudySpec:
     """Text of the accelerate file given beside it; not part of the identity."""
     checkout: str = ""
     """Folder of the framework's own source, where its trials run from one; as ``python``, not part of the identity."""
+    objective: Objective = Objective.PER_HOUR
 
     def identity(self) -> dict[str, Any]:
         """Plain data that is equal for equal studies."""
@@ -69,6 +77,8 @@ class StudySpec:
         value.pop("python")
         for name in ("user_config", "user_folder", "user_prompts", "user_accelerate", "checkout"):
             value.pop(name)
+        if self.objective is Objective.PER_HOUR:  # which studies from before there was another do not name
+            value.pop("objective")
         if not self.protocol.looks:  # as studies have it that were stored before there were looks
             value["protocol"].pop("looks")
         return value

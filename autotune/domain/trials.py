@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -88,6 +89,16 @@ class Trial:
     finished_at: float | None = None
     seconds: float | None = None
     """Wall seconds of all attempts, start-up included."""
+    gpus: int = 0
+    """Held, a rollout server's included; 0 on a CPU."""
+    per_gpu: bool = False
+    """The study's objective is tokens per GPU-hour."""
+    node: str = ""
+    """Where its last attempt ran; empty where there is one machine."""
+    node_log: float = 0.0
+    """By how much its node is faster than the mean one, as the logarithm of a ratio (``statistics.nodes``)."""
+    node_variance: float = 0.0
+    """What is not known of that."""
 
     def with_(self, **changes: Any) -> Trial:
         return replace(self, **changes)
@@ -96,6 +107,22 @@ class Trial:
     def emulated(self) -> bool:
         """Whether the trial emulated FP8, so that its speed is that of no hardware."""
         return emulated(self.configuration)
+
+    @property
+    def divisor(self) -> float:
+        """What its tokens/hour are divided by to be ranked: in the study's objective the GPUs held, or 1; and by how
+        much its node is faster than others."""
+        return (max(1, self.gpus) if self.per_gpu else 1) * math.exp(self.node_log)
+
+    @property
+    def tokens_per_hour_per_gpu(self) -> float | None:
+        """``None`` on a CPU too."""
+        return self.tokens_per_hour / self.gpus if self.tokens_per_hour and self.gpus else None
+
+    @property
+    def merit(self) -> float | None:
+        """What the trial is ranked by: ``tokens_per_hour`` in the study's objective, as on a mean node."""
+        return None if self.tokens_per_hour is None else self.tokens_per_hour / self.divisor
 
     @property
     def at_most(self) -> float | None:

@@ -13,7 +13,7 @@ from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import GPUS, KnownGpu, gpu_named
 from autotune.forecast.question import Question, Wanted
 from autotune.frameworks import framework_named
-from autotune.proposals.memory.dimensions import dimensions
+from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.times.machine import sheet_of
 from autotune.specification.build import planned
 from autotune.wording.text import clean

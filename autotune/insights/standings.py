@@ -15,15 +15,17 @@ class Standing:
 
     configuration: Configuration
     tokens_per_hour: float
+    merit: float
+    """The same in the study's objective, which decides the order."""
     numbers: tuple[int, ...]
     ratio: float | None
-    """Over the reference, minus 1; ``None`` for the reference itself."""
+    """Over the reference in the study's objective, minus 1; ``None`` for the reference itself."""
     same_learning: bool
     confirmed: bool
 
 
 def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
-    """Feasible configurations, fastest first."""
+    """Feasible configurations, best first."""
     held = evidence.feasible(trials)
     anchor = evidence.reference(trials, baseline)
     found = []
@@ -31,23 +33,24 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
         speed = evidence.speed(runs)
         ratio = None
         if anchor is not None and configuration != anchor.configuration:
-            ratio = speed / evidence.speed(held[anchor.configuration]) - 1.0
+            ratio = evidence.merit(runs) / evidence.merit(held[anchor.configuration]) - 1.0
         found.append(
             Standing(
                 configuration=configuration,
                 tokens_per_hour=speed,
+                merit=evidence.merit(runs),
                 numbers=tuple(t.number for t in runs),
                 ratio=ratio,
                 same_learning=evidence.same_learning(configuration, baseline, framework),
                 confirmed=any(t.kind is TrialKind.CONFIRM for t in runs),
             )
         )
-    return tuple(sorted(found, key=lambda s: (-s.tokens_per_hour, s.numbers)))
+    return tuple(sorted(found, key=lambda s: (-s.merit, s.numbers)))
 
 
 def place(trial: Trial) -> tuple[int, float, int]:
     """Sort key of ``best_first``; different for any two trials of a study."""
-    speed = trial.tokens_per_hour or trial.at_most or 0.0
+    speed = (trial.tokens_per_hour or trial.at_most or 0.0) / trial.divisor
     if trial.feasible and speed and not trial.emulated:
         return 0, -speed, trial.number
     order = {TrialState.COMPLETE: 1, TrialState.PRUNED: 1, TrialState.RUNNING: 2, TrialState.WAITING: 3}

@@ -22,17 +22,24 @@ class Lane:
     cpus: tuple[int, ...]
     memory: int | None
     """Bytes of host memory a trial may have; ``None``: not known."""
+    numbers: tuple[int, ...] = ()
+    """Its GPUs as the driver counts them."""
 
     @property
     def name(self) -> str:
         """``GPU 3``, ``GPUs 2 and 3``, ``CPUs 0-3``."""
         if not self.gpus:
             return _named("CPU", self.cpus)
-        return _named("GPU", self.gpus)
+        return _named("GPU", self.numbers or self.gpus)
 
 
 def lanes(
-    at_once: int, gpus: int, cpus: Sequence[int], memory: int | None, memory_limit: int | None
+    at_once: int,
+    gpus: int,
+    cpus: Sequence[int],
+    memory: int | None,
+    memory_limit: int | None,
+    numbers: Sequence[int] = (),
 ) -> tuple[Lane, ...]:
     """Equal shares: ``gpus`` for each, neighbouring CPUs, an equal part of the memory.
 
@@ -42,6 +49,7 @@ def lanes(
         cpus: that this process may use.
         memory: bytes this process may use.
         memory_limit: what the study allows a trial; it must be there for all of them.
+        numbers: of the GPUs the study holds, as the driver counts them.
 
     Raises:
         UsageError: the machine is too small.
@@ -61,6 +69,7 @@ def lanes(
             gpus=tuple(range(place * gpus, (place + 1) * gpus)),
             cpus=tuple(cpus[place * each : (place + 1) * each]),
             memory=share if memory_limit is None else memory_limit,
+            numbers=tuple(numbers[place * gpus : (place + 1) * gpus]),
         )
         for place in range(at_once)
     )

@@ -3,7 +3,7 @@
 from autotune.ports.clock import Clock
 from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place, ServerLaunch
 from autotune.ports.people import Observer, Requests, StopToken
-from autotune.ports.proposers import FrugalProposer, PlacedProposer, PreparingProposer, Proposer
+from autotune.ports.proposers import FrugalProposer, PlacedProposer, Proposer
 from autotune.ports.runners import Assignment, Crew, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
 
@@ -18,7 +18,6 @@ __all__ = [
     "Observer",
     "Place",
     "PlacedProposer",
-    "PreparingProposer",
     "Proposer",
     "Requests",
     "RunReport",

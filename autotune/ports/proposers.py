@@ -36,18 +36,6 @@ class Proposer(Port):
 
 
 @runtime_checkable
-class PreparingProposer(Port):
-    """A proposer that can compute a proposal while a trial runs."""
-
-    def prepare(self, history: Sequence[Trial], number: int) -> None:
-        """Prepares the proposal of ``number`` for when the newest, running trial of ``history`` has ended.
-
-        Proposals are the same whether they were prepared or not.
-        """
-        ...
-
-
-@runtime_checkable
 class FrugalProposer(Port):
     """A proposer that can propose a trial without a process start, for when too little time is left for one."""
 

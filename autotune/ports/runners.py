@@ -40,7 +40,9 @@ class RunReport:
     compiled: bool = False
     """A compiler ran in the attempt: one that begins after it may find what was made, and need less memory."""
     absent: bool = False
-    """An input of every trial (the model, the prompts, the reward) was not there, so none can run at present."""
+    """Something every trial needs (the model, the prompts, the reward, its place) was not there, so nothing ran."""
+    place_lost: str = ""
+    """Why nothing can run in this place any more; empty: it can."""
 
 
 class Watcher(Port):
@@ -95,6 +97,11 @@ class Crew(Port):
     @property
     def places(self) -> tuple[str, ...]:
         """For each place where it is, in words (``GPU 3``); empty where there is nothing to tell apart."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """For each place the name of its machine; empty where there is one machine."""
         ...
 
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain import Configuration, Resources, StudySpec, Trial
+from autotune.domain import Configuration, Objective, Resources, StudySpec, Trial
+from search_spaces.batch import held_gpus
 
 Column = NDArray[np.float64]
 """One number for each configuration asked about, in their order."""
@@ -42,6 +43,8 @@ class Task:
     """Recorded completion lengths, tokens; empty: not known, so taken from the trials or presumed."""
     prompt_tokens: float = 0.0
     """Mean prompt; 0: not known."""
+    per_gpu: bool = False
+    """The objective is tokens per GPU-hour."""
 
     @classmethod
     def of(cls, spec: StudySpec) -> Task:
@@ -54,7 +57,14 @@ class Task:
             max_completion_length=work.max_completion_length,
             passthrough=work.passthrough,
             memory_limit=spec.memory_limit,
+            per_gpu=spec.objective is Objective.PER_GPU_HOUR,
         )
+
+    def log_divisors(self, configurations: Sequence[Configuration]) -> Column:
+        """Logarithms of what tokens/hour are divided by in the objective (``Trial.divisor``)."""
+        if not self.per_gpu:
+            return np.zeros(len(configurations))
+        return np.log([float(max(1, held_gpus(c, self.resources))) for c in configurations])
 
 
 @dataclass(frozen=True)

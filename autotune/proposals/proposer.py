@@ -15,13 +15,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotune.domain import Configuration, Trial
+from autotune.domain import Configuration, Resources, Trial
+from autotune.ports import Proposer
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.local_search import Nearby, headline_climb, permitted_climb
-from autotune.proposals.openings import COMPETENT, ROOMY, spread, startup
-from autotune.proposals.samplers import StudySampler, Turn
+from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.local_search import LISTED, Nearby, headline_climb, permitted_climb
+from autotune.proposals.openings import (
+    COMPETENT,
+    ROOMY,
+    openings,
+    spread,
+    startup,
+    strong_defaults,
+    without_memory_savers,
+)
+from autotune.proposals.samplers import StudySampler, Turn, named_sampler
 from autotune.proposals.translation import (
     Frozen,
     Observation,
@@ -36,7 +46,9 @@ from autotune.proposals.translation import (
 from autotune.statistics import retries
 from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.restart import Restart, RestartKey, restart_key
+from search_spaces.knobs.restart import RESTART, Restart, RestartKey, restart_key
+from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 HEADLINE = "headline"
 """Candidates that learn exactly as the baseline does: the gain stated first comes from these."""
@@ -210,13 +222,6 @@ class TwoTrackProposer:
             self._keys[id(grid)] = [restart_key(c, Restart.NONE, self._framework) for c in grid.candidates]
         return np.array([key == process for key in self._keys[id(grid)]], dtype=np.bool_)
 
-    def prepare(self, history: Sequence[Trial], number: int) -> None:
-        """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""
-        if self._sampler.forecasts:
-            trials, grid = self._as_candidates(history), self._order(number)[0].grid
-            grid.without((), self._regions(trials))  # which keeps what each region rules out
-            self._sampler.fit(trials, evidence(trials, self._read)).prepare(grid)
-
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out
         for configuration, source in self._openings(point.known):
@@ -321,3 +326,72 @@ class _Point:
 def draw(seed: int, number: int) -> int:
     """32 bits that depend on the study's seed and the trial's number alone."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
+
+
+IN_ONE_PROCESS = 5_000
+"""Candidates added at most that need no other process than the competent one."""
+
+
+def make_proposer(
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    sampler: str,
+    seed: int,
+    task: Task | None = None,
+    background: Background | None = None,
+) -> Proposer:
+    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``background`` what
+    these know before the first trial.
+
+    Raises:
+        UsageError: no sampler of that name.
+    """
+    headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
+    permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
+    whole = space.complete(baseline, resources)
+    nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
+    firsts, otherwise = _firsts(headline, whole, nearby)
+    if nearby is not None and resources.device == "cuda":
+        opened = next((c for c, source in firsts if source == COMPETENT), whole)
+        headline = tuple(dict.fromkeys((*headline, *in_one_process(space, opened, baseline, resources))))
+    return TwoTrackProposer(
+        headline=headline,
+        permitted=permitted,
+        searched=space.values,
+        baseline=baseline,
+        complete_baseline=whole,
+        sampler=named_sampler(sampler).bind(task, background),
+        seed=seed,
+        one_memory=resources.device == "cpu",
+        firsts=firsts,
+        otherwise=otherwise,
+        unset=[n for n, found in space.values_in(resources).items() if UNSET in found or n not in whole],
+        nearby=nearby,
+        framework=resources.framework,
+    )
+
+
+def in_one_process(
+    space: SearchSpace, opened: Configuration, baseline: Configuration, resources: Resources
+) -> tuple[Configuration, ...]:
+    """What a process that ran ``opened`` can run as it is, with the baseline's learning.
+
+    Of a drawn space hardly two candidates have the same engine: without these nearly every trial would start one.
+    """
+    free = {name for name in space.values if RESTART.get(name) is Restart.NONE}
+    about = space.about(opened, free)
+    return about.candidates(baseline, resources, same_learning=True, limit=IN_ONE_PROCESS)
+
+
+def _firsts(
+    headline: Sequence[Configuration], whole: Configuration, nearby: Nearby | None
+) -> tuple[tuple[tuple[Configuration, str], ...], Configuration | None]:
+    """(What is tried before anything else, what stands for the roomy one of them), the neighbours seen too."""
+    if nearby is None:
+        return openings(headline, whole), without_memory_savers(headline, whole)
+    about = nearby.of(whole, same_learning=True)
+    known = strong_defaults(about, whole)
+    ample = without_memory_savers(nearby.of(known, same_learning=True) if known else about, known or whole)
+    named = ((known, COMPETENT), (ample, ROOMY))
+    return tuple((c, source) for c, source in named if c is not None), without_memory_savers(about, whole)

@@ -53,7 +53,7 @@ class Observation:
     configuration: Configuration
     standing: OptunaTrialStatus
     value: float = math.nan
-    """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere. Of a censored one
+    """Natural logarithm of ``Trial.merit`` where feasible: a gain of 10 % is the same step anywhere. Of a censored one
     the logarithm of its upper bound."""
     trial: Trial | None = field(default=None, compare=False, repr=False)
     """Where that is known from; what the user attributes are read off."""
@@ -90,15 +90,14 @@ def _evidence(trial: Trial) -> Observation | None:
     if trial.state is TrialState.PRUNED:
         if trial.at_most is None or trial.at_most <= 0:
             return None
-        return Observation(
-            trial.number, trial.configuration, OptunaTrialStatus.CENSORED, math.log(trial.at_most), trial=trial
-        )
+        bound = math.log(trial.at_most / trial.divisor)
+        return Observation(trial.number, trial.configuration, OptunaTrialStatus.CENSORED, bound, trial=trial)
     if not trial.feasible:
         return Observation(trial.number, trial.configuration, OptunaTrialStatus.INFEASIBLE, trial=trial)
-    speed = trial.tokens_per_hour
-    if speed is None or speed <= 0:
+    merit = trial.merit
+    if merit is None or merit <= 0:
         return None
-    return Observation(trial.number, trial.configuration, OptunaTrialStatus.FEASIBLE, math.log(speed), trial=trial)
+    return Observation(trial.number, trial.configuration, OptunaTrialStatus.FEASIBLE, math.log(merit), trial=trial)
 
 
 def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
@@ -165,8 +164,8 @@ def frozen_trials(
 
 
 def _speed(evidence: Observation) -> float:
-    """Tokens/hour of a measured one."""
-    measured = evidence.trial.tokens_per_hour if evidence.trial is not None else None
+    """What a measured one is ranked by."""
+    measured = evidence.trial.merit if evidence.trial is not None else None
     return math.exp(evidence.value) if measured is None else measured
 
 
@@ -204,7 +203,7 @@ def user_attributes(evidence: Observation) -> dict[str, Any]:
     if trial is None or evidence.standing is OptunaTrialStatus.PENDING:
         return found
     if evidence.standing is OptunaTrialStatus.CENSORED:
-        found[BOUND] = trial.at_most
+        found[BOUND] = None if trial.at_most is None else trial.at_most / trial.divisor
     if phases := phase_seconds(trial):
         found[PHASES] = phases
     if trial.outcome is not None and trial.outcome.reason is FailureReason.OOM:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.memory_timeline import read as read_timeline
 from autotune.documents.recommendation import recommendation_json
-from autotune.documents.study import Document, budget_json, plain, study_json, trial_json
+from autotune.documents.study import Document, budget_json, place_json, plain, study_json, trial_json
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import NotFoundError
 from autotune.insights.standings import count
+from autotune.recommendation.places import PlaceNow, running_trials
 from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
 from autotune.wording.text import clean_line
@@ -23,6 +24,8 @@ from trainer.child.contract import CurrentPhase, NoteRecord, RunPaths, read_phas
 
 Life = tuple[CurrentPhase, float]
 """The phase a running trial is in, and the UTC seconds at which its process last marked one."""
+Lives = Mapping[int, Life | None]
+"""Of every trial that runs, by number; ``None`` before its first mark."""
 
 LARGEST_MARK = 4096
 """Bytes; a mark has far fewer."""
@@ -114,28 +117,35 @@ def sign_of_life(paths: RunPaths) -> Life | None:
         return None
 
 
-def running_trial(trials: Sequence[Trial]) -> Trial | None:
-    """The trial that is being run."""
-    return next((t for t in trials if t.state is TrialState.RUNNING), None)
-
-
-def status_document(found: StudyReading, life: Life | None, now: float) -> Document:
-    """How a study stands; ``now`` is UTC seconds, for the age of the phase."""
-    study, running = found.study, running_trial(found.trials)
+def status_document(found: StudyReading, lives: Lives, now: float) -> Document:
+    """How a study stands; ``now`` is UTC seconds, for the age of a phase."""
+    study = found.study
     return {
         "study": study_json(study),
         "spent": {"wall_seconds": plain(found.spent[0]), "gpu_seconds": plain(found.spent[1])},
         "budget": budget_json(found.limits),
         "counts": {"states": count(found.trials).states, "failures": count(found.trials).failures},
-        "running": None if running is None else _running(study, running, life, now),
+        "running": [_running(found, trial, lives.get(trial.number), now) for trial in running_trials(found.trials)],
+        "places": [_place(place) for place in found.places],
         "avoided_gpus": [plain(sentence) for sentence in found.avoided_gpus],
         "source": found.source.value,
         "best": None if found.recommendation is None else recommendation_json(found.recommendation),
     }
 
 
-def _running(study: Study, trial: Trial, life: Life | None, now: float) -> Document:
-    document = trial_json(trial, study.spec.baseline)
+def _place(place: PlaceNow) -> Document:
+    return {
+        **place_json(place.at),
+        "state": place.state.value,
+        "trial": place.trial,
+        "why": plain(place.why) or None,
+        "gpu_busy_share": plain(place.busy),
+    }
+
+
+def _running(found: StudyReading, trial: Trial, life: Life | None, now: float) -> Document:
+    document = trial_json(trial, found.study.spec.baseline)
+    document["place"] = place_json(found.place(trial.number))
     phase, marked = life if life is not None else (None, None)
     document["phase"] = None if phase is None else plain(phase.phase)
     document["cycle"] = None if phase is None else phase.cycle

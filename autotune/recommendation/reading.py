@@ -11,12 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from autotune.domain import Budget, Event, Fingerprint, Recommendation, RecommendationRow, Study, StudyStatus, Trial
+from autotune.domain.places import TrialPlace
 from autotune.errors import NotFoundError
 from autotune.insights.nearest import Neighbour, neighbours
 from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
+from autotune.recommendation.places import PlaceNow, read_places
 from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
+from autotune.statistics.nodes import levelled
 from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
@@ -49,19 +52,26 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
     return found
 
 
-def last_budget(store: Store, study: Study) -> Budget:
-    """What the last run of the tuner was given; no limit at all before the first."""
-    event = last_event(store, study, "session_started")
-    data: Mapping[str, Any] = {} if event is None else event.data
-    given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
-    return Budget(**given, at_once=data.get("at_once", 1))
+@dataclass(frozen=True)
+class LastRun:
+    """Of the tuner on a study; before the first, no limit and no place."""
+
+    limits: Budget
+    avoided_gpus: tuple[str, ...]
+    places: tuple[PlaceNow, ...]
 
 
-def avoided_gpus(store: Store, study: Study) -> tuple[str, ...]:
-    """GPUs that the last run of the tuner keeps its trials off, each with the reason."""
+def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
+    """What the tuner was given when it began last, which GPUs it keeps its trials off since, and what runs where."""
     began = last_event(store, study, "session_started")
-    events = store.events(study.id, after=0 if began is None else began.id, kind="gpu_quarantined")
-    return tuple(dict.fromkeys(event.message for event in events))
+    data: Mapping[str, Any] = {} if began is None else began.data
+    given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
+    faults = store.events(study.id, after=0 if began is None else began.id, kind="gpu_quarantined")
+    return LastRun(
+        limits=Budget(**given, at_once=data.get("at_once", 1)),
+        avoided_gpus=tuple(dict.fromkeys(event.message for event in faults)),
+        places=read_places(store, study, trials, began),
+    )
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,8 @@ class StudyReading:
     """What the last run of the tuner was given."""
     avoided_gpus: tuple[str, ...] = ()
     """Those on which the last run of the tuner saw a fault, each as a sentence."""
+    places: tuple[PlaceNow, ...] = ()
+    """Those of the tuner that runs, and what each does."""
     fingerprint: Fingerprint | None = None
     stored: Recommendation | None = None
     """The newest recommendation the study itself gave; trials may have ended since."""
@@ -104,6 +116,10 @@ class StudyReading:
         if found is None:
             raise NotFoundError(f"study {self.study.id} has no trial {number}")
         return found
+
+    def place(self, number: int) -> TrialPlace:
+        """Where a trial runs; nothing is told of one that does not."""
+        return next((place.at for place in self.places if place.trial == number), TrialPlace())
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:
         """The first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``, else
@@ -169,12 +185,15 @@ class ReadingPage:
 
 def read_study(store: Store, study: Study) -> StudyReading:
     """The study as it is now."""
+    trials = store.trials(study.id)
+    run = last_run(store, study, trials)
     return StudyReading(
         study=study,
-        trials=store.trials(study.id),
+        trials=levelled(trials),
         spent=store.spent(study.id),
-        limits=last_budget(store, study),
-        avoided_gpus=avoided_gpus(store, study),
+        limits=run.limits,
+        avoided_gpus=run.avoided_gpus,
+        places=run.places,
         fingerprint=store.fingerprint(study.id),
         stored=store.recommendation(study.id),
         verified=last_event(store, study, "verified"),

@@ -17,6 +17,7 @@ from autotune.domain import (
     ALONE,
     Configuration,
     Gain,
+    Objective,
     Recommendation,
     RecommendationRow,
     StudySpec,
@@ -30,6 +31,7 @@ from autotune.statistics.evidence import Leader, Row
 from autotune.statistics.interference import disturbed
 from autotune.statistics.retries import broken_off, disproved
 from search_spaces import legality
+from search_spaces.batch import held_gpus
 from search_spaces.knobs import Effect, effects_of_change
 from search_spaces.native import emulated, is_native
 
@@ -48,7 +50,7 @@ def recommend(
     unproven: list[_Unproven] = []
     rows: list[RecommendationRow] = []
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
-        floor = rows[0].tokens_per_hour if rows else 0.0
+        floor = evidence.merit(evidence.feasible(trials)[rows[0].configuration]) if rows else 0.0
         kept = _kept(spec, trials, leader, anchor.configuration, floor, notes, unproven)
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
@@ -56,7 +58,7 @@ def recommend(
             notes += fp8.caution(kept, spec.framework)
             notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
             rows.append(_row(spec, trials, leader.row, kept, anchor))
-    notes += fp8.emulation(trials)
+    notes += [*_alike(spec, trials), *fp8.emulation(trials)]
     return Recommendation(
         study=spec.name,
         rows=tuple(rows),
@@ -93,10 +95,10 @@ def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LE
         found = [c for c in found if evidence.same_learning(c, spec.baseline, spec.framework)]
     if not found:
         return None
-    floor = evidence.speed(held[spec.baseline]) if spec.baseline in found else 0.0
-    faster = [c for c in found if c != spec.baseline and evidence.speed(held[c]) > floor]
+    floor = evidence.merit(held[spec.baseline]) if spec.baseline in found else 0.0
+    faster = [c for c in found if c != spec.baseline and evidence.merit(held[c]) > floor]
     confirmed = [c for c in faster if any(t.kind is TrialKind.CONFIRM for t in held[c])]
-    best = max(confirmed or faster or found, key=lambda c: evidence.speed(held[c]))
+    best = max(confirmed or faster or found, key=lambda c: evidence.merit(held[c]))
     return row_of(spec, trials, best)
 
 
@@ -110,7 +112,7 @@ def _kept(
     unproven: list[_Unproven],
 ) -> Configuration | None:
     """The configuration the row may name: the leader, else the best other one whose lead over the reference is proven
-    and that is faster than ``floor`` (tokens/hour), else the reference."""
+    and that has more than ``floor`` (``evidence.merit``), else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
@@ -118,7 +120,7 @@ def _kept(
             notes.append(kept if compared else ALONE)
         return anchor
     for configuration in _candidates(spec, trials, leader, anchor):
-        if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
+        if evidence.merit(evidence.feasible(trials)[configuration]) <= floor:
             continue
         doubt = _doubt(spec, trials, configuration, anchor)
         if doubt is not None:
@@ -257,9 +259,19 @@ def _row(
         trials=tuple(t.number for t in runs),
         changes=changes(configuration, spec.baseline),
         maximum_tokens_per_hour=figures[-1].tokens_per_hour,
-        gpus=spec.resources.gpus * spec.resources.nodes,
+        gpus=held_gpus(configuration, spec.resources),
         lengths=figures,
+        objective=spec.objective,
+        reference_gpus=held_gpus(anchor.configuration, spec.resources),
     )
+
+
+def _alike(spec: StudySpec, trials: Sequence[Trial]) -> tuple[str, ...]:
+    """A note where tokens per GPU-hour were asked for and no trial held another number of GPUs."""
+    held = {held_gpus(t.configuration, spec.resources) for t in trials}
+    if spec.objective is Objective.PER_HOUR or len(held) != 1:
+        return ()
+    return (f"Every trial held {held.pop()} GPUs, so tokens/hour and tokens per GPU-hour rank alike.",)
 
 
 def _pooled(runs: Sequence[Trial]) -> Trial:

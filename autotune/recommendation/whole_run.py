@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.domain import Recommendation, RecommendationRow, StudySpec, Trial
+from autotune.domain import Gain, Objective, Recommendation, RecommendationRow, StudySpec, Trial
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import row_of
 from autotune.statistics import evidence
 from autotune.wording.numbers import format_duration
+from search_spaces.batch import held_gpus
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,31 @@ class WholeRun:
     tokens_per_update: float
     """Completion tokens, as the baseline (else the reference) had them."""
     gpus: int
-    """Held by the run; 0 on a CPU."""
+    """Held with the answer; 0 on a CPU."""
+    gpus_before: int
+    """Held with the baseline."""
     before: Estimate | None
     """Hours with the baseline; ``None`` where it failed or was not measured."""
     after: Estimate
     """Hours with the answer."""
     saved: Estimate | None
     """Hours; by the interval of the gain, which is narrower than that of two figures."""
+    saved_gpu_hours: Estimate | None
+    """The same of GPU-hours: where the answer holds more GPUs, fewer hours may cost more."""
     price: float | None = None
     """Of one GPU for one hour, in the user's currency."""
 
-    def money(self, hours: Estimate | None) -> Estimate | None:
-        """``None`` without a price."""
-        return None if self.price is None or hours is None else hours.times(self.price * self.gpus)
+    @property
+    def gpu_hours(self) -> dict[str, Estimate | None]:
+        """Before, after and saved."""
+        before = None if self.before is None else self.before.times(self.gpus_before)
+        return {"before": before, "after": self.after.times(self.gpus), "saved": self.saved_gpu_hours}
+
+    @property
+    def cost(self) -> dict[str, Estimate | None]:
+        """The money of ``gpu_hours``; nothing without a price."""
+        price = self.price
+        return {} if price is None else {n: e and e.times(price) for n, e in self.gpu_hours.items()}
 
 
 def whole_run(
@@ -81,12 +94,20 @@ def whole_run(
     base = row_of(spec, trials, spec.baseline)
     before = None if base is None else _hours(whole, base)
     after = before if before is not None and row.configuration == spec.baseline else _hours(whole, row)
-    saved = None
-    if before is not None and row.gain is not None:
-        saved = Estimate(
-            *(before.value * (1.0 - 1.0 / (1.0 + g)) for g in (row.gain.value, row.gain.low, row.gain.high))
-        )
-    return WholeRun(updates, each, gpus, before, after, saved, price)
+    held = row.gpus, held_gpus(spec.baseline, spec.resources)
+    found = WholeRun(updates, each, *held, before, after, None, None, price)
+    if before is None or row.gain is None:
+        return found
+    spent = {Objective.PER_HOUR: before, Objective.PER_GPU_HOUR: before.times(found.gpus_before)}
+    hours, gpu_hours = (_saved(whole.value, row.gain_in(objective)) for objective, whole in spent.items())
+    return replace(found, saved=hours, saved_gpu_hours=gpu_hours)
+
+
+def _saved(before: float, gain: Gain | None) -> Estimate | None:
+    """Of what the baseline takes, what a gain over it saves."""
+    if gain is None:
+        return None
+    return Estimate(*(before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high)))
 
 
 def _hours(tokens: float, row: RecommendationRow) -> Estimate:
@@ -96,20 +117,31 @@ def _hours(tokens: float, row: RecommendationRow) -> Estimate:
 def whole_run_words(run: WholeRun) -> tuple[str, ...]:
     """One sentence for each: the run with the baseline, with the answer, and what that saves."""
     scale = f"{run.updates:,} updates of {run.tokens_per_update:,.0f} completion tokens"
-    before = "the baseline has no figure" if run.before is None else f"with the baseline {_words(run, run.before)}"
-    found = [f"{scale}: {before}", f"with this answer {_words(run, run.after)}"]
+    before = "the baseline has no figure" if run.before is None else f"with the baseline {_words(run, 'before')}"
+    found = [f"{scale}: {before}", f"with this answer {_words(run, 'after')}"]
     if run.saved is not None:
-        proven = "" if run.saved.low > 0 else "; the interval includes nothing saved"
-        found.append(f"saved: {_words(run, run.saved)}{proven}")
+        estimates: dict[str, Estimate | None] = {"nothing": run.saved}
+        if run.gpus != run.gpus_before:
+            estimates = {"no hours": run.saved, "no GPU-hours": run.saved_gpu_hours}
+        none = [what for what, estimate in estimates.items() if estimate is not None and estimate.low <= 0]
+        doubt = "".join(f"; the interval includes {what} saved" for what in none)
+        found.append(f"saved: {_words(run, 'saved')}{doubt}")
     return tuple(found)
 
 
-def _words(run: WholeRun, hours: Estimate) -> str:
-    text = hours.words(lambda value: format_duration(value * 3600.0))
-    if run.gpus > 1:
-        text += f" on {run.gpus} GPUs, {hours.times(run.gpus).words(lambda value: f'{value:,.1f}')} GPU-hours"
-    money = run.money(hours)
+def _words(run: WholeRun, which: str) -> str:
+    hours = {"before": run.before, "after": run.after, "saved": run.saved}[which]
+    gpus = {"before": run.gpus_before, "after": run.gpus}.get(which)
+    text = "" if hours is None else hours.words(_duration)
+    spent, money = run.gpu_hours[which], run.cost.get(which)
+    if spent is not None and max(run.gpus, run.gpus_before) > 1:
+        text += f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+        text += f", {spent.words(lambda value: f'{value:,.1f}')} GPU-hours"
     return text if money is None else f"{text}; cost {money.words(lambda value: f'{value:,.2f}')}"
+
+
+def _duration(hours: float) -> str:
+    return f"{'-' if hours < 0 else ''}{format_duration(abs(hours) * 3600.0)}"
 
 
 def whole_run_json(run: WholeRun | None) -> dict[str, Any] | None:
@@ -121,9 +153,11 @@ def whole_run_json(run: WholeRun | None) -> dict[str, Any] | None:
         "updates": run.updates,
         "completion_tokens_per_update": run.tokens_per_update,
         "gpus": run.gpus,
+        "gpus_before": run.gpus_before,
         "price_per_gpu_hour": run.price,
         "hours": {name: _plain(estimate) for name, estimate in hours.items()},
-        "cost": None if run.price is None else {name: _plain(run.money(estimate)) for name, estimate in hours.items()},
+        "gpu_hours": {name: _plain(estimate) for name, estimate in run.gpu_hours.items()} if run.gpus else None,
+        "cost": {name: _plain(estimate) for name, estimate in run.cost.items()} or None,
     }
 
 

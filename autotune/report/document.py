@@ -18,12 +18,12 @@ from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.sentences import (
     baseline_words,
     evidence_words,
-    gain_words,
     headline,
     lengths_words,
     measured_words,
     memory_words,
     nothing_words,
+    row_gain_words,
     speed_words,
 )
 from autotune.wording.text import changes, in_order, knob_value
@@ -98,7 +98,7 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
         facts(
             [
                 ("tokens/hour", speed_words(row)),
-                ("gain", gain_words(row.gain) if row.gain is not None else ""),
+                ("gain", row_gain_words(row)),
                 ("tokens/hour by length", lengths_words(row)),
                 ("evidence", evidence_words(row)),
                 ("memory", memory_words(row)),

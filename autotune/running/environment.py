@@ -47,6 +47,17 @@ def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
     return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}
 
 
+LOCAL = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TEMP|TMP|XDG_.*|VIRTUAL_ENV|CONDA_.*|LD_.*|CUDA_VISIBLE_DEVICES"
+)
+"""Of those a trial receives, what says something of one machine only."""
+
+
+def passed_on(own: Mapping[str, str]) -> dict[str, str]:
+    """What the trials on other machines receive of the tuner's environment."""
+    return {name: value for name, value in own.items() if _allowed(name) and LOCAL.fullmatch(name) is None}
+
+
 def nameless(own: Mapping[str, str]) -> dict[str, str]:
     """What programs ask of the user, where the list of users has none: torch's caches are called after the user, and
     ``~`` would be a folder of that name."""

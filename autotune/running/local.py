@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.domain import FailureReason, Outcome, Study
+from autotune.domain.places import GPUS
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
@@ -29,6 +30,7 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
+from search_spaces.batch import held_gpus
 from trainer.child import contract
 from trainer.child.contract import (
     ContractError,
@@ -148,12 +150,15 @@ class LocalRunner:
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
             try:
-                gpus = self._held(assignment.study)
+                held = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
+                gpus = self._held(assignment.study)[:held]
                 companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
             except MachineError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, str(error))
+            if gpus:
+                watcher.record(NoteRecord(GPUS, {"held": [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]}))
             spec = spec if companion is None else companion.spec
             try:
                 write_atomic(paths.config, dumps(spec))
@@ -220,11 +225,8 @@ class LocalRunner:
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
         if self.keeper is not None and required is not None:
-            place = "" if self.lane is None else f"{self.lane.index}-"
-            argv, tag = (
-                launch.worker_command(self.python, self.start),
-                f"{study_tag(self.home, study.id)}worker:{place}",
-            )
+            argv = launch.worker_command(self.python, self.start)
+            tag = f"{study_tag(self.home, study.id)}{self._worker_name}"
             ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()
@@ -236,6 +238,16 @@ class LocalRunner:
         if isinstance(guard, GpuGuard) and guard.peaks:
             watcher.record(NoteRecord("gpu_peaks", {"bytes": guard.peaks}))
         return ending
+
+    def tags(self, assignment: Assignment) -> tuple[str, ...]:
+        """Tags of the processes an attempt may have; one with a dash at its end is the beginning of several."""
+        prefix, trial = study_tag(self.home, assignment.study.id), assignment.trial
+        return f"{prefix}{trial.number}:{trial.attempt}", f"{prefix}{self._worker_name}"
+
+    @property
+    def _worker_name(self) -> str:
+        """Of the workers in this part of the machine, but for their number."""
+        return "worker:" if self.lane is None else f"worker:{self.lane.index}-"
 
     def _starter(self, stop: StopToken) -> Spawn:
         return self.spawn if self.preloads is None else self.preloads.starter(stop)

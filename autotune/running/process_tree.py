@@ -81,7 +81,8 @@ class ProcessTree:
         """The members alive now. ``full`` scans every process again."""
         with self._lock:
             self._refreshes += 1
-            if full or self._refreshes % FULL_EVERY == 0:
+            full = full or self._refreshes % FULL_EVERY == 0
+            if full:
                 self._strangers.clear()
             pids = set(proc.list_pids())
             self._strangers &= pids
@@ -89,6 +90,8 @@ class ProcessTree:
             self._members = self._survivors()
             known = self._strangers | self._members.keys() | self._ended.keys() | self._spared
             self._adopt(sorted(pids - known))
+            if full:  # nobody tells what they mapped if all are killed at once, as by a container's limit
+                self._segments.note(self._members.values())
             return tuple(self._members.values())
 
     def _survivors(self) -> dict[int, Stat]:
@@ -177,8 +180,6 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> tuple[Stat, ...]:
         """Signal every member found by a full look; returns them."""
         members = self.refresh(full=True)
-        with self._lock:
-            self._segments.note(members)
         for member in members:
             self._send(member, number)
         return members

@@ -12,6 +12,7 @@ from typing import Any
 from autotune.domain import (
     Configuration,
     Fingerprint,
+    Objective,
     Resources,
     StudySpec,
     Workload,
@@ -25,7 +26,7 @@ from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.legality import passthrough
-from search_spaces.objective import per_micro_batch, quantized
+from search_spaces.objective import not_guessed, per_micro_batch, quantized
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
 from trainer.frameworks.common.imported import located
 
@@ -257,6 +258,7 @@ def resources_for(machine: Resources, request: Complete, facts: ModelFacts, soft
         software=dict(software),
         per_micro_batch=per_micro_batch(request.framework, request.passthrough),
         quantized=quantized(request.passthrough),
+        not_guessed=not_guessed(request.framework, request.passthrough),
     )
 
 
@@ -312,7 +314,9 @@ def check_passthrough(request: Request, baseline: Configuration, resources: Reso
 def specification(
     request: Request, workload: Workload, space: SearchSpace, baseline: Configuration, resources: Resources
 ) -> StudySpec:
-    """The whole specification."""
+    """The whole specification. Raises ``UsageError``: GPU-hours of a CPU run."""
+    if request.objective is Objective.PER_GPU_HOUR and not resources.gpus:
+        raise UsageError(f"--objective {request.objective} counts GPU-hours, and this is a CPU run; leave it out")
     return StudySpec(
         name=study_name(request),
         workload=workload,
@@ -321,6 +325,7 @@ def specification(
         baseline=baseline,
         resources=resources,
         sampler=request.sampler,
+        objective=request.objective,
         seed=request.seed,
         protocol=request.protocol,
         memory_limit=request.memory_limit,

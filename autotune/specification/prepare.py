@@ -200,8 +200,8 @@ def _check_supported(framework: Integration, space: SearchSpace, baseline: Confi
     missing = framework.unsupported(wanted)
     if missing:
         raise UsageError(
-            f"{framework.title} trials cannot set {', '.join(missing)} yet; take the knob out of the space "
-            f"(those that act: {', '.join(sorted(framework.supported))})"
+            f"no {framework.title} trial can run this: {'; '.join(missing)} "
+            f"(knobs that a trial sets: {', '.join(sorted(framework.supported))})"
         )
 
 

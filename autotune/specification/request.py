@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Protocol, RewardSpec
+from autotune.domain import Objective, Protocol, RewardSpec
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
 from search_spaces.configuration import KnobValue
@@ -97,6 +97,7 @@ class Request:
     space: str | None = None
     """Preset name or YAML path; ``None`` takes the preset for the machine."""
     sampler: str = DEFAULT_SAMPLER
+    objective: Objective = Objective.PER_HOUR
     seed: int = 0
     name: str | None = None
     memory_limit: int | None = None

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
+from autotune.statistics.nodes import unlike
 from autotune.statistics.noise import (
-    SAME_MACHINE_DEGREES,
     Noise,
     NoisePrior,
     Run,
@@ -35,6 +35,9 @@ FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
 """Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
 interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
 faster, 2.6 % call it faster within five looks; with 0.95 at each look 5.1 % do (decision 42)."""
+
+
+WIDE = statistics.NormalDist().inv_cdf(0.975)
 
 
 class Row(StrEnum):
@@ -157,6 +160,11 @@ def speed(runs: Sequence[Trial]) -> float:
     return math.exp(statistics.fmean(math.log(v) for v in values if v))
 
 
+def merit(runs: Sequence[Trial]) -> float:
+    """What a configuration is ranked by: ``Trial.merit``, by its ``basis``."""
+    return math.exp(statistics.fmean(_logs(basis(runs))))
+
+
 def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
     """The best configuration of each row; the second row only if it is another configuration."""
     held = feasible(trials)
@@ -214,7 +222,7 @@ def _in_rounds(runs: Sequence[Trial]) -> bool:
 
 
 def _logs(runs: Sequence[Trial]) -> list[float]:
-    return [math.log(t.tokens_per_hour) for t in runs if t.tokens_per_hour]
+    return [math.log(t.merit) for t in runs if t.merit]
 
 
 def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
@@ -233,7 +241,7 @@ def noise(trials: Sequence[Trial]) -> Noise:
 
 
 def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
-    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
+    between = _pooled([_logs(runs) for runs in _repeats(held)])
     within = _pooled([cycle_logs(t) for runs in held.values() for t in runs])
     counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
@@ -253,22 +261,13 @@ def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -
     return _known(trials).processes_from(recorded)
 
 
-def learnt(trials: Sequence[Trial]) -> NoisePrior:
-    """What an earlier study tells a later one on the same machine of the variance between processes.
-
-    It counts ``noise.SAME_MACHINE_DEGREES`` at most: another workload's processes differ by something else.
-    """
-    found = process_noise(trials).process
-    return NoisePrior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
-
-
 def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
     runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
     return [
         Run(
             configuration=t.configuration,
             moment=("trial", t.number) if t.pair is None else ("round", t.pair),
-            log=math.log(t.tokens_per_hour or 1.0),
+            log=_log(t),
             variance=_left_open(t, cycles).variance,
         )
         for t in runs
@@ -322,15 +321,15 @@ def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
 def gain(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: NoisePrior | None = None
 ) -> Gain | None:
-    """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
+    """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with a 95 % interval.
 
-    Rounds in which both ran next to each other are paired; with none, the two configurations' other
+    Rounds in which both ran next to each other, on one node, are paired; with none, the two configurations' other
     trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
     never measured.
 
     Args:
         process: what is known beforehand of the variance between processes; left out, what recorded studies show
-            (``noise.recorded_process``). ``learnt`` makes it of an earlier study on the same machine.
+            (``noise.recorded_process``).
     """
     held = feasible(trials)
     if configuration not in held or over not in held:
@@ -345,7 +344,10 @@ def gain(
             there = [t for t in held[over] if t.pair is None] or there
         spread = noise(trials)
         middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))
-        error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
+        error = math.hypot(
+            spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there)),
+            WIDE * math.sqrt(unlike(here, there)),
+        )
     cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
     return Gain(
         value=math.expm1(middle),
@@ -366,8 +368,9 @@ def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process:
 def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
     mine = {t.pair: t for t in here if t.pair is not None}
     theirs = {t.pair: t for t in there if t.pair is not None}
-    return [(mine[p], theirs[p]) for p in sorted(mine.keys() & theirs.keys())]
+    both = ((mine[p], theirs[p]) for p in sorted(mine.keys() & theirs.keys()))
+    return [(a, b) for a, b in both if a.node == b.node]
 
 
 def _log(trial: Trial) -> float:
-    return math.log(trial.tokens_per_hour or 1.0)
+    return math.log(trial.merit or 1.0)

@@ -29,9 +29,6 @@ PROCESS_TO_CYCLE = 0.9
 over the recordings ``benchmarks.intervals`` reads."""
 LEAST_CYCLE_SPREAD = 0.002
 """Cycles that agree better than this do so by chance."""
-SAME_MACHINE_DEGREES = 20.0
-"""What another study on the same machine tells at most: the nine tables benchmarks/tables/search-cpu-*.jsonl.gz, of
-nine models on one kind of machine, are nearly as likely with 20 degrees as with more."""
 FITTED_FROM = 3
 """Trials with a variance of their own before their scatter is fitted."""
 
@@ -55,9 +52,9 @@ class Sample:
 
     trial: int
     logs: tuple[float, ...]
-    """Natural logarithms of tokens/hour."""
+    """Natural logarithms of tokens/hour, or tokens per GPU-hour where that is the objective."""
     phases: tuple[Mapping[str, float], ...] = ()
-    """Hours per completion token by phase, for each cycle."""
+    """Hours, or GPU-hours, per completion token by phase, for each cycle."""
     disturbed: int = 0
     """Cycles kept although the guard objected; they are not among the others and do not count for a look."""
 
@@ -114,8 +111,8 @@ def sample_of(trial: Trial) -> Sample:
     clean = cycles if not clean and trial.state.is_finished else clean
     return Sample(
         trial=trial.number,
-        logs=tuple(_log(c) for c in clean),
-        phases=tuple(_hours(c) for c in clean),
+        logs=tuple(_log(c) - math.log(trial.divisor) for c in clean),
+        phases=tuple(_hours(c, trial.divisor) for c in clean),
         disturbed=sum(c.noisy for c in cycles),
     )
 
@@ -129,8 +126,8 @@ def _log(cycle: CycleRecord) -> float:
     return math.log(3600.0 * cycle.completion_tokens / cycle.seconds)
 
 
-def _hours(cycle: CycleRecord) -> dict[str, float]:
-    return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
+def _hours(cycle: CycleRecord, divisor: float) -> dict[str, float]:
+    return {name: divisor * seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:

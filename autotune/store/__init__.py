@@ -10,9 +10,10 @@ from autotune.machine.clock import SystemClock
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
 from autotune.store.patience import OutageLimits, Talk
+from autotune.store.places import check_place
 from autotune.store.repository import SqlStore
 
-__all__ = ["OutageLimits", "Talk", "open_store"]
+__all__ = ["OutageLimits", "Talk", "check_place", "open_store"]
 
 BUSY_TIMEOUT_S = 10.0
 """Seconds a transaction waits for another process's to end before it gives up."""
@@ -35,7 +36,8 @@ def open_store(
     Args:
         create: make the file, its folder and the tables if they are not there; without it their absence is an error.
         busy_timeout_s: how long a transaction waits for another process's to end.
-        patience: how long a server may be away once the store is open; while opening it is not waited for.
+        patience: how long a server may be away once the store is open, and another process may keep a file locked; a
+            server that is away is not waited for while opening.
         talk: told in a sentence of a migration, and of a server that is away or back; standard error unless told.
         stop: at level 2 a server that is away is not waited for any longer.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import socket
 import threading
@@ -28,6 +29,8 @@ BEAT_S = 10.0
 SILENT_S = 45.0
 """A holder on another machine that was not touched for so long is gone."""
 LOOK_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class FileStudyLock:
     """The operating system's lock on ``<base>.lock``; ``<base>.holder`` says which process has it, and is touched while
     it lives.
 
-    A file server may keep the lock of a machine that is gone. Its holder is touched no more, and so loses the study.
+    A file server may keep the lock of a machine that is gone, or give one to two machines. So a holder on another
+    machine keeps the study as long as it is touched, and no longer.
     """
 
     def __init__(self, base: Path, name: str, held: list[FileStudyLock] | None = None) -> None:
@@ -99,23 +103,31 @@ class FileStudyLock:
 
     def _taken(self) -> FileLock:
         # A new one each time: a FileLock lets its own holder in again, and a second tuner may be a thread of this one.
-        lock = FileLock(self._path, timeout=0, thread_local=False)
+        lock, took, waits = FileLock(self._path, timeout=0, thread_local=False), False, False
         named = time.monotonic() + _NAMING_S
         silent, beat = time.monotonic() + SILENT_S, self._beat()
-        while not self._took(lock):
+        while True:
+            took = took or self._took(lock)
             holder, now = self._read(), time.monotonic()
+            elsewhere = holder is not None and holder.host != socket.gethostname()
+            if took and (not elsewhere or now >= silent):
+                return lock
             if holder is None and now < named:
                 time.sleep(_PAUSE_S)
                 continue
-            if holder is None or holder.host == socket.gethostname() or self._beat() != beat:
+            if not elsewhere or self._beat() != beat:
+                if took:  # such a lock holds on one machine only
+                    lock.release()
                 raise busy(self._name, holder)
             if now >= silent:
                 with suppress(FileNotFoundError):
                     self._path.unlink()
                 lock = FileLock(self._path, timeout=0, thread_local=False)
                 continue
+            if not waits:
+                waits = True
+                _log.warning("waiting up to %.0f s to see whether %s still runs study %r", SILENT_S, holder, self._name)
             time.sleep(min(LOOK_S, silent - now))
-        return lock
 
     def _live(self) -> None:
         while not self._over.wait(BEAT_S):

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import CycleRecord, Peaks, StartupRecord
+from autotune.domain import PLACE, CycleRecord, Peaks, StartupRecord
 from autotune.store.models import (
     AttemptRow,
     CycleRow,
@@ -68,7 +68,7 @@ def worst_case_of(session: Session, trial: ColumnElement[bool]) -> WorstCaseReco
 
 
 def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, AttemptFacts]:
-    """By trial row id, for every trial that has been attempted; five queries in all."""
+    """By trial row id, for every trial that has been attempted; six queries in all."""
     attempts = session.execute(
         select(AttemptRow.trial_id, AttemptRow.id, AttemptRow.started_at, AttemptRow.seconds)
         .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
@@ -83,7 +83,7 @@ def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Atte
     startup = _startup(session, trials)
     through = select(WorstCaseRow.attempt_id).where(WorstCaseRow.attempt_id.in_(_last_attempts(trials)))
     passed = set(session.scalars(through))
-    cycles = _cycles(session, trials)
+    cycles, nodes = _cycles(session, trials), _nodes(session, trials)
     return {
         trial: AttemptFacts(
             seconds=sum(seconds[trial]) if trial in seconds else None,
@@ -91,9 +91,18 @@ def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Atte
             startup=startup.get(attempt, {}),
             worst_case_passed=attempt in passed,
             cycles=tuple(cycles.get(attempt, ())),
+            node=nodes.get(attempt, ""),
         )
         for trial, (attempt, started) in last.items()
     }
+
+
+def _nodes(session: Session, trials: ColumnElement[bool]) -> Mapping[int, str]:
+    """By attempt, where the note of its place names a node."""
+    named = NoteRow.record.contains(f'"name":"{PLACE}"')
+    query = select(NoteRow.attempt_id, NoteRow.record).where(NoteRow.attempt_id.in_(_last_attempts(trials)), named)
+    notes = ((attempt, codec.load(NoteRecord, text)) for attempt, text in session.execute(query))
+    return {attempt: str(note.data.get("node", "")) for attempt, note in notes if note.name == PLACE}
 
 
 def _last_attempts(trials: ColumnElement[bool]) -> Select[int]:

@@ -54,14 +54,18 @@ class SqlStore:
     ) -> None:
         """Migrates the tables; makes them only with ``create``. Raises ``StoreError``."""
         self._backend = backend
+        patient = Patient(backend, patience, clock, talk, stop)
         with explained(backend):
-            self._engine = backend.engine()
+            self._engine = engine = backend.engine()
             try:
-                prepare(backend, self._engine, talk, create=create)
+                if backend.remote:
+                    prepare(backend, engine, talk, create=create)
+                else:
+                    patient.do(lambda: prepare(backend, engine, talk, create=create))
             except BaseException:
-                self._engine.dispose()
+                engine.dispose()
                 raise
-        transactions = Transactions(backend, self._engine, Patient(backend, patience, clock, talk, stop))
+        transactions = Transactions(backend, engine, patient)
         self._read, self._write, self.close = transactions.read, transactions.write, transactions.close
 
     def create_study(self, spec: StudySpec, now: float) -> Study:

@@ -17,6 +17,7 @@ from autotune.domain import (
     CycleKind,
     CycleRecord,
     Event,
+    Objective,
     Outcome,
     Peaks,
     Protocol,
@@ -29,6 +30,7 @@ from autotune.domain import (
 )
 from autotune.errors import StoreError
 from autotune.store.models import CycleRow, EventRow, PhaseRow, StudyRow, TrialRow
+from search_spaces.batch import held_gpus
 
 __all__ = [
     "AttemptFacts",
@@ -83,6 +85,7 @@ class AttemptFacts:
     startup: Mapping[str, float] | None = None
     worst_case_passed: bool = False
     cycles: tuple[CycleRecord, ...] = ()
+    node: str = ""
 
 
 def study_of(row: StudyRow) -> Study:
@@ -110,8 +113,21 @@ def protocol_of(text: str) -> Protocol:
     return codec.load(Protocol, text)  # type: ignore[no-any-return]
 
 
-def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts) -> Trial:
-    """The trial a row (with the columns of ``TrialRow``) tells of, with what its attempts measured."""
+@lru_cache(maxsize=64)
+def _spec_of(text: str) -> StudySpec:
+    return codec.load(StudySpec, text)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=4096)
+def _gpus_of(spec: str, configuration: str) -> int:
+    return held_gpus(configuration_of(configuration), _spec_of(spec).resources)
+
+
+def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts, spec: str) -> Trial:
+    """The trial a row (with the columns of ``TrialRow``) tells of, with what its attempts measured.
+
+    ``spec``: the text of its study's.
+    """
     return Trial(
         study_id=row.study_id,
         number=row.number,
@@ -132,6 +148,9 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts) -> Trial:
         started_at=facts.started_at,
         finished_at=row.finished_at,
         seconds=facts.seconds,
+        gpus=_gpus_of(spec, row.configuration),
+        per_gpu=_spec_of(spec).objective is Objective.PER_GPU_HOUR,
+        node=facts.node,
     )
 
 

@@ -26,6 +26,7 @@ from autotune.ports import StudyLock
 from autotune.store.backend import WRITE
 from autotune.store.backup import keep_copy
 from autotune.store.locks import FileStudyLock, LocalLocks
+from autotune.store.places import check_place
 
 __all__ = ["SqliteFile", "SqliteMemory"]
 
@@ -74,6 +75,7 @@ class SqliteFile:
         if self._path.is_dir():
             raise StoreError(f"{self.place} is a folder; name a file in it")
         if self._create:
+            check_place(self._path)
             self._path.parent.mkdir(parents=True, exist_ok=True)
         elif not self._path.is_file() or not self._path.stat().st_size:
             raise NoDatabaseError(f"there is no {self.place}; `autotune start` makes one")
@@ -84,14 +86,15 @@ class SqliteFile:
         return engine
 
     def _url(self) -> URL:
-        if not self._read_only():
+        read_only = self._read_only()
+        if self._create and not read_only:
             return URL.create("sqlite", database=str(self._path))
         log = self._path.with_name(f"{self._path.name}-wal")
-        # Where no log can be made, SQLite reads a file in its mode only if told that nobody changes it.
-        options = {} if log.exists() else {"immutable": "1"}
-        return URL.create(
-            "sqlite", database=f"file:{quote(str(self._path))}", query={"mode": "ro", **options, "uri": "true"}
-        )
+        options = {"mode": "rw"}  # or SQLite would make a file where there was one when it was looked for
+        if read_only:
+            # Where no log can be made, SQLite reads a file in its mode only if told that nobody changes it.
+            options = {"mode": "ro", **({} if log.exists() else {"immutable": "1"})}
+        return URL.create("sqlite", database=f"file:{quote(str(self._path))}", query={**options, "uri": "true"})
 
     def _read_only(self) -> bool:
         """The file is there, and it or its folder cannot be written."""
@@ -161,7 +164,7 @@ class SqliteFile:
 
     def lost(self, error: Exception) -> bool:
         """Another process keeps it locked. A transaction that met that has changed nothing."""
-        return isinstance(error, DBAPIError) and _primary(error.orig) in _LOCKED
+        return _primary(error.orig if isinstance(error, DBAPIError) else error) in _LOCKED
 
     def explain(self, error: Exception) -> str:
         return _explain(error, self._busy_timeout_s)

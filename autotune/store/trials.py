@@ -19,7 +19,7 @@ __all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfini
 
 def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial:
     """Adds a WAITING trial with the next number; the study's lock prevents two writers from taking the same one."""
-    changing(session, study_id)
+    study = changing(session, study_id)
     last = session.scalar(select(func.max(TrialRow.number)).where(TrialRow.study_id == study_id))
     row = TrialRow(
         study_id=study_id,
@@ -36,7 +36,7 @@ def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial
     )
     session.add(row)
     session.flush()
-    return trial_of(row, AttemptFacts())
+    return trial_of(row, AttemptFacts(), study.spec)
 
 
 def start(session: Session, study_id: int, number: int, now: float) -> Trial:
@@ -92,21 +92,21 @@ def unfinished_attempt(session: Session, study_id: int, number: int, attempt: in
 
 def one(session: Session, study_id: int, number: int) -> Trial:
     """Raises ``NotFoundError``."""
-    existing(session, study_id)
+    spec = existing(session, study_id).spec
     row = _existing_trial(session, study_id, number)
-    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
+    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()), spec)
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
     """Trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
-    existing(session, study_id)
+    spec = existing(session, study_id).spec
     wanted = and_(TrialRow.study_id == study_id, TrialRow.number >= since)
     if until is not None:
         wanted = and_(wanted, TrialRow.number < until)
     columns = select(*TrialRow.__table__.columns)  # no objects to keep track of, because these rows may be many
     rows = session.execute(columns.where(wanted).order_by(TrialRow.number)).all()
     facts = facts_of(session, wanted)
-    return tuple(trial_of(row, facts.get(row.id, AttemptFacts())) for row in rows)
+    return tuple(trial_of(row, facts.get(row.id, AttemptFacts()), spec) for row in rows)
 
 
 def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
@@ -123,7 +123,8 @@ def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord 
 
 def _fresh(session: Session, row: TrialRow) -> Trial:
     session.flush()
-    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
+    spec = existing(session, row.study_id).spec
+    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()), spec)
 
 
 def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:

@@ -133,7 +133,7 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
     whole = [predict_s(protocol, trials, c) for c in contenders]
     both, one = reference + sum(whole), reference + whole[0]
     held = evidence.feasible(trials)
-    lead = math.log(evidence.speed(held[first]) / evidence.speed(held[anchor.configuration]))
+    lead = math.log(evidence.merit(held[first]) / evidence.merit(held[anchor.configuration]))
     share = 2 * SHARE if first != anchor.configuration and lead < SMALL else SHARE
     for kept in (KEPT_ROUNDS * both, *(rounds * one for rounds in range(KEPT_ROUNDS, 0, -1))):
         if kept <= share * total_s:
@@ -161,8 +161,8 @@ def between(
     held = evidence.feasible(trials)
     found = max(t.number for t in held[leader])
     stood = sum(t.kind is TrialKind.SEARCH and t.number > found for t in trials)
-    before = [evidence.speed(runs) for c, runs in held.items() if c != leader and _is_confirmed(runs)]
-    if stood < STOOD or any(evidence.speed(held[leader]) < (1 + WORTH) * speed for speed in before):
+    before = [evidence.merit(runs) for c, runs in held.items() if c != leader and _is_confirmed(runs)]
+    if stood < STOOD or any(evidence.merit(held[leader]) < (1 + WORTH) * merit for merit in before):
         return None
     round_s = sum(predict_s(plan.narrow(plan.draft.protocol, c), trials, c) for c in plan.round)
     confirming = sum(t.seconds or 0.0 for t in trials if t.kind is TrialKind.CONFIRM)

@@ -33,6 +33,10 @@ class Alone:
     def places(self) -> tuple[str, ...]:
         return ("",)
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return ("",)
+
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:  # noqa: ARG002
         self._next = assignment, watcher
 
@@ -81,10 +85,14 @@ class SideBySide:
     Args:
         runners: what runs in each place, and the place's name; a runner has one attempt at a time.
         stop: the user's; it is read on the loop's thread only.
+        nodes: names of the places' machines, where there are several.
     """
 
-    def __init__(self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken) -> None:
+    def __init__(
+        self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken, nodes: Sequence[str] | None = None
+    ) -> None:
         self._names = tuple(name for name, _ in runners)
+        self.nodes = tuple(nodes or [""] * len(runners))
         self._runners = tuple(runner for _, runner in runners)
         self._stop = stop
         self._level = _Level()
@@ -155,7 +163,7 @@ class SideBySide:
         return tuple(pid for runner in self._runners for pid in runner.close())
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        return self._runners[0].sweep(study_id)
+        return tuple(dict.fromkeys(pid for runner in self._runners for pid in runner.sweep(study_id)))
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         return self._runners[0].recover(directory)

@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from autotune.domain import Trial
 from autotune.ports import Store
+from autotune.statistics.nodes import Levels
 
 
 class History:
@@ -20,11 +21,12 @@ class History:
         self._store = store
         self._study_id = study_id
         self._ended: tuple[Trial, ...] = ()
+        self.levels = Levels()
 
     def trials(self) -> tuple[Trial, ...]:
-        """``Store.trials`` of the study."""
+        """``Store.trials`` of the study, with the effects of their nodes."""
         since = self._ended[-1].number + 1 if self._ended else 0
         new = self._store.trials(self._study_id, since)
         ended = tuple(takewhile(lambda trial: trial.state.is_finished, new))
         self._ended = (*self._ended, *ended)
-        return (*self._ended, *new[len(ended) :])
+        return self.levels.level((*self._ended, *new[len(ended) :]))

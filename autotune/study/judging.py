@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind, TrialState
 from autotune.statistics import early_stopping, evidence
@@ -27,6 +28,7 @@ class Judge:
         self._known = known
         self._left = left
         self._decision: Decision = early_stopping.GO_ON
+        self._divisor = 1.0
 
     @property
     def enough(self) -> bool:
@@ -35,11 +37,16 @@ class Judge:
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """Upper bound of a trial that cannot win."""
-        return self._decision.ceiling
+        """Upper bound of a trial that cannot win, in tokens/hour with its GPUs."""
+        found = self._decision.ceiling
+        if found is None:
+            return None
+        most, best = (self._divisor * limit for limit in (found.at_most, found.best_at_least))
+        return replace(found, at_most=most, best_at_least=best)
 
     def see(self, trial: Trial) -> None:
         """Adds the trial after another cycle."""
+        self._divisor = trial.divisor
         if not self.enough and trial.speed_cycles():
             self._decision = early_stopping.decide(sample_of(trial), self._known, room=self._has_room(trial))
 
@@ -71,6 +78,7 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
     on_gpu = spec.resources.device == "cuda"
     between = evidence.process_noise(trials, recorded_process(on_gpu=on_gpu)).process.variance
+    between += max((t.node_variance for t in measured), default=0.0)
     return early_stopping.weigh(samples, usable, between, on_gpu=on_gpu)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.domain import (
+    PLACE,
     Budget,
     Event,
     FailureReason,
@@ -24,7 +26,6 @@ from autotune.ports import (
     Clock,
     Crew,
     Observer,
-    PreparingProposer,
     Proposer,
     Requests,
     RunReport,
@@ -37,9 +38,11 @@ from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, Uncounted
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone
+from autotune.study.forward import ForwardClock
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
+from autotune.study.nodes import Spot
 from autotune.study.recorder import Recorder, store_record
 from autotune.verify import long_run
 from trainer.child.contract import NoteRecord
@@ -61,8 +64,8 @@ class StudyResult:
 
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
-PLACE = "place"
-"""Note of a trial that ran in one of several places: where."""
+LAST_EVENTS = 20
+"""Of an earlier run of the tuner: no time of this one is before theirs."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class StudyLoop:
         self._ran: dict[int, list[int]] = {place: [] for place in range(len(self._crew.places))}
         self._left: set[int] = set()
         self._settled = False
-        self._clock = clock
+        self._clock = ForwardClock(clock)
+        for event in store.events(study.id, max(0, store.last_event_id(study.id) - LAST_EVENTS)):
+            self._clock.not_before(event.at)
         self._observer = observer
         self._stop = stop
         self._directory_of = directory_of
@@ -203,6 +208,8 @@ class StudyLoop:
             max_trials=limits.max_trials,
             gpu_hours=limits.gpu_hours,
             at_once=limits.at_once,
+            places=list(self._crew.places),
+            nodes=list(self._crew.nodes),
         )
 
     def _run_trials(self, ledger: Ledger) -> str:
@@ -227,6 +234,8 @@ class StudyLoop:
             if isinstance(step, schedule.StudyEnd):
                 return step.because
             if isinstance(step, schedule.Wait):
+                if step.elsewhere and len(set(self._crew.nodes)) > 1:
+                    continue
                 break
             self._begin(place, step, trials, ledger)
         return ""
@@ -248,19 +257,25 @@ class StudyLoop:
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
         """The trial to start in a free place: one that waits, or a new one."""
         several, budget = len(self._ran) > 1, self._budget
-        here = self._here(place, trials) if several else None
-        waiting = schedule.interrupted(self._study, trials, budget, spent, here)
+        spot = self._spot(place, trials) if several else None
+        waiting = schedule.interrupted(self._study, trials, budget, spent, spot)
         if waiting is not None:
-            late = several and neighbours.must_wait(trials, waiting.kind, budget.at_once)
-            return schedule.Wait() if late else waiting
+            node = self._crew.nodes[place]
+            late = several and neighbours.must_wait(trials, waiting.kind, budget.at_once, node)
+            return schedule.Wait(elsewhere=True) if late else waiting
         step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
-        if here is None:
+        if spot is None:
             step = self._steps(self._study, trials, budget, spent, self._proposer)
         else:
-            step = schedule.next_beside(self._study, trials, budget, spent, self._proposer, here)
+            step = schedule.next_beside(self._study, trials, budget, spent, self._proposer, spot)
         if not isinstance(step, schedule.NextTrial):
             return step
         return self._store.add_trial(self._study.id, step.draft, self._clock.now())
+
+    def _spot(self, place: int, trials: tuple[Trial, ...]) -> Spot:
+        nodes = self._crew.nodes
+        live = tuple(nodes[p] for p in self._ran if p not in self._left)
+        return Spot(self._here(place, trials), nodes[place], live)
 
     def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
         """Finished trials of a place, in their order."""
@@ -269,29 +284,27 @@ class StudyLoop:
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
         here = self._here(place, trials) if len(self._ran) > 1 else None
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent(), here)
-        trial = self._started(waiting, self._crew.places[place])
+        trial = self._history.levels.one(self._started(waiting, self._crew.places[place], self._crew.nodes[place]))
         self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
-        if len(self._ran) == 1 and isinstance(self._proposer, PreparingProposer):
-            before = (t for t in trials if t.number != trial.number)
-            self._proposer.prepare((*before, trial), trial.number + 1)
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
-    def _started(self, waiting: Trial, place: str) -> Trial:
+    def _started(self, waiting: Trial, place: str, node: str) -> Trial:
         """The trial as its attempt begins, with where it runs if there are several places; stored and displayed."""
-        where = {"place": place} if place else {}
+        on_node = {"node": node} if node else {}
+        where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
         told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
         trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
         self._show(told)
         if place:
-            note = NoteRecord(PLACE, {"where": place})
+            note = NoteRecord(PLACE, {"where": place, **on_node})
             self._store.add_note(self._study.id, trial.number, trial.attempt, note)
-        return trial
+        return trial.with_(node=node)
 
     def _await(self, ledger: Ledger) -> None:
         """Until an attempt has ended, or a look at what was asked for is due."""
@@ -306,9 +319,18 @@ class StudyLoop:
 
     def _leave(self, place: int, report: RunReport) -> None:
         """A place with a fault gets no more trials, while there is another."""
-        if report.gpu_faults and len(self._ran) - len(self._left) > 1:
+        if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
-            self._say("place_left", f"{self._crew.places[place]} gets no more trials", None)
+            name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
+            lost = f": {report.place_lost}" if report.place_lost else ""
+            self._say(
+                "place_left",
+                f"{name} gets no more trials{lost}",
+                None,
+                place=name,
+                node=self._crew.nodes[place],
+                why=why,
+            )
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""
@@ -406,11 +428,11 @@ class StudyLoop:
         self._store.save_recommendation(self._study.id, found)
         return found
 
-    def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
+    def _say(self, kind: str, message: str, trial: Trial | None, **data: Any) -> None:
         event = self._event(kind, message, trial, **data)
         self._observer.event(self._store.add_event(self._study.id, event))
 
-    def _event(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> Event:
+    def _event(self, kind: str, message: str, trial: Trial | None, **data: Any) -> Event:
         number = None if trial is None else trial.number
         return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
 

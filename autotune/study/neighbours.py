@@ -70,7 +70,8 @@ def checked(trials: Sequence[Trial], at_once: int) -> Check | None:
     alone = [t for t in trials if t.kind is TrialKind.BASELINE and t.feasible]
     if not alone or not all(t.feasible and t.speed_cycles() for t in found):
         return Check(at_once, None)
-    slower = statistics.fmean(map(_pace, found)) - statistics.fmean(map(_pace, alone))
+    there = [t for t in found if t.node == alone[-1].node] or found
+    slower = statistics.fmean(map(_pace, there)) - statistics.fmean(map(_pace, alone))
     return Check(at_once, math.expm1(slower))
 
 
@@ -85,18 +86,19 @@ def fine(trials: Sequence[Trial], at_once: int) -> bool:
     return found is not None and found.fine
 
 
-def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int) -> bool:
-    """Whether a trial of ``kind`` has to wait for those that run.
+def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str = "") -> bool:
+    """Whether a trial of ``kind`` has to wait, on ``node``, for those that run.
 
-    The baseline runs alone, and so does a confirmation unless neighbours were found not to disturb; of confirmations
-    one runs at a time, so that the halves of a round follow each other.
+    The baseline runs alone, and so does a confirmation on its node unless neighbours were found not to disturb; of
+    confirmations one runs at a time, so that the halves of a round follow each other.
     """
     running = [t for t in trials if t.state is TrialState.RUNNING]
     if not running:
         return False
     calm = fine(trials, at_once)
-    kinds = {t.kind for t in running}
-    if TrialKind.BASELINE in (kind, *kinds) or (TrialKind.CONFIRM in (kind, *kinds) and not calm):
+    kinds, here = {t.kind for t in running}, {t.kind for t in running if t.node == node}
+    alone = TrialKind.CONFIRM in here or (kind is TrialKind.CONFIRM and here)
+    if TrialKind.BASELINE in (kind, *kinds) or (alone and not calm):
         return True
     if kind is TrialKind.SEARCH and any(t.source == source(at_once) for t in running):
         return True

@@ -30,8 +30,9 @@ from autotune.domain import (
 from autotune.ports import FrugalProposer, PlacedProposer, Proposer
 from autotune.statistics import retries
 from autotune.statistics.kept_process import goes_on
-from autotune.study import confirmation, neighbours
+from autotune.study import confirmation, neighbours, nodes
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
+from autotune.study.nodes import Spot
 from autotune.study.protocols import baseline_draft, rows, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
@@ -85,6 +86,9 @@ class Deadline:
 class Wait:
     """Nothing may start here before a trial that runs has ended."""
 
+    elsewhere: bool = False
+    """Something may start in a place of another node."""
+
 
 ALL_TRIED = "every legal combination that could fit has been tried"
 
@@ -118,23 +122,26 @@ def next_step(
 
 
 def next_beside(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, here: Sequence[Trial]
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, spot: Spot
 ) -> NextTrial | StudyEnd | Wait:
     """As ``next_step``, for one free place of several, while trials run in others or none does.
 
-    After the baseline its copies run in all places at once (``neighbours``). While others run, proposals go on as long
-    as the time left holds them, and one confirmation at a time that is due. The last confirmation waits for the end of
-    the search, because what runs may still lead.
-
-    Args:
-        here: finished trials of this place, in their order.
+    After the baseline its copies run in all places at once (``neighbours``), so on each node one; a node that comes
+    later has its own. While others run, proposals go on as long as the time left holds them, and one confirmation at a
+    time that is due, on the node of its other half. The last confirmation waits for the end of the search, because what
+    runs may still lead.
     """
+    trials = nodes.whole_rounds(trials, spot.nodes)
     left = remaining_s(budget, spent, study.spec.resources.gpus)
     copy = neighbours.due(study, trials, budget.at_once)
     if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
         return NextTrial(copy)
+    own = None if copy is not None else nodes.due(study, trials, spot)
+    if own is not None and not neighbours.must_wait(trials, own.kind, budget.at_once, spot.node):
+        return Wait() if _no_room(study, trials, budget, left, own) else NextTrial(own)
     if not _running(trials):
-        return next_step(study, trials, budget, spent, proposer)
+        step = next_step(study, trials, budget, spent, proposer)
+        return step if _for_here(step, trials, spot) else Wait(elsewhere=True)
     if left is not None and left <= 0:
         return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
     if not any(t.state is TrialState.RUNNING and t.kind is TrialKind.CONFIRM for t in trials):
@@ -143,14 +150,23 @@ def next_beside(
             (t for t in trials if t.state.is_finished), key=lambda t: (t.kind is TrialKind.CONFIRM, t.number)
         )
         due = _due_round(study, ended, spent, left)
-        if due is not None:
-            return Wait() if neighbours.must_wait(trials, TrialKind.CONFIRM, budget.at_once) else due
-    if neighbours.must_wait(trials, TrialKind.SEARCH, budget.at_once) or limit_reached(budget, spent, trials):
+        if due is not None and _for_here(due, trials, spot):
+            return Wait(True) if neighbours.must_wait(trials, TrialKind.CONFIRM, budget.at_once, spot.node) else due
+    if limit_reached(budget, spent, trials):
         return Wait()
-    draft = _drafted(study, trials, _proposed(proposer, trials, here))
-    if draft is None or _no_room(study, trials, budget, left, draft, here):
+    if neighbours.must_wait(trials, TrialKind.SEARCH, budget.at_once, spot.node):
+        return Wait(elsewhere=True)
+    draft = _drafted(study, trials, _proposed(proposer, trials, spot.here))
+    if draft is None or _no_room(study, trials, budget, left, draft, spot.here):
         return Wait()
     return NextTrial(draft)
+
+
+def _for_here(step: NextTrial | StudyEnd, trials: Sequence[Trial], spot: Spot) -> bool:
+    """Whether a step is none of a round that runs on another node."""
+    if not isinstance(step, NextTrial) or step.draft.kind is not TrialKind.CONFIRM:
+        return True
+    return nodes.confirming(trials, step.draft.pair, spot)
 
 
 def _proposed(proposer: Proposer, trials: Sequence[Trial], here: Sequence[Trial]) -> tuple[Configuration, str] | None:
@@ -165,15 +181,17 @@ def _running(trials: Sequence[Trial], but: str = "") -> bool:
 
 
 def interrupted(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, here: Sequence[Trial] | None = None
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, spot: Spot | None = None
 ) -> Trial | None:
     """A WAITING trial that an earlier attempt left behind, if the budget still lets it be measured.
 
-    One that does not fit stays WAITING: more budget continues it. ``here``: as in ``next_beside``.
+    One that does not fit stays WAITING: more budget continues it. ``spot``: as in ``next_beside``.
     """
-    waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
+    left_behind = (t for t in trials if t.state is TrialState.WAITING)
+    waiting = next((t for t in left_behind if spot is None or not nodes.waits_for(trials, t, spot)), None)
     if waiting is None:
         return None
+    here = None if spot is None else spot.here
     left = remaining_s(budget, spent, study.spec.resources.gpus)
     cost = _cost(study, trials, waiting.kind, waiting.configuration, here)
     if left is None or (cost is None and left > 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import ALONE, Configuration, Gain, Recommendation, RecommendationRow, Trial
+from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
 from autotune.wording.numbers import format_size, rate, signed_percent
@@ -14,6 +14,9 @@ from trainer.child.contract import CurrentPhase
 NO_INTERVAL = "nothing ran twice, so no interval"
 PERMITTED_MARK = "°"
 PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranked apart"
+
+
+UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
 
 
 def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
@@ -26,7 +29,7 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
         how = "failed" if recommendation.baseline_failed else "was not measured"
         return f"Your baseline {how}; this is the first configuration that holds."
     sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
-    return f"{sure}: {signed_percent(row.gain.value)} tokens/hour over {over(recommendation)}."
+    return f"{sure}: {signed_percent(row.gain.value)} {UNITS[row.objective]} over {over(recommendation)}."
 
 
 def over(recommendation: Recommendation) -> str:
@@ -58,6 +61,18 @@ def lengths_words(row: RecommendationRow) -> str:
         mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
         said.append(f"{rate(figure.tokens_per_hour)} at {figure.at}{mean}")
     return ", ".join(said)
+
+
+def row_gain_words(row: RecommendationRow) -> str:
+    """``gain_words``; where another number of GPUs than the reference's was held, in both objectives, the study's own
+    first. Empty for the reference itself."""
+    if row.gain is None:
+        return ""
+    if row.gpus == row.reference_gpus or not row.reference_gpus:
+        return gain_words(row.gain)
+    ordered = sorted(UNITS, key=lambda objective: objective is not row.objective)
+    said = [f"{gain_words(found)} {UNITS[o]}" for o in ordered if (found := row.gain_in(o)) is not None]
+    return f"{', '.join(said)}, with {row.gpus} GPUs instead of {row.reference_gpus}"
 
 
 def gain_words(gain: Gain) -> str:

@@ -101,9 +101,17 @@ class SimulatedCrew:
         runners: for each place the clock that its runner moves, and the runner.
         clock: the study's, which the others follow.
         stop: the user's.
+        nodes: of each place; left out, there is one machine.
     """
 
-    def __init__(self, runners: Sequence[tuple[LaneClock, TrialRunner]], clock: Movable, stop: StopToken) -> None:
+    def __init__(
+        self,
+        runners: Sequence[tuple[LaneClock, TrialRunner]],
+        clock: Movable,
+        stop: StopToken,
+        nodes: Sequence[str] = (),
+    ) -> None:
+        self._nodes = tuple(nodes) or ("",) * len(runners)
         self._lanes, self._runners = [lane for lane, _ in runners], [runner for _, runner in runners]
         self._clock, self._stop = clock, stop
         self._runs: dict[int, _Run] = {}
@@ -111,6 +119,10 @@ class SimulatedCrew:
     @property
     def places(self) -> tuple[str, ...]:
         return tuple(f"GPU {place}" for place in range(len(self._runners)))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self._nodes
 
     @property
     def running(self) -> int:

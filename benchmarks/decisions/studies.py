@@ -32,7 +32,7 @@ from autotune.domain import (
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.local_search import LISTED
-from autotune.proposals.making import in_one_process
+from autotune.proposals.proposer import in_one_process
 from autotune.recommendation.recommend import recommend
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop, StudyResult

@@ -12,7 +12,7 @@
 #
 # Variables: OUT (results), WORK (a new folder), PYTHON (interpreter of the trials), TOOL (interpreter of the tuner, else
 # PYTHON), LIMIT (seconds in all), STAGES (of: study forms rounds tests, in this order or another), ARCH, ROWS, PROMPT,
-# COMPLETION, STUDY_S (seconds of the study).
+# COMPLETION, STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to the tests).
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BEGUN=$(date +%s)
@@ -35,7 +35,7 @@ if [ -n "$CPU" ]; then
 else
   : "${ARCH:=qwen2.5-1.5b}" "${ROWS:=128}" "${PROMPT:=256}" "${COMPLETION:=96}" "${STUDY_S:=$((LIMIT * 400 / 780))}"
 fi
-: "${OUT:=results}" "${WORK:=$(mktemp -d)}" "${PYTHON:=python3}" "${TOOL:=$PYTHON}" "${COPY_S:=20}"
+: "${TESTS_S:=90}" "${OUT:=results}" "${WORK:=$(mktemp -d)}" "${PYTHON:=python3}" "${TOOL:=$PYTHON}" "${COPY_S:=20}"
 END_S=12    # kept for the last copy
 mkdir -p "$OUT" "$WORK" || exit 2
 OUT=$(cd "$OUT" && pwd) WORK=$(cd "$WORK" && pwd) HOME_OF=$WORK/home LOGS=$WORK/logs
@@ -109,8 +109,10 @@ forms() { # a trial outlasts its budget by 30 s before it is stopped; its cycles
 }
 
 rounds() {
-  [ "$(left)" -ge 40 ] || { say "no rounds: $(left) s are left"; return; }
-  stage rounds "$(left)" "$TOOL" -m benchmarks.gpu.rounds "$HOME_OF" study "$(($(left) - 5))" "$WORK/rounds.jsonl"
+  local seconds=$(left)
+  case " ${STAGES#*rounds} " in *" tests "*) seconds=$((seconds - TESTS_S)) ;; esac
+  [ "$seconds" -ge 40 ] || { say "no rounds: $(left) s are left"; return; }
+  stage rounds "$seconds" "$TOOL" -m benchmarks.gpu.rounds "$HOME_OF" study "$((seconds - 5))" "$WORK/rounds.jsonl"
 }
 
 tests() {

@@ -14,7 +14,8 @@ often a steady trial loses a cycle as a warm-up. Last, studies that look after e
 leader faster that truly is not, as it is and with 95 % at every look, and by which round a true 1.5 times is proven.
 
 ``--limits`` prints instead, for the recordings of GPUs, how often a true 1.5 times is proven (and the truth held) with
-more cycles of a process, more processes looked at together, and more known of their spread.
+more cycles of a process, more processes looked at together, and more known of their spread. ``--earlier`` prints what
+one round proves where 0, 1, 3 and 8 earlier studies on the same machine have told of its processes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from benchmarks.intervals import limits, report, scoring
+from benchmarks.intervals import earlier, limits, report, scoring
 from benchmarks.intervals.looks import looked
 from benchmarks.intervals.recordings import recordings
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fit", action="store_true", help="only print what the recordings say of the prior")
     parser.add_argument("--limits", action="store_true", help="only print what limits the power of one round")
+    parser.add_argument("--earlier", action="store_true", help="only print what earlier studies on the machine bring")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(arguments)
     if options.studies < 1:
@@ -48,6 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.limits:
         print(limits.as_text(list(limits.limits(found, options.studies, options.seed))))
+        return 0
+    if options.earlier:
+        for line in earlier.lines(found, options.studies, options.seed):
+            print(line, flush=True)
         return 0
     scores = [scoring.scored(one, found, options.studies, options.seed) for one in found]
     again = scoring.recorded_studies(found)

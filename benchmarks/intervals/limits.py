@@ -10,7 +10,8 @@ from unittest.mock import patch
 import numpy as np
 
 from autotune.statistics import evidence
-from autotune.statistics.noise import SAME_MACHINE_DEGREES, NoisePrior
+from autotune.statistics.noise import NoisePrior
+from benchmarks.intervals.earlier import SAME_MACHINE_DEGREES
 from benchmarks.intervals.recordings import CYCLES, Array, Recording
 from benchmarks.intervals.scoring import KNOWN, Tally
 from benchmarks.intervals.simulation import Made, Noise, made, shape_of

@@ -27,8 +27,8 @@ from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, StudySampler
 from autotune.proposals.times import roofline
 from autotune.proposals.times.features import PhaseRows
-from autotune.proposals.times.world import Observed
-from autotune.proposals.times.world import World as TimeWorld
+from autotune.proposals.times.roofline import Observed
+from autotune.proposals.times.roofline import World as TimeWorld
 from benchmarks.search.models import MODULE, Known
 from benchmarks.search.world import World
 from search_spaces.space import SearchSpace

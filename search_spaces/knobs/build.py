@@ -18,9 +18,12 @@ ALL = GENERATE | TRAIN | SYNC
 ANY: frozenset[str] = frozenset()
 """Any phase."""
 
+ENGINES: tuple[KnobValue, ...] = ("vllm", "sglang")
+"""Values of ``rollout_engine`` that hold weights and a cache of their own."""
 VLLM: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ("vllm",)}
-COLOCATED: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ("vllm",), "rollout_mode": ("colocate",)}
-SERVER: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ("vllm",), "rollout_mode": ("server",)}
+ENGINE: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ENGINES}
+COLOCATED: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "rollout_mode": ("colocate",)}
+SERVER: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "rollout_mode": ("server",)}
 
 Direction = Literal[-1, 0, 1]
 

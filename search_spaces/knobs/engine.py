@@ -1,8 +1,10 @@
-"""Inside vLLM: scheduling, graphs, compilation, caches."""
+"""Inside the rollout engine: scheduling, graphs, compilation, caches."""
 
 from __future__ import annotations
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
+    ENGINE,
     GENERATE,
     SYNC,
     VLLM,
@@ -12,11 +14,22 @@ from search_spaces.knobs.build import (
     native,
     seam,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart
+from search_spaces.knobs.model import Effect, Kind, Knob, Restart, Setting
 
 _ROLLOUT = "actor_rollout_ref.rollout."
 _VERL_ENGINE = "+actor_rollout_ref.rollout.engine_kwargs.vllm."
 _SWIFT_ENGINE = "vllm_engine_kwargs."
+_SPECULATES: dict[str, tuple[KnobValue, ...]] = {**VLLM, "speculative_decoding": ("ngram",)}
+
+
+def _speculation(key: str, default: KnobValue | None) -> dict[str, Setting]:
+    """``key`` of the mapping ``speculative_config``, which vLLM takes whole."""
+    argument = f"speculative_config={{'{key}': ...}}"
+    inside = f"speculative_config.{key}"
+    return engine_settings(
+        argument, default, native(_SWIFT_ENGINE + inside, default), native(_VERL_ENGINE + inside, default)
+    )
+
 
 KNOBS = (
     Knob(
@@ -28,7 +41,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(16, 16777216),
-        needs=VLLM,
+        needs=ENGINE,
         rest=32768,
         frameworks={
             "trl": native("vllm_max_model_length"),
@@ -47,7 +60,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(1, 65536),
-        needs=VLLM,
+        needs=ENGINE,
         rest=256,
         frameworks=engine_settings(
             "max_num_seqs", None, native("vllm_max_num_seqs"), native(_ROLLOUT + "max_num_seqs", 256)
@@ -82,7 +95,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         preload=True,
         memory=device(-1),
-        needs=VLLM,
+        needs=ENGINE,
         without_gpu=True,
         frameworks=engine_settings(
             "enforce_eager", False, native("vllm_enforce_eager", False), native(_ROLLOUT + "enforce_eager", False)
@@ -184,7 +197,7 @@ KNOBS = (
         memory=(*device(1), *cache(1)),
         order=("bf16", "fp16", "fp32"),
         others=("auto",),
-        needs=VLLM,
+        needs=ENGINE,
         # ms-swift gives its engine the model's own dtype, and refuses another among the engine's arguments
         # (swift/infer_engine/vllm_engine.py, _prepare_engine_kwargs).
         frameworks=engine_settings("dtype", "auto", None, native(_ROLLOUT + "dtype", "bf16")),
@@ -203,7 +216,7 @@ KNOBS = (
             *("fastsafetensors", "instanttensor", "ipc_cache", "modelexpress", "runai_streamer"),
             "runai_streamer_sharded",
         ),  # LoadFormats of vLLM 0.8 to 0.31 (vllm/model_executor/model_loader/__init__.py)
-        needs=VLLM,
+        needs=ENGINE,
         frameworks=engine_settings(
             "load_format",
             "auto",
@@ -227,5 +240,47 @@ KNOBS = (
             native(_VERL_ENGINE + "disable_custom_all_reduce", True),
         ),
         summary="vLLM's own all-reduce between the GPUs of a replica",
+    ),
+    Knob(
+        name="speculative_decoding",
+        kind=Kind.CHOICE,
+        # What is guessed is kept with the probability that the model gives it, so completions are drawn as without
+        # (vLLM 0.31, vllm/v1/sample/rejection_sampler.py:49).
+        effect=Effect.SPEED,
+        phases=GENERATE,
+        restart=Restart.ENGINE,
+        memory=(*device(1), *cache(1)),
+        order=("none", "ngram"),
+        needs=VLLM,
+        frameworks=_speculation("method", "none"),
+        summary="the next tokens are guessed from what stands earlier in the sequence, and checked together",
+    ),
+    Knob(
+        name="speculative_tokens",
+        kind=Kind.INT,
+        unit="tokens",
+        effect=Effect.SPEED,
+        phases=GENERATE,
+        restart=Restart.ENGINE,
+        memory=(*device(1), *cache(1)),
+        bounds=(1, 64),
+        needs=_SPECULATES,
+        rest=4,
+        frameworks=_speculation("num_speculative_tokens", None),
+        summary="tokens guessed at a time",
+    ),
+    Knob(
+        name="speculative_lookup",
+        kind=Kind.INT,
+        unit="tokens",
+        effect=Effect.SPEED,
+        phases=GENERATE,
+        restart=Restart.ENGINE,
+        memory=(),
+        bounds=(1, 64),
+        needs=_SPECULATES,
+        rest=5,  # vLLM 0.31, vllm/config/speculative.py:1191
+        frameworks=_speculation("prompt_lookup_max", None),
+        summary="last tokens that have to stand earlier too for what follows there to be guessed",
     ),
 )

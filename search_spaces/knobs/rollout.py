@@ -6,6 +6,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
+    ENGINE,
     ENGINE_ARGUMENT,
     ENGINE_ARGUMENT_0_18,
     GENERATE,
@@ -28,7 +29,7 @@ from search_spaces.knobs.build import (
 from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 _ROLLOUT = "actor_rollout_ref.rollout."
-_ASYNC: dict[str, tuple[KnobValue, ...]] = {**VLLM, "async_generation": (True,)}
+_ASYNC: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "async_generation": (True,)}
 _APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
 UNLIMITED = "unlimited"
 """A value of ``staleness_limit``."""
@@ -43,6 +44,7 @@ KNOBS = (
         preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("transformers", "vllm"),
+        others=("sglang",),
         frameworks=same(native("use_vllm", "transformers"), verl=native(_ROLLOUT + "name", "vllm")),
         summary="what generates completions",
     ),
@@ -55,7 +57,7 @@ KNOBS = (
         preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={
             "trl": native("vllm_mode", "colocate"),
             "open_r1": native("vllm_mode", "server"),
@@ -81,6 +83,18 @@ KNOBS = (
         summary="GPUs given to the rollout server; the others train",
     ),
     Knob(
+        name="training_gpus",
+        kind=Kind.INT,
+        unit="GPUs",
+        effect=Effect.SPEED,
+        phases=ROLLOUT | UPDATE,
+        restart=Restart.PROCESS,
+        memory=training(0, ANY),
+        bounds=(1, 65536),
+        frameworks=same(native("CUDA_VISIBLE_DEVICES of the training")),
+        summary="GPUs that train; unset: all the rollout server leaves. What a trial does not hold stays idle",
+    ),
+    Knob(
         name="gpu_memory_utilization",
         kind=Kind.FLOAT,
         unit="share of device memory",
@@ -89,7 +103,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(-1)),
         bounds=(0.01, 0.98),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={
             "trl": native("vllm_gpu_memory_utilization", 0.3),
             "open_r1": native("vllm_gpu_memory_utilization", 0.3),
@@ -126,7 +140,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(*device(0), *host(0), *cache(-1)),
         bounds=(1, 1024),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks=same(
             native("vllm_tensor_parallel_size", 1), verl=native(_ROLLOUT + "tensor_model_parallel_size", 2)
         ),
@@ -215,7 +229,7 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
         summary="an adapter is collected for the engine layer by layer, not from the whole model",
     ),
@@ -241,7 +255,7 @@ KNOBS = (
         restart=Restart.NONE,
         memory=device(1, SYNC),
         bounds=(1, 1048576),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={
             "ms_swift": native("environment: SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE", 512),
             "verl": native(_ROLLOUT + "checkpoint_engine.update_weights_bucket_megabytes", 2048),
@@ -255,7 +269,7 @@ KNOBS = (
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={
             "ms_swift": native("async_generate", False),
             # sync; beside training colocate_async, on GPUs of its own separate_async.
@@ -336,7 +350,7 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(*device(0, SYNC), *cache(1)),
         order=("fp8", "none"),
-        needs=VLLM,
+        needs=ENGINE,
         frameworks={
             "trl": seam(ENGINE_ARGUMENT % "quantization", "none"),
             "open_r1": seam(ENGINE_ARGUMENT_0_18 % "quantization", "none"),

@@ -14,6 +14,7 @@ from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, fit, t
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.frameworks import Facts, facts_of
 from search_spaces.knobs import KNOBS, defaults
+from search_spaces.knobs.build import ENGINES
 
 COMPARED = frozenset({*BATCH_KNOBS, *RANK_KNOBS})
 """Knobs the batch algebra reads."""
@@ -101,12 +102,17 @@ class Case:
         return self.get("rollout_engine") == "vllm"
 
     @property
+    def engine(self) -> bool:
+        """It generates with an engine that holds weights of its own."""
+        return self.get("rollout_engine") in ENGINES
+
+    @property
     def server(self) -> bool:
-        return self.vllm and self.get("rollout_mode") == "server"
+        return self.engine and self.get("rollout_mode") == "server"
 
     @property
     def colocated(self) -> bool:
-        return self.vllm and not self.server
+        return self.engine and not self.server
 
     @property
     def on_gpu(self) -> bool:

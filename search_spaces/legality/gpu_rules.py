@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.batch import serving_gpus
 from search_spaces.legality.case import Case, rule
 
 _SPLIT = ("rollout_engine", "rollout_mode", "rollout_gpus")
-_SPREAD = (*_SPLIT, "tensor_parallel_size", "rollout_data_parallel_size")
+_SPREAD = (*_SPLIT, "training_gpus", "tensor_parallel_size", "rollout_data_parallel_size")
 
 
 @rule(_SPLIT, ("rollout_gpus", "rollout_mode"))
@@ -21,6 +22,19 @@ def gpu_split(case: Case) -> str | None:
     if given < 1:
         return "rollout_mode server needs rollout_gpus of at least 1"
     return f"rollout_gpus {given} of {case.total_gpus} GPUs leaves none for training"
+
+
+@rule((*_SPLIT, "training_gpus"), ("training_gpus",))
+def training_split(case: Case) -> str | None:
+    """Training has the GPUs it asks for, on one machine."""
+    asked = case.number("training_gpus")
+    if asked is None:
+        return None
+    if not case.on_gpu or case.resources.nodes > 1:
+        where = "several nodes, which all train" if case.on_gpu else "a CPU run, which has none"
+        return f"training_gpus {asked} is for one machine with GPUs, and this is {where}"
+    left = case.total_gpus - serving_gpus(case.values, case.resources)
+    return None if asked <= left else f"training_gpus {asked}: {left} of {case.total_gpus} GPUs are left to train on"
 
 
 @rule(_SPREAD, ("tensor_parallel_size",))
@@ -57,7 +71,7 @@ def server_gpus(case: Case) -> str | None:
 def tensor_parallel_heads(case: Case) -> str | None:
     """Attention heads can be shared out evenly."""
     heads, size = case.resources.model.attention_heads, case.at_least_one("tensor_parallel_size")
-    if not case.vllm or not heads or heads % size == 0:
+    if not case.engine or not heads or heads % size == 0:
         return None
     return f"the model's {heads} attention heads are not divisible by tensor_parallel_size {size}"
 
@@ -67,7 +81,7 @@ def tensor_parallel_node(case: Case) -> str | None:
     """A replica stays within a machine, or takes whole ones where the framework starts an engine over several."""
     size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
     whole = case.facts.engine_spans_nodes and size % each == 0
-    if not case.vllm or case.resources.nodes == 1 or each % size == 0 or whole:
+    if not case.engine or case.resources.nodes == 1 or each % size == 0 or whole:
         return None
     return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
 
@@ -154,7 +168,10 @@ def gathered_for_vllm(case: Case) -> str | None:
     return "zero3_gather_for_generation false cannot be used with rollout_engine vllm"
 
 
-@rule(("sequence_parallel_size", "remove_padding", *_SPLIT), ("sequence_parallel_size", "remove_padding"))
+_SEQUENCE = ("sequence_parallel_size", "remove_padding")
+
+
+@rule((*_SEQUENCE, "training_gpus", *_SPLIT), _SEQUENCE)
 def sequence_parallel(case: Case) -> str | None:
     """Ranks that share a sequence share the training GPUs evenly."""
     size = case.at_least_one("sequence_parallel_size")
@@ -170,6 +187,7 @@ def sequence_parallel(case: Case) -> str | None:
 RULES = (
     multi_node,
     gpu_split,
+    training_split,
     tensor_parallel_world,
     server_gpus,
     tensor_parallel_heads,

@@ -51,7 +51,8 @@ def _acting(knob: Knob) -> Rule:
             return None
         missing = [(n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted]
         name, wanted = missing[0]
-        values = " or ".join(show(v) for v in wanted)
+        there = case.facts.generates_with if name == "rollout_engine" else wanted
+        values = " or ".join(show(v) for v in wanted if v in there)
         return f"{knob.name} {show(value)} acts only with {name} {values}, not {show(case.get(name))}"
 
     reads = frozenset({knob.name, *knob.needs})

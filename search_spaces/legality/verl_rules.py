@@ -26,14 +26,6 @@ def verl_device(case: Case) -> str | None:
     return "verl trains on GPUs only, and this is a CPU run"
 
 
-@rule(("rollout_engine",), ("rollout_engine",))
-def verl_engine(case: Case) -> str | None:
-    """verl generates with an engine of its own."""
-    if case.vllm:
-        return None
-    return f"verl has no rollout_engine {case.get('rollout_engine')}; it generates with vllm"
-
-
 @rule(("rollout_engine", "rollout_mode", "async_generation"), ("rollout_mode", "async_generation"))
 def verl_colocated(case: Case) -> str | None:
     """On GPUs of its own verl's rollout is a policy behind (V14), which is another algorithm."""
@@ -66,6 +58,18 @@ def verl_sync_backend(case: Case) -> str | None:
     if not case.server or case.get("weight_sync_backend") not in (None, "naive"):
         return None
     return "weight_sync_backend naive reaches no engine on other GPUs; use nccl"
+
+
+@rule(
+    ("rollout_engine", "rollout_mode", "weight_sync_backend", "speculative_decoding"),
+    ("speculative_decoding", "weight_sync_backend"),
+)
+def verl_guessed_deltas(case: Case) -> str | None:
+    """Changed weights alone reach no engine that guesses (``vllm_rollout/delta_weight_transfer.py:228``)."""
+    if not case.server or case.get("weight_sync_backend") != "delta_sharded":
+        return None
+    guesses = case.get("speculative_decoding") not in (None, "none")
+    return "weight_sync_backend delta_sharded cannot be used with speculative_decoding in verl" if guesses else None
 
 
 @rule(("rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size"), ("tensor_parallel_size",))
@@ -212,10 +216,10 @@ RULES = (
         FRAMEWORK,
         (
             verl_device,
-            verl_engine,
             verl_colocated,
             verl_sync_every,
             verl_sync_backend,
+            verl_guessed_deltas,
             verl_hybrid_engine,
             verl_rollout_rows,
             verl_rollout_covers_update,

@@ -283,12 +283,12 @@ def test_a_tuner_is_paused_resumed_and_stopped_by_a_reader(home: Path, tmp_path:
     wait_for(lambda: (home / "autotune.sqlite").exists() and any(client.studies()))
     wait_for(lambda: client.status(1).counts.states.get("COMPLETE", 0) >= 1)
     client.ask(1, "pause")
-    wait_for(lambda: client.status(1).running is None and tuner.poll() is None)
+    wait_for(lambda: not client.status(1).running and tuner.poll() is None)
     time.sleep(2.5)
     before = len(list(client.trials(1)))
     time.sleep(2.0)
     assert len(list(client.trials(1))) == before, "nothing begins while it is paused"
-    assert client.status(1).running is None
+    assert client.status(1).running == []
     client.ask(1, "retry", trial=0)
     client.ask(1, "resume")
     wait_for(lambda: any(t.source == "retry" for t in client.trials(1)))

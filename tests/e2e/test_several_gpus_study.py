@@ -244,6 +244,21 @@ def test_what_cannot_be_held_is_said_in_a_sentence(
     assert "Traceback" not in done.stderr
 
 
+def test_side_by_side_each_trial_names_the_gpu_the_driver_counts(tmp_path: Path) -> None:
+    node = Node(tmp_path, FOUR)
+    (tmp_path / "space.yaml").write_text("require: {device: cuda, gpus: 1}\nknobs:\n  micro_batch_size: [1, 2]\n")
+    batch = ("--effective-batch", "8", "--max-completion-length", "32", "--sampler", "grid")
+    wanted = ("--gpus", "1", "--at-once", "2", "--max-trials", "2", "--space", "space.yaml")
+    done = node.start(*wanted, *batch, visible="2,3")
+    assert done.returncode == 0, done.stderr
+    shown = [node.document("show", str(n))["trial"]["place"] for n in range(3)]
+    assert {place["name"] for place in shown} == {"GPU 2", "GPU 3"}
+    for place in shown:
+        (gpu,) = place["gpus"]
+        assert (place["name"], gpu["uuid"]) == (f"GPU {gpu['index']}", f"GPU-{gpu['index']:08x}")
+    assert node.document("status")["places"] == [], "no tuner runs any more"
+
+
 def test_doctor_tells_of_each_gpu(tmp_path: Path) -> None:
     node = Node(tmp_path, [{}, {}, {"name": "Other", "memory": 24 << 30}])
     found = json.loads(node.run("doctor", "--python", str(node.python), "--json").stdout)["findings"]

@@ -2,7 +2,8 @@
 
     python -m tests.e2e.tuner HOME '{"max_trials": 8, "wall_s": null, "script": {...}, "baseline": {...}, "warm": true}'
 
-Real store, proposer, loop, runner and processes; only the training framework is a script.
+Real store, proposer, loop, runner and processes; only the training framework is a script. With ``"ray": ADDRESS`` and
+``"at_once": N`` trials run on the nodes of a cluster, each on a GPU that is made up.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from autotune.cli import exit_codes
 from autotune.cli.stopping import GRACE_S, Notice, stopping
 from autotune.domain import Budget, StudySpec
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.running.cluster.gathering import Spread, gather, take
+from autotune.running.cluster.places import ClusterPlace
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.warm_pool import WarmWorkerPool
 from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.study.control import Control
+from autotune.study.crews import SideBySide
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
@@ -47,7 +51,9 @@ SPACE = SearchSpace.from_json(
 )
 
 
-def specification(script: dict[str, object], baseline: dict[str, object], memory_limit: int | None) -> StudySpec:
+def specification(
+    script: dict[str, object], baseline: dict[str, object], memory_limit: int | None, gpus: int = 0
+) -> StudySpec:
     """The study every run of one test shares."""
     return f.study_spec(
         space=SPACE.as_json(),
@@ -55,6 +61,7 @@ def specification(script: dict[str, object], baseline: dict[str, object], memory
         baseline=f.configuration(**baseline),  # type: ignore[arg-type]
         memory_limit=memory_limit,
         python=sys.executable,
+        **({"resources": f.resources(gpus=gpus)} if gpus else {}),
     )
 
 
@@ -83,10 +90,27 @@ class _Hang:
         return 0
 
 
+def _spread(plan: dict[str, object]) -> Spread | None:
+    if "ray" not in plan:
+        return None
+    silence_s = float(plan.get("silence_s", 30.0))  # type: ignore[arg-type]
+    return take(str(plan["ray"]), 1, int(plan["at_once"]), print, silence_s)  # type: ignore[call-overload, no-any-return]
+
+
+def _crew(spread: Spread, runner: LocalRunner, home: Path, control: Control) -> SideBySide:
+    def runner_of(place: ClusterPlace) -> LocalRunner:
+        return runner
+
+    each = gather(spread, runner_of, home, None, runner.clock)
+    return SideBySide([(one.name, one.runner) for one in each], control, [one.node for one in each])
+
+
 def main(home: str, plan: dict[str, object]) -> int:
     settings = read_settings(home=Path(home))
     settings.home.prepare()
-    spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"))  # type: ignore[arg-type]
+    spread = _spread(plan)
+    gpus = 0 if spread is None else 1
+    spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"), gpus)  # type: ignore[arg-type]
     store = open_store(settings.database)
     clock = wiring.SystemClock()
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
@@ -103,12 +127,18 @@ def main(home: str, plan: dict[str, object]) -> int:
     with stopping(lambda text: print(text, flush=True), Notice(float(plan.get("grace_s", GRACE_S)))) as stop:  # type: ignore[arg-type]
         stop.abandon = partial(wiring.end_processes, settings, study.id)
         control = Control(store, study.id, stop, clock)
+        crew = None if spread is None else _crew(spread, runner, settings.home.root, control)
         loop = StudyLoop(
             study=study,
-            budget=Budget(wall_s=plan.get("wall_s"), max_trials=plan.get("max_trials")),  # type: ignore[arg-type]
+            budget=Budget(
+                wall_s=plan.get("wall_s"),  # type: ignore[arg-type]
+                max_trials=plan.get("max_trials"),  # type: ignore[arg-type]
+                at_once=1 if spread is None else len(spread.places),
+            ),
             store=store,
             proposer=wiring.proposer_for(spec),
-            runner=Hanging(runner) if plan.get("hang") else runner,
+            runner=None if crew is not None else Hanging(runner) if plan.get("hang") else runner,
+            crew=crew,
             clock=clock,
             observer=SeenObserver(),
             stop=control,

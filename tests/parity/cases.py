@@ -67,6 +67,10 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("gpu_memory_utilization", "tensor_parallel_size", "custom_all_reduce"), _GPU),
     **dict.fromkeys(("enforce_eager", "cuda_graph_max_batch", "vllm_compile_mode"), f"CUDA graphs: {_GPU}"),
     "torch_compile_mode": f"its modes differ in CUDA graphs and in Triton's tuning: {_GPU}",
+    **dict.fromkeys(
+        ("speculative_decoding", "speculative_tokens", "speculative_lookup"),
+        f"on a CPU vLLM's log-probs after a rejected guess are wrong, and no trial guesses there: {_GPU}",
+    ),
     "sleep_level": f"frees GPU memory: {_GPU}",
     "hub_kernels": f"kernels for GPUs, fetched from the hub: {_GPU}",
     "fp8_emulate": f"against real FP8 arithmetic: {_GPU}",
@@ -75,6 +79,7 @@ LEFT_OUT: Mapping[str, str] = {
 VALUES_LEFT_OUT: Mapping[str, Mapping[KnobValue, str]] = {
     "attn_implementation": dict.fromkeys(("flash_attention_2", "flash_attention_3"), _GPU),
     "optimizer": {"paged_adamw_32bit": _GPU},
+    "rollout_engine": {"sglang": "TRL has no such engine"},
     "rollout_load_format": dict.fromkeys(
         KNOBS["rollout_load_format"].others, "the same weights from a file of another kind, or from elsewhere"
     ),

@@ -70,8 +70,8 @@ class Node:
         """``autotune start`` of the model here, with its prompts and reward."""
         workload = ("--model", str(self.model), "--data", "prompts.jsonl", "--reward", "my_reward.py:score")
         quiet = ("--no-serve", "--no-live")
-        words = ("start", "--python", str(self.python), *workload, *quiet, *words)
-        return self.run(*words, visible=visible, timeout=timeout)
+        given = ("start", "--python", str(self.python), *workload, *quiet, *words)
+        return self.run(*given, visible=visible, timeout=timeout)
 
     def document(self, *words: str) -> Any:
         """What a reading command prints with ``--json``."""

@@ -76,6 +76,10 @@ PUBLISHED = (
         try_="offload_optimizer none",
     ),
     Row("OSError: [Errno 28] No space left on device: '/tmp/out/checkpoint-10'", INFRA, try_="free space"),
+    Row("OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/hub'", INFRA, try_="free space"),
+    Row("OSError: [Errno 30] Read-only file system: '/root/.cache/torch'", INFRA, try_="free space"),
+    Row("OSError: [Errno 5] Input/output error", INFRA, try_="free space"),
+    Row("OSError: metrics.jsonl: wrote 0 of 412 bytes; is the disk full?", INFRA, try_="free space"),
     Row("RuntimeError: CUDA error: uncorrectable ECC error encountered", INFRA, try_="repeat"),
     Row("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", INFRA, try_="repeat"),
 )

@@ -31,6 +31,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from tests.support import faulty_files
 from tests.support.scripted_acts import ACTS, Ended
 from tests.support.scripted_model import FLOOR, Shape, computed_tokens, phase_memory, phase_seconds
 from trainer.child.contract import (
@@ -202,4 +203,5 @@ if __name__ == "__main__":
         from tests.support.scripted_worker import serve
 
         sys.exit(serve(sys.argv[-1]))
+    faulty_files.begin("trial")
     sys.exit(main(sys.argv[sys.argv.index("--directory") + 1]))

@@ -12,16 +12,21 @@
 
 Each launch is appended to ``launches.jsonl`` in the folder of the variable ``SCRIPTED_PYTHON``: words, and what of the
 environment concerns GPUs. A trial reads the settings TRL would get. Nothing is computed; how fast a configuration is
-is decided by ``seconds``, and what does not fit by ``MOST_ROWS`` and ``MOST_SHARE``.
+is decided by ``seconds``, and what does not fit by ``MOST_ROWS`` and ``MOST_SHARE``. A file ``pace.json`` beside
+``launches.jsonl`` makes a trial meet things: ``cycle_s`` are real seconds of a cycle, ``segment`` names shared memory
+that it maps together with a process of a session of its own, as engines do.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import mmap
 import os
 import sys
 import time
 import urllib.request
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +114,14 @@ class MadeUpTrial:
         self.mark = PhaseMark(paths.phase)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
 
+    def meet(self) -> float:
+        """What ``pace.json`` says; real seconds of a cycle."""
+        file = Path(os.environ[FOLDER]) / "pace.json"
+        pace = json.loads(file.read_text()) if file.exists() else {}
+        if "segment" in pace:
+            share_memory(f"{pace['segment']}-{os.getpid()}")
+        return float(pace.get("cycle_s", 0.0))
+
     def servers_gpus(self) -> int:
         """How many the server was given; fails as a client does where there is none."""
         port = self.settings.get("vllm_server_port")
@@ -125,6 +138,7 @@ class MadeUpTrial:
         if made != self.spec.rows_per_update:
             return Result(False, FailureReason.ILLEGAL, message=f"{made} rows instead of {self.spec.rows_per_update}")
         self.record(StartupRecord(StartupPart.LOAD, 0.01))
+        cycle_s = self.meet()
         if int(self.settings["per_device_train_batch_size"]) >= MOST_ROWS:
             self.mark.set(Phase.UPDATE.value, 0, CycleKind.WARMUP.value)
             message = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -133,6 +147,7 @@ class MadeUpTrial:
         kinds = [CycleKind.WARMUP] * max(1, protocol.warmup) + [CycleKind.NATURAL] * protocol.natural
         kinds += [CycleKind.RECORDED] * protocol.recorded + [CycleKind.MAXIMUM] * protocol.maximum
         for index, kind in enumerate(kinds):
+            time.sleep(cycle_s)
             self.cycle(index, kind)
             if index == protocol.warmup and protocol.natural:
                 natural = [self.spec.max_completion_length // 2] * self.spec.rows_per_update
@@ -178,6 +193,26 @@ class MadeUpTrial:
 
     def record(self, record: Any) -> None:
         self.metrics.write(dumps(record).encode() + b"\n")
+
+
+def share_memory(name: str) -> None:
+    """Mapped here and by a process that outlives this one until somebody ends it; once for a process.
+
+    As Python does it for engines: with a helper that ignores SIGTERM, and unlinks it when both have been killed.
+    """
+    if shared:
+        return
+    shared.append(SharedMemory(name, create=True, size=mmap.PAGESIZE))
+    atexit.register(shared[0].unlink)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+
+
+shared: list[SharedMemory] = []
 
 
 def tell(words: list[str]) -> None:

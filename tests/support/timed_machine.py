@@ -15,7 +15,7 @@ from autotune.proposals.forecasts import Task
 from autotune.proposals.times import Hardware, features, roofline
 from autotune.proposals.times.features import PHASES
 from autotune.proposals.times.lengths import Lengths
-from autotune.proposals.times.world import World
+from autotune.proposals.times.roofline import World
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as f
 

@@ -118,7 +118,7 @@ def legal(random: Random, *, modes: bool = False) -> Combination:
 
     Args:
         random: to draw from.
-        modes: verl's asynchronous modes are among them, in which no trial runs.
+        modes: SGLang and verl's asynchronous modes are among them, with which no trial runs.
     """
     while True:
         found = some(random, modes=modes)
@@ -150,6 +150,8 @@ def some(random: Random, *, modes: bool = False) -> Combination:
     for name, choices in VALUES.items():
         if random.random() < 0.5:
             values[name] = random.choice(choices)
+    if modes and random.random() < 0.25:
+        values["rollout_engine"] = "sglang"
     apart = _asynchronous(random, values) if modes and random.random() < 0.5 else 0
     settled = {name: value for name, value in values.items() if _acts(name, values)}
     return Combination(Configuration(settled), machine(gpus + apart))

@@ -43,6 +43,7 @@ PACKAGES = (
     "peft",
     "deepspeed",
     "vllm",
+    "sglang",
     "torchao",
     "flash_attn",
     "bitsandbytes",

@@ -26,6 +26,7 @@ from autotune.wording.sentences import PERMITTED_MARK
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Effect, defaults, effects_of_change
+from search_spaces.whole_numbers import whole_number
 from trainer.child.contract import Phase, StartupPart
 
 VALUE_WIDTH = 21
@@ -58,12 +59,13 @@ def compare(
       autotune compare my-study my-study-2 --json
     """
     with reading(home) as (_, store):
-        if a.isdigit() and b.isdigit():
+        first, second = whole_number(a), whole_number(b)
+        if first is not None and second is not None:
             found = find_study(store, study)
             record = read_study(store, found)
-            pair = [find_trial(record.trials, int(number), found) for number in (a, b)]
+            pair = [find_trial(record.trials, number, found) for number in (first, second)]
             comparison = compare_trials(record, pair[0], pair[1])
-        elif a.isdigit() or b.isdigit():
+        elif (first, second) != (None, None):
             raise UsageError(f"compare two trials by number or two studies by name, not {clean(a)!r} with {clean(b)!r}")
         else:
             comparison = compare_studies(*(read_study(store, find_study(store, name)) for name in (a, b)))

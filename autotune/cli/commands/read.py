@@ -30,9 +30,10 @@ from autotune.cli.screens.tables import (
 from autotune.cli.screens.text import brief, clean, clock_time
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import trial_json
-from autotune.domain import Study, Trial, TrialKind, TrialState
+from autotune.domain import Trial, TrialKind, TrialState
 from autotune.insights.why_words import why_json
-from autotune.recommendation.current import Life, answer_document, running_trial, status_document
+from autotune.recommendation.current import Life, Lives, answer_document, status_document
+from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.sentences import phase_words
 
@@ -59,18 +60,17 @@ def status(
     """
     with source_at(home, url) as source:
         found = source.read(study)
-        running = running_trial(found.trials)
-        more = None if running is None else source.trial(found.study, running)
-    life, now = (None, time.time()) if more is None else (more.life, more.now)
+        more = {t.number: source.trial(found.study, t) for t in running_trials(found.trials)}
+    lives, now = {n: one.life for n, one in more.items()}, max((one.now for one in more.values()), default=time.time())
     if as_json:
-        console.document(status_document(found, life, now))
+        console.document(status_document(found, lives, now))
     else:
-        console.show(_status_screen(found, life, now))
+        console.show(_status_screen(found, lives, now))
 
 
-def _status_screen(found: StudyReading, life: Life | None, now: float) -> RenderableType:
+def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableType:
     study, trials, spent, limits = found.study, found.trials, found.spent, found.limits
-    running, spec = running_trial(trials), study.spec
+    spec = study.spec
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
@@ -81,10 +81,10 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
         Text(f"model    {clean(spec.workload.model)}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
-        Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
-    beside = [t for t in trials if t.state is TrialState.RUNNING and t is not running]
-    lines += [Text(f"beside   #{t.number} {t.kind.value} [{brief(t.configuration, spec.baseline)}]") for t in beside]
+    running = [_running_words(found, t, lives.get(t.number), now) for t in running_trials(trials)]
+    lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
+    lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(found.places)]
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
@@ -101,16 +101,16 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
     return Group(*lines)
 
 
-def _running_words(running: Trial | None, life: Life | None, study: Study, now: float) -> str:
-    if running is None:
-        return "nothing"
-    what = "" if running.number == 0 else f" [{brief(running.configuration, study.spec.baseline)}]"
+def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
+    what = "" if trial.number == 0 else f" [{brief(trial.configuration, found.study.spec.baseline)}]"
+    here = [p for p in found.places if p.trial == trial.number]
+    told = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
     where = (
         "starting"
         if life is None
         else f"{phase_words(life[0])}, last sign {format_duration(max(0.0, now - life[1]))} ago"
     )
-    return f"#{running.number} {running.kind.value}: {where}{what}"
+    return f"{', '.join([f'#{trial.number} {trial.kind.value}', *told])}: {where}{what}"
 
 
 def trials(

@@ -36,7 +36,7 @@ from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
-    from autotune.wiring import Prepared
+    from autotune.wiring import Prepared, Spread
 
 Say = Callable[[str], None]
 
@@ -60,6 +60,7 @@ def start(asked: StartOptions) -> None:
       autotune start --budget 2h --memory-limit 6GiB --set micro_batch_size=2
       autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
       autotune start --budget 8h --gpus 1 --at-once 8 --config grpo.yaml
+      autotune start --budget 8h --gpus 8 --ray auto --config grpo.yaml --home /shared/autotune
       autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
@@ -68,22 +69,40 @@ def start(asked: StartOptions) -> None:
     from autotune.wiring import check_store, lanes_of, prepare
 
     limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
-    limits = replace(limits, at_once=asked.at_once)
     settings = settings_for(asked.home)
     using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
-    request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
     say: Say = (lambda _: None) if asked.quiet else console.say
     notice = notice_of(asked)
-    with leaving(notice):
-        check_store(settings)
-        prepared = prepare(request, settings, say, bundled_model(), limits)
-    lanes_of(prepared.spec, limits.at_once)
-    if asked.dry_run:
-        console.show(_plan(prepared, limits, 0.0))
-        return
-    with _page(settings, say, wanted=not asked.no_serve, port=asked.port):
-        ended = _run(settings, prepared, limits, asked, notice)
+    with _places(asked, say) as spread:
+        limits = replace(limits, at_once=(asked.at_once or 1) if spread is None else len(spread.places))
+        request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
+        request = replace(request, objective=asked.objective)
+        here = limits if spread is None else replace(limits, at_once=1)
+        with leaving(notice):
+            check_store(settings)
+            prepared = prepare(request, settings, say, bundled_model(), here)
+        lanes_of(prepared.spec, here.at_once)
+        if asked.dry_run:
+            console.show(_plan(prepared, limits, 0.0))
+            return
+        with _page(settings, say, wanted=not asked.no_serve, port=asked.port):
+            ended = _run(settings, prepared, limits, asked, notice, spread)
     raise typer.Exit(ended)
+
+
+@contextmanager
+def _places(asked: StartOptions, say: Say) -> Iterator[Spread | None]:
+    """Those of a cluster, held while the block runs; ``None``: trials run here."""
+    if asked.ray is None:
+        yield None
+        return
+    from autotune.wiring import take
+
+    spread = take(asked.ray, asked.gpus, asked.at_once, say)
+    try:
+        yield spread
+    finally:
+        spread.cluster.close()
 
 
 @contextmanager
@@ -102,13 +121,20 @@ def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> It
         yield
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions, notice: Notice) -> int:
+def _run(
+    settings: Settings,
+    prepared: Prepared,
+    limits: Budget,
+    asked: StartOptions,
+    notice: Notice,
+    spread: Spread | None,
+) -> int:
     from autotune.wiring import open_store_for
 
     with stopping(console.say, notice) as stop:
         store = open_store_for(settings, stop)
         try:
-            return _run_in(store, settings, prepared, limits, asked, stop, notice.grace_s)
+            return _run_in(store, settings, prepared, limits, asked, stop, notice.grace_s, spread)
         finally:
             store.close()
 
@@ -121,6 +147,7 @@ def _run_in(
     asked: StartOptions,
     stop: SignalStop,
     grace_s: float,
+    spread: Spread | None,
 ) -> int:
     from autotune.wiring import begun, check_machine, end_processes, find_or_create, loop
 
@@ -148,7 +175,7 @@ def _run_in(
     with observing(mode, state) as observer:
         result = loop(
             study, limits, store, settings, observer, stop, prepared.fingerprint,
-            allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=grace_s,
+            allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=grace_s, spread=spread,
         ).run()  # fmt: skip
     _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
     return exit_code(result, stop)

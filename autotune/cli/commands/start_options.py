@@ -11,6 +11,7 @@ import typer
 
 from autotune.cli.options import HomeOption
 from autotune.cli.stopping import GRACE_S
+from autotune.domain import Objective
 from search_spaces.framework_names import SHORT
 
 BudgetOption = Annotated[
@@ -27,12 +28,21 @@ TrialsOption = Annotated[
     ),
 ]
 AtOnceOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--at-once",
         min=1,
-        help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory.",
+        help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory; with --ray as "
+        "many as fit, if left out.",
         metavar="N",
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Trials run on the nodes of this Ray cluster: host:port; auto is that of RAY_ADDRESS or this machine's.",
+        metavar="ADDRESS",
     ),
 ]
 GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
@@ -126,6 +136,13 @@ SamplerOption = Annotated[
         help="Who proposes: grey (forecasts phases and memory; the default), tpe, random, grid, or "
         "module:Class for an Optuna sampler of your own.",
         metavar="NAME",
+    ),
+]
+ObjectiveOption = Annotated[
+    Objective,
+    typer.Option(
+        "--objective",
+        help="What configurations are ranked by. They differ where training_gpus or rollout_gpus change the GPUs held.",
     ),
 ]
 NoHistoryOption = Annotated[
@@ -247,8 +264,10 @@ class StudyOptions:
 class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
     """All of ``autotune start``."""
 
-    at_once: AtOnceOption = 1
+    at_once: AtOnceOption = None
+    ray: RayOption = None
     sampler: SamplerOption = None
+    objective: ObjectiveOption = Objective.PER_HOUR
     no_history: NoHistoryOption = False
     new: NewOption = False
     no_serve: NoServeOption = False

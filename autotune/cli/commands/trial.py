@@ -15,8 +15,9 @@ from autotune.cli.runlog import follow, read_lines, tail
 from autotune.cli.screens.text import clean
 from autotune.cli.screens.trial import NUMERICS, trial_screen
 from autotune.cli.source import UrlOption, source_at
-from autotune.documents.study import plain, trial_json
+from autotune.documents.study import place_json, plain, trial_json
 from autotune.domain import Trial
+from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
@@ -48,7 +49,12 @@ def show(
     if as_json:
         document = trial_json(trial, found.spec.baseline, cycles=True)
         guards = {note.name: plain(note.data) for note in more.notes if note.name in NUMERICS}
-        beside = {"usage": usage_json(trial, roof), "numerics": guards, "log_tail": plain(more.log_tail)}
+        beside = {
+            "usage": usage_json(trial, roof),
+            "numerics": guards,
+            "place": place_json(place_of(more.notes)),
+            "log_tail": plain(more.log_tail),
+        }
         console.document({"study": found.spec.name, "trial": {**document, **beside}})
         return
     screen = trial_screen(

@@ -19,6 +19,7 @@ from autotune.cli.commands.start_options import (
     ConfigOption,
     FrameworkOption,
     GpusOption,
+    RayOption,
     RewardOption,
     RolloutGpusOption,
     ServerOption,
@@ -53,6 +54,7 @@ def doctor(
     rollout_gpus: RolloutGpusOption = None,
     reward: RewardOption = None,
     task: TaskOption = None,
+    ray: RayOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -60,7 +62,7 @@ def doctor(
 
     With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
     --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
-    configuration need.
+    configuration need. With --ray only the nodes of a cluster, side by side: what one has and the others have not.
 
     \b
     Examples:
@@ -68,6 +70,7 @@ def doctor(
       autotune doctor --python /my/env/bin/python --config grpo.yaml
       autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
+      autotune doctor --ray auto --python /my/env/bin/python
 
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
     """
@@ -76,6 +79,9 @@ def doctor(
     from autotune.frameworks import environment_named
 
     environment, settings = environment_named(framework), settings_for(home)
+    if ray is not None:
+        _show_nodes(ray, os.path.abspath(os.path.expanduser(python)), environment, as_json)
+        return
     asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
     try:
         wanted = rewards_of(config, reward or [], task, framework)
@@ -83,12 +89,7 @@ def doctor(
         if asked is None or reward or task:
             raise
         wanted = None  # the configuration cannot be read, and the check of it says why
-    findings = [
-        Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
-        *_places(settings),
-        *_machine(),
-        *_training(os.path.expanduser(python), wanted, environment),
-    ]
+    findings = [*_places(settings), *_machine(), *_training(os.path.expanduser(python), wanted, environment)]
     findings += _there(framework, gpus) + ([] if asked is None else check_config(asked, wiring.config_faults))
     _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
 
@@ -185,6 +186,7 @@ def _places(settings: Settings) -> list[Finding]:
     from autotune.store.schema import HEAD
 
     return [
+        Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
         check_home(settings),
         check_disk(settings.home.root),
         check_database(settings, lambda: len(_studies(settings)), HEAD),
@@ -248,6 +250,20 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
         *check_folders(named.environment.folders, Path.cwd()),
         *(Finding("trials", Verdict.OK, text) for text in told),
     ]
+
+
+def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
+    """All nodes of a cluster, which look at themselves at the same time."""
+    from autotune import wiring
+    from autotune.cli.doctor.cluster_checks import NodeLook, look, side_by_side
+
+    answers, ahead = wiring.on_every_node(address, look, python, environment)
+    looks = {name: answer for name, answer in answers.items() if isinstance(answer, NodeLook)}
+    silent = [
+        Finding(f"node {name}", Verdict.PROBLEM, str(answer)) for name, answer in answers.items() if name not in looks
+    ]
+    found = [*side_by_side(looks, ahead), *silent]
+    _show(found, found, as_json)
 
 
 @PatientCall

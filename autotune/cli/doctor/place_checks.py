@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.cli.doctor.findings import Finding, Verdict
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError
 from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
 from autotune.wording.numbers import format_size
 
@@ -30,10 +30,14 @@ def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
 
 
 def check_home(settings: Settings) -> Finding:
-    """The home exists, or can be made, and can be written."""
+    """The home exists, or can be made, can be written, and its locks lock."""
+    from autotune.store import check_place
+
     try:
         settings.home.prepare()
-    except UsageError as error:
+        if settings.own_database:
+            check_place(settings.home.database)
+    except AutotuneError as error:
         return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
     return Finding("home", Verdict.OK, str(settings.home.root))
 

@@ -22,6 +22,7 @@ from autotune.cli.screens.tables import (
 )
 from autotune.cli.screens.text import bar, brief, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
+from autotune.domain.places import TrialPlace
 from autotune.wording.sentences import phase_words
 from trainer.child.contract import CurrentPhase
 
@@ -40,12 +41,10 @@ class LiveState:
     trials: tuple[Trial, ...] = ()
     """By number."""
     standings: tuple[Standing, ...] = ()
-    running: int | None = None
-    phase: CurrentPhase | None = None
-    since: float | None = None
-    """When the phase began."""
-    phases: Mapping[int, tuple[CurrentPhase, float]] = field(default_factory=dict)
-    """Of trials that run side by side: the phase each was heard of in last, and when that began."""
+    phases: Mapping[int, tuple[CurrentPhase | None, float]] = field(default_factory=dict)
+    """Of each trial that runs, by number: the phase it was heard of in last, and when that began."""
+    places: Mapping[int, str] = field(default_factory=dict)
+    """Where each trial was started, if there are several places."""
     spent_s: float = 0.0
     remaining_s: float | None = None
     legal: int | None = None
@@ -73,6 +72,12 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
     ruled_out = event.data.get("ruled_out")
     if isinstance(ruled_out, int) and not isinstance(ruled_out, bool):
         state = replace(state, ruled_out=ruled_out)
+    place = event.data.get("place")
+    if event.kind == "trial_started" and event.trial is not None and isinstance(place, str):
+        at = TrialPlace(place, node=str(event.data.get("node") or "")).short
+        state = replace(state, places={**state.places, event.trial: at})
+    if event.kind == "trial_repeated":
+        state = replace(state, phases={n: seen for n, seen in state.phases.items() if n != event.trial})
     if told_by_trials(event):
         return replace(state, now=now)
     return replace(state, now=now, message=event.message)
@@ -85,22 +90,19 @@ def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
     changed = replace(state, now=now, trials=ordered)
     if trial.state.is_finished:
         changed = replace(changed, standings=standings(ordered, state.study.spec.baseline, state.study.spec.framework))
-        if state.running == trial.number:
-            changed = replace(changed, running=None, phase=None, since=None)
-    elif trial.state is TrialState.RUNNING and state.running != trial.number:
-        changed = replace(changed, running=trial.number, phase=None, since=now)
+        return replace(changed, phases={n: seen for n, seen in state.phases.items() if n != trial.number})
+    if trial.state is TrialState.RUNNING and trial.number not in state.phases:
+        changed = replace(changed, phases={**state.phases, trial.number: (None, now)})
     return changed
 
 
 def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) -> LiveState:
-    """The running trial entered a phase."""
-    known = next((t for t in state.trials if t.number == trial.number), None)
-    if known is None or state.running != trial.number:
+    """A running trial is in a phase."""
+    if trial.number not in state.phases:
         state = with_trial(state, trial, now)
     seen = state.phases.get(trial.number)
     since = seen[1] if seen is not None and seen[0] == phase else now
-    phases = {**state.phases, trial.number: (phase, since)}
-    return replace(state, now=now, running=trial.number, phase=phase, since=since, phases=phases)
+    return replace(state, now=now, phases={**state.phases, trial.number: (phase, since)})
 
 
 def with_tick(state: LiveState, spent_s: float, remaining_s: float | None, now: float) -> LiveState:
@@ -149,22 +151,17 @@ def _best(state: LiveState, columns: KnobColumns, width: int) -> list[Renderable
 
 
 def _running(state: LiveState) -> list[str]:
-    """The trial that was heard of last, then those beside it."""
-    trial = next((t for t in state.trials if t.number == state.running), None)
-    beside = [t for t in state.trials if t.state is TrialState.RUNNING and t.number != state.running]
-    others = [
-        f"beside   #{t.number} {t.kind.value}: {brief(t.configuration, state.study.spec.baseline)}" for t in beside
-    ]
-    if trial is None:
-        return others or ["running  nothing"]
-    return [_present(state, trial), *others]
+    """A line for each trial that runs."""
+    running = [t for t in state.trials if t.number in state.phases]
+    return [_present(state, trial, *state.phases[trial.number]) for trial in running] or ["running  nothing"]
 
 
-def _present(state: LiveState, trial: Trial) -> str:
-    where = "starting" if state.phase is None else phase_words(state.phase)
-    lasted = "" if state.since is None else f" for {format_duration(max(0.0, state.now - state.since))}"
+def _present(state: LiveState, trial: Trial, phase: CurrentPhase | None, since: float) -> str:
+    at = f", {state.places[trial.number]}" if trial.number in state.places else ""
+    where = "starting" if phase is None else phase_words(phase)
+    lasted = format_duration(max(0.0, state.now - since))
     what = "" if trial.number == 0 else f": {brief(trial.configuration, state.study.spec.baseline)}"
-    return f"running  #{trial.number} {trial.kind.value}, {where}{lasted}{what}"
+    return f"running  #{trial.number} {trial.kind.value}{at}, {where} for {lasted}{what}"
 
 
 def _failures(state: LiveState) -> list[str]:

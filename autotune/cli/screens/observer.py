@@ -185,7 +185,8 @@ class PlainObserver:
         if started:
             again = f" again (attempt {trial.attempt})" if trial.attempt > 1 else ""
             what = "" if trial.number == 0 else f": {brief(trial.configuration, self._state.study.spec.baseline)}"
-            self._line(f"#{trial.number} {trial.kind.value} started{again}{what}")
+            on = f" on {self._state.places[trial.number]}" if trial.number in self._state.places else ""
+            self._line(f"#{trial.number} {trial.kind.value} started{on}{again}{what}")
         for cycle in cycles:
             if cycle.rank == 0:
                 self._line(f"#{trial.number} {cycle_words(cycle)}")
@@ -231,7 +232,7 @@ class JsonObserver:
         self._baseline = state.study.spec.baseline
         self._now = now
         self._news = News(state.trials)
-        self._phase: tuple[int, CurrentPhase] | None = None
+        self._phases: dict[int, CurrentPhase] = {}
         self._progress: float | None = None
 
     def event(self, event: Event) -> None:
@@ -252,8 +253,8 @@ class JsonObserver:
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None:
         self.trial(trial)
-        if self._phase != (trial.number, phase):
-            self._phase = (trial.number, phase)
+        if self._phases.get(trial.number) != phase:
+            self._phases[trial.number] = phase
             place = {"phase": phase.phase, "cycle": phase.cycle, "cycle_kind": phase.cycle_kind}
             console.record({"type": "phase", "trial": trial.number, **plain(place)})
 

@@ -26,8 +26,3 @@ def process_words(notes: Sequence[NoteRecord]) -> str:
     if replaced := found.get("worker_replaced"):
         parts.append(f"ended after it: {clean(str(replaced.get('why')))}")
     return "; ".join(parts)
-
-
-def place_words(notes: Sequence[NoteRecord]) -> str:
-    """``GPU 3``, where trials ran side by side; else empty."""
-    return next((clean(str(note.data.get("where", ""))) for note in notes if note.name == "place"), "")

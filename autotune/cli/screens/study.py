@@ -28,14 +28,15 @@ from autotune.domain import (
 )
 from autotune.study.budget import GRACE_S
 from autotune.wording.sentences import (
+    UNITS,
     baseline_words,
     evidence_words,
-    gain_words,
     headline,
     lengths_words,
     memory_words,
     nothing_words,
     over,
+    row_gain_words,
     speed_words,
 )
 
@@ -107,7 +108,7 @@ def _baseline(spec: StudySpec) -> str:
 
 def _measured(protocol: Protocol, spec: StudySpec) -> str:
     longest = spec.workload.max_prompt_length + spec.workload.max_completion_length
-    return f"tokens/hour over {protocol.recorded} whole cycles; a {longest}-token batch must fit first"
+    return f"{UNITS[spec.objective]} over {protocol.recorded} whole cycles; a {longest}-token batch must fit first"
 
 
 def _stops(budget: Budget, now: float, spent_wall_s: float) -> str:
@@ -197,7 +198,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, recommendation: Recommenda
     grid.add("tokens/hour", speed_words(row))
     grid.add("lengths", lengths_words(row))
     if row.gain is not None:
-        grid.add("gain", f"{gain_words(row.gain)} over {over(recommendation)}")
+        grid.add("gain", f"{row_gain_words(row)} over {over(recommendation)}")
     grid.add("evidence", evidence_words(row))
     if row.phase_shares:
         grid.add("time", phase_lines(row.phase_shares))

@@ -14,20 +14,21 @@ from rich.text import Text
 from autotune.cli.screens.bars import LEGEND, stacked
 from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.grid import LabelGrid
-from autotune.cli.screens.process import place_words, process_words
+from autotune.cli.screens.process import process_words
 from autotune.cli.screens.sizes import format_size
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import clean, in_order, knob_value, rate
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.domain.places import place_of
 from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
 from search_spaces import legality
-from search_spaces.batch import training_gpus
+from search_spaces.batch import serving_gpus, training_gpus
 from trainer.child.contract import NoteRecord, StartupPart
 
 BAR_WIDTH = 20
@@ -95,7 +96,7 @@ def _add_told(
         "numerics": numerics_words(notes),
         "beware": beware_words(notes),
         "process": process_words(notes),
-        "place": place_words(notes),
+        "place": clean(place_of(notes).whole),
         "log": beside["log"],
     }
     for name, words in told.items():
@@ -248,11 +249,12 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
 
 
 def limit_words(lengths: Sequence[int]) -> str:
-    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows``."""
+    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows; ...``."""
     found = lower_limits(lengths)
     told = [f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]]
     told += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
-    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows, and another algorithm" if told else ""
+    tried = "another algorithm, which a study of its own tries (`start --max-completion-length`)"
+    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows; {tried}" if told else ""
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:
@@ -299,13 +301,13 @@ def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
     resources = study.spec.resources
     if resources.gpus < 2:
         return ""
-    training = training_gpus(trial.configuration, resources)
-    served = resources.gpus - training
+    training, served = training_gpus(trial.configuration, resources), serving_gpus(trial.configuration, resources)
+    idle = f", {resources.gpus - training - served} idle" if resources.gpus > training + served else ""
     split = f", {served} generate{'s' if served == 1 else ''}" if served else ""
     peaks: Mapping[str, int] = next((note.data.get("bytes", {}) for note in notes if note.name == "gpu_peaks"), {})
     seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""
-    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / resources.gpus)} for each"
-    return f"{training} train{'s' if training == 1 else ''}{split}{each}{seen}"
+    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / (training + served))} for each"
+    return f"{training} train{'s' if training == 1 else ''}{split}{idle}{each}{seen}"
 
 
 def timeline_words(timeline: MemoryTimeline | None) -> str:

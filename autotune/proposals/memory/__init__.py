@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.proposals.memory.breakdown import Breakdown, breakdown
-from autotune.proposals.memory.carried import carried_over
-from autotune.proposals.memory.features import Matrix, features, limits, pools
-from autotune.proposals.memory.model import MemoryModel
-from autotune.proposals.memory.parts import Moment, Part
+from autotune.proposals.memory.features import Matrix, Moment, Part, features, limits, pools
+from autotune.proposals.memory.model import Breakdown, MemoryModel, breakdown, carried_over
 
 __all__ = [
     "Breakdown",

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.memory.dimensions import Dimensions, has_reference, stored_bytes, trainable
-from autotune.proposals.memory.settings import Settings
+from autotune.proposals.memory.settings import Dimensions, Settings, has_reference, stored_bytes, trainable
 from search_spaces.frameworks import facts_of
 
 MIB = 1 << 20

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from autotune.errors import UsageError
 from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey import GreySampler
-from autotune.proposals.samplers.own import own_sampler
-from autotune.proposals.samplers.tpe import GridSampler, RandomSampler, TpeSampler
+from autotune.proposals.samplers.plain import GridSampler, RandomSampler, TpeSampler, own_sampler
 
 _ALL: tuple[StudySampler, ...] = (TpeSampler(), GreySampler(), RandomSampler(), GridSampler())
 

@@ -79,9 +79,6 @@ class StudySampler:
         """The candidates start-up points are drawn from."""
         return turn.left
 
-    def prepare(self, grid: CandidateGrid) -> None:
-        """Compute ahead, and keep, what a proposal after the newest trial's end will need."""
-
 
 class CandidateSampler(optuna.samplers.BaseSampler):
     """An Optuna sampler that chooses one of the candidates left. Subclass and give ``index``."""

@@ -5,7 +5,7 @@ See docs/decisions/0031-grey-box-sampler.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,19 +17,27 @@ from optuna.trial import FrozenTrial
 from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.choice import Outlook, likely
-from autotune.proposals.grey.costs import TrialCosts, trial_costs
+from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
 from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
-from autotune.proposals.grey.models import Memo, Models, models_for, peaks_at, times_at
-from autotune.proposals.grey.points import Params
-from autotune.proposals.grey.reading import axes, compared, cycle_seconds, identity, likely_enough, places, ranked, told
+from autotune.proposals.grey.models import (
+    Models,
+    axes,
+    compared,
+    cycle_seconds,
+    likely_enough,
+    models_for,
+    peaks_at,
+    places,
+    times_at,
+    told,
+)
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
-from autotune.proposals.samplers.grey_box import GreyBoxSampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler, Params
 from autotune.proposals.translation import NUMBER, Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
-"""Candidates looked at where more are left: the first of a shortlist, or drawn evenly where there is none ..."""
+"""Candidates looked at where more are left: the most promising, or drawn evenly where nothing is forecast ..."""
 NEIGHBOURS = 128
 """... and those nearest to the fastest trial."""
 COMPARED = 16
@@ -50,13 +58,12 @@ class GreySampler(StudySampler):
 
     def __init__(self, models: Models | None = None) -> None:
         self._models = models
-        self._shortlists: Memo[Indices] = Memo()
 
     def bind(self, task: Task | None, background: Background | None = None) -> GreySampler:
         return self if task is None else GreySampler(models_for(task, background))
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> FittedGrey:
-        return FittedGrey(self._models, trials, known, self._shortlists)
+        return FittedGrey(self._models, trials, known)
 
 
 class FittedGrey(StudySampler):
@@ -68,15 +75,12 @@ class FittedGrey(StudySampler):
 
     forecasts = True
 
-    def __init__(
-        self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation], shortlists: Memo[Indices]
-    ) -> None:
+    def __init__(self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation]) -> None:
         self._known = known
         numbers = {e.number for e in known}
         self.trials = sorted((t for t in trials if t.number in numbers), key=lambda t: t.number)
         self.read = told(self.trials, known)
         self._models = models
-        self._shortlists = shortlists
         resources = models.task.resources if models is not None else None
         self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
         self.costs: TrialCosts = trial_costs(self.trials, *self._place)
@@ -89,6 +93,11 @@ class FittedGrey(StudySampler):
     def pending(self) -> list[Configuration]:
         """Of trials that run or wait, whose forecast stands in for what they will measure."""
         return [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
+
+    def divisors(self, configurations: Sequence[Configuration]) -> Array:
+        """``Task.log_divisors``."""
+        models = self._models
+        return np.zeros(len(configurations)) if models is None else models.task.log_divisors(configurations)
 
     @property
     def needs_local_search(self) -> bool:  # type: ignore[override]
@@ -136,20 +145,15 @@ class FittedGrey(StudySampler):
         found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
         return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
-    def prepare(self, grid: CandidateGrid) -> None:
-        """Have ready what does not depend on how the newest trial ends."""
-        if len(grid) > WEIGHED and self._models is not None and self._models.times is not None:
-            self.shortlist(grid)
-
-    def shortlist(self, grid: CandidateGrid) -> Indices:
-        """The candidates worth a closer look, best first, by all but the newest trial.
-
-        So it can be made while that one runs, and is the same whether it was or not.
-        """
-        before = self.trials[:-1]
-        read, least = told(before, self._known), likely_enough(before)
-        key = (id(grid), identity(read), least)
-        return self._shortlists.get(key, lambda: ranked(self._models, grid, read, least))
+    def promising(self, grid: CandidateGrid, indices: Indices) -> Indices:
+        """Candidates in the order of what they may reach; what hardly fits comes last."""
+        if self.times is None:
+            return indices
+        forecast = times_at(self.times, grid, indices)
+        divisors = self.divisors([grid.candidates[i] for i in indices.tolist()])
+        hope, fits = forecast.spread - forecast.log_seconds - divisors, self.fits(grid, indices)
+        hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
+        return indices[np.argsort(-hope, kind="stable")]
 
     def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:
         held = [e for e in own if e.standing is OptunaTrialStatus.FEASIBLE]
@@ -209,12 +213,8 @@ def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
         return indices[likely(fitted.fits(grid, indices), fitted.least)]
     if len(indices) <= WEIGHED:
         return indices
-    shortlist = fitted.shortlist(grid)
-    first = shortlist[left[shortlist]][:WEIGHED]
-    listed = np.zeros_like(left)
-    listed[shortlist] = left[shortlist]
-    near = _around(grid, listed, best) if len(first) else indices[:WEIGHED]
-    return np.unique(np.concatenate([first, near]))
+    first = fitted.promising(grid, indices)[:WEIGHED]
+    return np.unique(np.concatenate([first, _around(grid, left, best)]))
 
 
 def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:
@@ -251,13 +251,14 @@ class _Pool:
         if times is None:
             return None
         measured = self.fitted.evidence_of(held[:COMPARED])
-        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured)
+        divisors = self.fitted.divisors
+        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured, divisors)
         restarts = self._restarts()
         seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
-        value = level - forecast.log_seconds
+        value = level - forecast.log_seconds - divisors([self.grid.candidates[i] for i in self.indices])
         outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
         pending = self.fitted.pending
-        stand_ins = level - times.forecast(pending).log_seconds if pending else ()
+        stand_ins = level - times.forecast(pending).log_seconds - divisors(pending) if pending else ()
         return outlook, max([best if held else float(value.min()), *stand_ins])
 
     def outlook(self, found: Predictions) -> Outlook:
@@ -273,13 +274,18 @@ class _Pool:
 
 
 def _forecast(
-    times: TimeModel, grid: CandidateGrid, pool: Indices, held: Sequence[Observation]
+    times: TimeModel,
+    grid: CandidateGrid,
+    pool: Indices,
+    held: Sequence[Observation],
+    divisors: Callable[[Sequence[Configuration]], Array],
 ) -> tuple[TimeForecast, tuple[float, float]]:
     """Of ``pool``; and ``held`` compared with its own."""
+    own = [e.configuration for e in held]
     among = [i for e in held if (i := grid.index(e.configuration)) is not None]
     if len(among) < len(held):
-        of_held = times.forecast([e.configuration for e in held])
-        return times_at(times, grid, pool), compared(held, of_held.log_seconds, of_held.spread)
+        of_held = times.forecast(own)
+        return times_at(times, grid, pool), compared(held, of_held.log_seconds + divisors(own), of_held.spread)
     both, size = times_at(times, grid, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
     first, rest = both.part(slice(0, size)), both.part(slice(size, None))
-    return first, compared(held, rest.log_seconds, rest.spread)
+    return first, compared(held, rest.log_seconds + divisors(own), rest.spread)

@@ -1,17 +1,24 @@
-"""The learnt part of one phase: what was measured over the prior, by the phase's own knobs. Pure.
+"""The learnt part of one phase: a Gaussian process through what was measured over the prior, by the phase's own knobs.
 
-What earlier studies measured over their own priors are observations that a new study's model begins with: a power prior
-(Ibrahim and Chen, Statistical Science 15, 2000), with the weight put as a variance. Every row of an earlier study has
-``ROW_SD`` of scatter beside its noise, which some three trials of a study's own outweigh. What its phases take
-altogether is not carried over (``CARRIED_LEVEL_SD``): the first trial tells.
+    y_i = log(measured / prior) of row i + noise_i,    covariance of two rows =
+        level² + size² · sum of effects of knobs + misfit² · likeness^(knobs in which they differ)
+
+The effect of a choice is shared by rows with the same value, that of a number goes along its doublings. The last term
+is what no knob says of a row by itself: at a measured row the forecast is the measurement, and rows next to it have
+that in part. ``size``, ``misfit`` and ``likeness`` are the most probable of a few (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006: chapter 2.7, and equations 5.10 to 5.12 for leaving one out).
+
+What earlier studies measured over their own priors are further rows, with ``ROW_SD`` of scatter beside their noise (a
+power prior; Ibrahim and Chen, Statistical Science 15, 2000). How fast everything was there is not carried over: each
+study has a level of its own (``CARRIED_LEVEL_SD``). Pure.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,11 +26,15 @@ from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.columns import Layout, apart, data_of, layout_of, with_pair
-from autotune.proposals.times.features import PhaseRows
+from autotune.proposals.times.features import OFF, PhaseRows, is_number
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
-from autotune.proposals.times.regression import Data, Matrix, Neighbours, RowPosterior, Scales, fit_best
 
+Matrix = NDArray[np.float64]
+
+CHOICE_SD = 0.3
+"""Of one value of a choice, in log seconds; two values differ by the square root of 2 times that."""
+SLOPE_SD = 0.12
+"""Of a number's effect, in log seconds for each doubling."""
 ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
 """Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
 CARRIED_LEVEL_SD = 2.0
@@ -32,32 +43,6 @@ ENOUGH = 40
 """Measured configurations from which a study needs no other's."""
 DOUBT = 1.0
 """Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
-
-
-@dataclass(frozen=True)
-class Carried:
-    """What earlier studies measured of one phase; one array element for each different row of each study."""
-
-    own: Mapping[str, Column]
-    """By knob, as ``PhaseRows.own``."""
-    values: Column
-    """Logarithm of measured over prior seconds."""
-    noise: Column
-    """Variance each value is taken with."""
-    study: NDArray[np.intp]
-    """Which earlier study it is of: 0, 1, ..."""
-    studies: int
-    """How many there are."""
-    evidence: dict[float, float] = field(default_factory=dict, compare=False)
-    """Logarithm of the probability of ``values`` by themselves, by the standard deviation of the constant; filled as it
-    is asked for, because it is the same for every fit."""
-
-
-def row_variance(distance: float) -> float:
-    """Beside its noise, of a row carried over so many doublings."""
-    return (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
-
-
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.4,
     Phase.LOGPROB.value: 0.4,
@@ -68,58 +53,202 @@ LEVEL_SD: Mapping[str, float] = {
     Phase.IDLE.value: 1.0,
 }
 """Standard deviation of the logarithm of a phase's seconds over the prior's, where the machine is known."""
-SIZES = (0.5, 1.0, 2.0)
-"""Factors of all effects' standard deviations that are tried."""
-MISFITS = (0.03, 0.08, 0.2)
-"""Standard deviations of what no column says of a row that are tried."""
-LIKENESSES = (0.0, 0.5)
-"""Correlations of that between two rows that differ in one knob that are tried."""
-LIKELY = (1.0, 0.08)
-NEAR = 128
-"""Newest measured rows that share it: a fit is cubic in their number."""
+
+
+def row_variance(distance: float) -> float:
+    """Beside its noise, of a row carried over so many doublings."""
+    return (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What effects and misfits are like."""
+
+    size: float = 1.0
+    """Factor of all effects' standard deviations."""
+    misfit: float = 0.08
+    """Standard deviation of what no knob says of a row."""
+    likeness: float = 0.0
+    """Correlation of that between two rows that differ in one knob."""
+
+    @property
+    def weight(self) -> float:
+        """Logarithm of the prior probability, but for a constant."""
+        return -0.5 * (math.log2(self.size) ** 2 + math.log2(self.misfit / 0.08) ** 2)
+
+    def of(self, effects: Matrix, apart: Matrix) -> Matrix:
+        """Covariance of rows of which ``effects`` and ``apart`` are known."""
+        powers = np.power(self.likeness, np.arange(int(apart.max(initial=0)) + 1, dtype=np.float64))
+        found: Matrix = self.size**2 * effects + self.misfit**2 * powers[apart.astype(np.intp)]
+        return found
+
+
+TRIED = tuple(Scales(*one) for one in itertools.product((0.5, 1.0, 2.0), (0.03, 0.08, 0.2), (0.0, 0.5)))
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """How rows are compared: by the knobs that changed where they act in what was measured. With no rows, by none."""
+
+    numbers: Mapping[str, float]
+    """Knob -> mean of what was measured."""
+    choices: Mapping[str, Column]
+    """Knob -> values that were measured."""
+    steady: Mapping[str, float]
+    """Knobs that had one value in all that was measured: knob -> that value."""
+
+    @classmethod
+    def of(cls, own: Mapping[str, Column]) -> Knobs:
+        """Of measured rows."""
+        acting = {name: column[column != OFF] for name, column in own.items()}
+        values = {name: np.unique(column) for name, column in acting.items()}
+        several = {name: found for name, found in values.items() if len(found) > 1}
+        return cls(
+            numbers={name: float(np.mean(acting[name])) for name in several if is_number(name)},
+            choices={name: found for name, found in several.items() if not is_number(name)},
+            steady={name: float(found[0]) for name, found in values.items() if len(found) == 1},
+        )
+
+    def columns(self, own: Mapping[str, Column], size: int) -> Matrix:
+        """rows x effects, whose products are what rows have in common."""
+        slopes = [SLOPE_SD * np.where(own[n] == OFF, 0.0, own[n] - middle) for n, middle in self.numbers.items()]
+        values = [CHOICE_SD * (own[n] == v) for n, found in self.choices.items() for v in found]
+        return np.column_stack([np.zeros(size), *slopes, *values])
+
+    def unmeasured(self, own: Mapping[str, Column], size: int) -> Column:
+        """Variance by a value of a choice, or of a knob that never changed, that nobody measured."""
+        found = np.zeros(size)
+        for name, values in self.choices.items():
+            found += CHOICE_SD**2 * ~np.isin(own[name], [OFF, *values])
+        for name, value in self.steady.items():
+            other = (own[name] != value) & (own[name] != OFF)
+            if is_number(name):
+                found += np.square(np.where(other, SLOPE_SD * (own[name] - value), 0.0))
+            else:
+                found += 2.0 * CHOICE_SD**2 * other
+        return found
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measured rows of one phase; one array element each."""
+
+    own: Mapping[str, Column]
+    """By knob, as ``PhaseRows.own``."""
+    values: Column
+    """Logarithm of measured over prior seconds."""
+    noise: Column
+    """Variance of each value."""
+    study: NDArray[np.intp]
+    """Which earlier study it is of: 0, 1, ...; -1: of this one."""
+
+    @cached_property
+    def knobs(self) -> Knobs:
+        return Knobs.of(self.own)
+
+    @cached_property
+    def columns(self) -> Matrix:
+        return self.knobs.columns(self.own, len(self.values))
+
+    def apart(self, own: Mapping[str, Column], size: int) -> Matrix:
+        """``size`` other rows x these: in how many knobs they differ."""
+        if not len(self.values):
+            return np.zeros((size, 0))
+        # Most knobs are the same everywhere; the others are counted by products of indicators of their values.
+        pairs = ((own[name], there) for name, there in self.own.items())
+        several = (pair for pair in pairs if any(np.any(column != pair[1][0]) for column in pair))
+        differ = [(here, there, np.unique(there)) for here, there in several]
+        if not differ:
+            return np.zeros((size, len(self.values)))
+        ours = np.concatenate([here[:, None] == values for here, _, values in differ], axis=1).astype(np.float64)
+        theirs = np.concatenate([there[:, None] == values for _, there, values in differ], axis=1).astype(np.float64)
+        found: Matrix = len(differ) - ours @ theirs.T
+        return found
+
+    def joined(self, others: Rows) -> Rows:
+        """These, then others."""
+        own = {name: np.concatenate([column, others.own[name]]) for name, column in self.own.items()}
+        values, noise = np.concatenate([self.values, others.values]), np.concatenate([self.noise, others.noise])
+        return Rows(own, values, noise, np.concatenate([self.study, others.study]))
+
+
+@dataclass(frozen=True)
+class Process:
+    """A Gaussian process that knows some rows; with none it is the prior, in which all rows are alike."""
+
+    rows: Rows
+    level_sd: float
+    scales: Scales
+    inverse: Matrix
+    """Of the covariance of the values."""
+    evidence: float
+    """Logarithm of the probability of the values."""
+
+    @cached_property
+    def weights(self) -> Column:
+        """What each value adds to a forecast by its covariance."""
+        found: Column = self.inverse @ self.rows.values
+        return found
+
+    def at(self, own: Mapping[str, Column], size: int) -> tuple[Column, Column]:
+        """Mean and variance of ``size`` rows nobody measured, their misfit included."""
+        columns = self.rows.knobs.columns(own, size)
+        cross = self.level_sd**2 + self.scales.of(columns @ self.rows.columns.T, self.rows.apart(own, size))
+        variance = self.level_sd**2 + self.scales.size**2 * np.sum(np.square(columns), axis=1) + self.scales.misfit**2
+        left = np.maximum(variance - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)
+        # Small effects of what was measured say nothing of what was not.
+        return cross @ self.weights, left + max(1.0, self.scales.size**2) * self.rows.knobs.unmeasured(own, size)
+
+    def at_measured(self) -> tuple[Column, Column]:
+        """Mean and variance at the rows."""
+        noise = self.rows.noise
+        left = noise - np.square(noise) * np.diagonal(self.inverse)
+        return self.rows.values - noise * self.weights, np.maximum(left, 0.0)
+
+    def left_out(self) -> tuple[Column, Column]:
+        """Mean and variance of each value, predicted from all others; its own noise included."""
+        precision = np.diagonal(self.inverse)
+        return self.rows.values - self.weights / precision, 1.0 / precision
+
+    @property
+    def level_variance(self) -> float:
+        """Of what all rows have in common."""
+        return self.level_sd**2 - self.level_sd**4 * float(self.inverse.sum())
+
+
+def fit(rows: Rows, level_sd: float, tried: Sequence[Scales] = TRIED) -> Process:
+    """The process of the most probable scales."""
+    count = len(rows.values)
+    if not count:
+        return Process(rows, level_sd, Scales(), np.zeros((0, 0)), 0.0)
+    levels = level_sd**2 + CARRIED_LEVEL_SD**2 * ((rows.study[:, None] == rows.study) & (rows.study >= 0))
+    effects, apart = rows.columns @ rows.columns.T, rows.apart(rows.own, count)
+    covariance = np.stack([one.of(effects, apart) for one in tried]) + levels + np.diag(rows.noise)
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, rows.values[:, None])[:, :, 0]
+    logs = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+    evidence = -0.5 * (np.sum(np.square(white), axis=1) + logs + count * math.log(2.0 * math.pi))
+    best = int(np.argmax(evidence + np.array([one.weight for one in tried])))
+    inverse: Matrix = np.linalg.inv(covariance[best]).astype(np.float64)
+    return Process(rows, level_sd, tried[best], inverse, float(evidence[best]))
 
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """The different rows of a phase that trials measured, and their columns; the same whatever the prior says."""
+    """The different rows of a phase that trials measured; the same whatever the prior says."""
 
     trials: NDArray[np.bool_]
     """The phase occurred in it."""
-    rows: NDArray[np.intp]
-    """Places in ``PhaseRows``, each once."""
     places: NDArray[np.intp]
-    """Of each trial it occurred in, its place in ``rows``."""
+    """Of each trial it occurred in, the place of its row."""
     keys: tuple[bytes, ...]
+    """Of the rows."""
     own: Mapping[str, Column]
     """Of the rows, by knob."""
 
     @cached_property
-    def near(self) -> Neighbours:
-        """The newest rows."""
-        last = np.zeros(len(self.rows), dtype=np.intp)
-        np.maximum.at(last, self.places, np.arange(len(self.places)))
-        newest = np.sort(np.argsort(last)[max(0, len(last) - NEAR) :])
-        own = {name: column[newest] for name, column in self.own.items()}
-        return Neighbours(newest, apart(own, own, (len(newest), len(newest))))
-
-    def apart(self, rows: PhaseRows) -> Matrix:
-        """Rows x ``near.rows``: in how many knobs they differ."""
-        own = {name: column[self.near.rows] for name, column in self.own.items()}
-        return apart(rows.own, own, (len(rows.keys), len(self.near.rows)))
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Without pairs; of any standard deviation of the constant."""
-        return layout_of(self.own, 1.0)
-
-    @cached_property
-    def columns(self) -> Matrix:
-        """Of the rows, by ``layout``."""
-        return self.layout.matrix(self.own, len(self.rows))
-
-    @cached_property
     def of_trials(self) -> NDArray[np.intp]:
-        """Of each trial its place in ``rows``; -1 if the phase did not occur."""
+        """Of each trial the place of its row; -1 if the phase did not occur."""
         found = np.full(len(self.trials), -1, dtype=np.intp)
         found[self.trials] = self.places
         return found
@@ -130,81 +259,47 @@ def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -
     trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
     unique, places = np.unique(rows.index[trials], return_inverse=True)
     own = {name: column[unique] for name, column in rows.own.items()}
-    return MeasuredRows(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+    return MeasuredRows(trials, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+
+
+def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, study: int = -1) -> tuple[Rows, float]:
+    """What trials measured over their prior, and the variance between trials of one row; arguments as of ``learn``."""
+    each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
+    process = process_variance(each, told.places)
+    noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
+    weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.keys))
+    values = np.bincount(told.places, each / noise, minlength=len(told.keys)) / weight
+    return Rows(told.own, values, 1.0 / weight, np.full(len(values), study, dtype=np.intp)), process
 
 
 @dataclass(frozen=True)
 class PhasePosterior:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
-    layout: Layout
-    posterior: RowPosterior
-    size: float
-    """The factor of ``SIZES`` that was chosen."""
+    known: Process
+    told: MeasuredRows
     process: float
     """Variance between trials of one row."""
-    told: MeasuredRows
     begun: bool = False
     """Earlier studies have a part in it."""
 
     def at(self, rows: PhaseRows) -> tuple[Column, Column]:
         """Mean and variance of each row."""
-        size = len(rows.keys)
-        mean, variance = self.posterior.at(self.layout.matrix(rows.own, size), self.told.apart(rows))
-        # Small effects of what was measured say nothing of what was not.
-        variance = variance + max(1.0, self.size**2) * self.layout.unmeasured(rows.own, size)
+        mean, variance = self.known.at(rows.own, len(rows.keys))
         places, known_mean, known_variance = self._measured
-        if places:
-            at = np.fromiter((places.get(key, -1) for key in rows.keys), dtype=np.intp, count=size)
-            there = at >= 0
-            mean[there], variance[there] = known_mean[at[there]], known_variance[at[there]]
+        at = np.array([places.get(key, -1) for key in rows.keys], dtype=np.intp)
+        there = at >= 0
+        mean[there], variance[there] = known_mean[at[there]], known_variance[at[there]]
         return mean, variance
 
     @cached_property
     def _measured(self) -> tuple[Mapping[bytes, int], Column, Column]:
-        """Measured rows by their key, and mean and variance there. No fit asks for it, only a forecast."""
-        return {key: place for place, key in enumerate(self.told.keys)}, *self.posterior.at_measured()
-
-    @property
-    def rows(self) -> NDArray[np.intp]:
-        """Of each trial its place among the measured rows; -1 if the phase did not occur."""
-        return self.told.of_trials
-
-    @property
-    def level_variance(self) -> float:
-        """Of what all rows have in common."""
-        return float(self.posterior.covariance[0, 0])
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``MeasuredRows``."""
-
-    values: Column
-    noise: Column
-    """Variance of each value."""
-    process: float
-    """Variance between trials of one row."""
-
-
-def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured) -> Residuals:
-    """What trials measured over their prior; arguments as of ``learn``."""
-    each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
-    process = process_variance(each, told.places)
-    noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
-    weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.rows))
-    values = np.bincount(told.places, each / noise, minlength=len(told.rows)) / weight
-    return Residuals(values, 1.0 / weight, process)
+        """Measured rows by their key, and mean and variance there."""
+        return {key: place for place, key in enumerate(self.told.keys)}, *self.known.at_measured()
 
 
 def learn(
-    phase: str,
-    told: MeasuredRows,
-    prior: Column,
-    found: Measured,
-    level_sd: float,
-    pairs: bool = True,
-    carried: Carried | None = None,
+    phase: str, told: MeasuredRows, prior: Column, found: Measured, level_sd: float, carried: Rows | None = None
 ) -> PhasePosterior:
     """From trials.
 
@@ -212,77 +307,14 @@ def learn(
         phase: ``Phase`` value.
         told: which rows they measured.
         prior: seconds of each trial by the prior, at what its own cycles worked on; 0: it does not occur.
-        pairs: products of columns may be added.
+        level_sd: of the prior.
         carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
             together are less probable than each by itself.
     """
-    seen = residuals(phase, told, prior, found)
-    alone = PhasePosterior(*_alone(told, seen, level_sd, pairs), seen.process, told)
-    if carried is None:
-        return alone
-    own = {name: np.concatenate([column, carried.own[name]]) for name, column in told.own.items()}
-    begun = PhasePosterior(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
-    ahead = begun.posterior.evidence - alone.posterior.evidence - _evidence(carried, level_sd, pairs)
-    return replace(begun, begun=True) if ahead >= -DOUBT else alone
-
-
-Fit = tuple[Layout, RowPosterior, float]
-"""Layout, posterior, size of the effects."""
-
-
-def _alone(told: MeasuredRows, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
-    layout = replace(told.layout, constant_sd=level_sd)
-    data = Data(told.columns, seen.values, seen.noise, told.near)
-    fitted = layout, *_best(layout, data)
-    if not pairs:
-        return fitted
-    return _with_pairs(fitted, lambda more: data.with_columns(more.matrix(told.own, len(seen.values))))
-
-
-def _grown(
-    own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried, seen: Residuals, near: Neighbours
-) -> Fit:
-    """With what earlier studies measured; ``own`` is of the measured rows, then of the carried ones."""
-    study = np.concatenate([np.full(len(seen.values), -1, dtype=np.intp), carried.study])
-    both = np.concatenate([seen.values, carried.values]), np.concatenate([seen.noise, carried.noise])
-    layout = layout_of(own, level_sd, (CARRIED_LEVEL_SD,) * carried.studies)
-    data = data_of(layout, own, *both, near, study)
-    fitted = layout, *_best(layout, data)
-    if not pairs:
-        return fitted
-    return _with_pairs(fitted, lambda more: data.with_columns(data_of(more, own, *both, near, study).columns))
-
-
-def _with_pairs(fitted: Fit, data: Callable[[Layout], Data]) -> Fit:
-    """The same with the pairs that are worth it; ``data`` puts the rows into the columns of a layout."""
-    layout, best, size = fitted
-    while (more := with_pair(layout, best)) is not None:
-        other, other_size = _best(more[0], data(more[0]))
-        if other.evidence < best.evidence + more[1]:
-            break
-        layout, best, size = more[0], other, other_size
-    return layout, best, size
-
-
-def _evidence(carried: Carried, level_sd: float, pairs: bool) -> float:
-    """Logarithm of the probability of what earlier studies measured, by itself."""
-    if level_sd not in carried.evidence:
-        nothing = Residuals(np.zeros(0), np.zeros(0), 0.0)
-        alone = _grown(carried.own, level_sd, pairs, carried, nothing, Neighbours())
-        carried.evidence[level_sd] = alone[1].evidence
-    return carried.evidence[level_sd]
-
-
-def _best(layout: Layout, data: Data) -> tuple[RowPosterior, float]:
-    variance = layout.variance()
-    # With nothing measured there is nothing to choose by.
-    sizes, misfits = (SIZES, MISFITS) if len(data.values) else ((LIKELY[0],), (LIKELY[1],))
-    tried = {}
-    for size in sizes:
-        scaled = np.where(layout.effects, variance * size**2, variance)
-        for misfit, likeness in itertools.product(misfits, LIKENESSES):
-            away = math.log2(size / LIKELY[0]) ** 2 + math.log2(misfit / LIKELY[1]) ** 2
-            tried[size, misfit, likeness] = (Scales(scaled, misfit, likeness), -0.5 * away)
-    best = fit_best(data, list(tried.values()))
-    size = next(size for (size, *_), (scales, _) in tried.items() if scales is best.scales)
-    return best, size
+    rows, process = residuals(phase, told, prior, found)
+    alone = fit(rows, level_sd)
+    if carried is not None:
+        begun = fit(rows.joined(carried), level_sd)
+        if begun.evidence >= alone.evidence + fit(carried, level_sd).evidence - DOUBT:
+            return PhasePosterior(begun, told, process, begun=True)
+    return PhasePosterior(alone, told, process)

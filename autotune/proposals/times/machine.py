@@ -7,12 +7,14 @@ tiny kernels reached, so they are below a data sheet's. ``share`` makes the two 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from search_spaces.configuration import Resources
 
+KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+"""What products are computed in."""
 REACHED = 0.75
 """Of a data sheet's FLOP/s or bytes/s, what a large product or copy reaches; measured figures are divided by it."""
 KERNEL_S = 4e-6
@@ -72,9 +74,6 @@ class Hardware:
         return {**asdict(self), "flops": dict(self.flops)}
 
 
-_HOPPER = {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12, "fp16": 989.4e12, "fp8": 1978.9e12}
-_HOPPER_CARD = {"fp32": 51e12, "tf32": 378e12, "bf16": 756e12, "fp16": 756e12, "fp8": 1513e12}
-_AMPERE = {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12, "fp16": 312e12}
 _Wires = tuple[float, float, float]
 """Bytes/s one way: to a neighbour, to the host, to another machine with all its network cards shared out."""
 _NVLINK_5: _Wires = (9e11, 6.4e10, 4e11)
@@ -87,144 +86,75 @@ _CARD_5: _Wires = (6.4e10, 6.4e10, 1.25e10)
 _CARD: _Wires = (3.2e10, 3.2e10, 1.25e10)
 _CARD_3: _Wires = (1.6e10, 1.6e10, 1.25e10)
 """PCIe 5.0, 4.0 and 3.0, 16 lanes; one card of 100 Gbit/s a machine, presumed."""
+_VOLTA: _Wires = (1.5e11, 1.6e10, 1.25e10)
 
-
-def _sheet(
-    name: str, flops: Mapping[str, float], bandwidth: float, memory: float, wires: _Wires, source: str
-) -> Hardware:
-    link, host, network = wires
-    return Hardware(
-        name, flops, bandwidth, link=link, host_link=host, network=network, memory=int(memory), source=source
-    )
-
-
-def _tensor(half: float, fp32: float, tf32: float) -> dict[str, float]:
-    """Before FP8."""
-    return {"fp32": fp32, "tf32": tf32, "bf16": half, "fp16": half}
-
-
-def _ada(tensor: float, fp32: float, tf32: float, fp8: float) -> dict[str, float]:
-    return {"fp32": fp32, "tf32": tf32, "bf16": tensor, "fp16": tensor, "fp8": fp8}
-
-
-_BLACKWELL = {"fp32": 75e12, "tf32": 1100e12, "bf16": 2250e12, "fp16": 2250e12, "fp8": 4500e12}
-_VOLTA = {"fp32": 15.7e12, "fp16": 125e12}
-_MI300X = {"fp32": 163.4e12, "tf32": 653.7e12, "bf16": 1307.4e12, "fp16": 1307.4e12, "fp8": 2614.9e12}
-_GA102 = "NVIDIA Ampere GA102 GPU architecture white paper: FP32 accumulation, without sparsity"
+_WHITE = "FP32 accumulation, without sparsity"
+_GA102 = f"NVIDIA Ampere GA102 GPU architecture white paper: {_WHITE}"
+_ADA = f"NVIDIA Ada GPU architecture white paper, appendix A: {_WHITE}"
+_RTX = f"NVIDIA RTX Blackwell GPU architecture white paper, appendix A: {_WHITE}"
+_PRO = "NVIDIA RTX Blackwell PRO GPU architecture white paper, Workstation Edition, without sparsity"
+_LISTED = "memory and FP32 as technical.city lists them; tensor cores from vendors' lists, not checked"
 _HALVED = "data sheet, halved where it counts sparsity"
 
-# Dense BF16 of MI300X, H100, H200, H800, A100, A800, L40S, L40, A40, L20 and H20 is as in verl's table too
-# (verl 1dda039 ``utils/flops_counter.py`` 26 to 38); pages that say 1300 or 2600 for the MI300X round it, or mean FP8.
-SHEETS: Mapping[str, Hardware] = {
-    found.name: found
-    for found in (
-        _sheet("H100", _HOPPER, 3.35e12, 80e9, _NVLINK_4, f"NVIDIA H100 SXM5 {_HALVED}"),
-        _sheet("H100-PCIe", _HOPPER_CARD, 2.0e12, 80e9, _CARD_5, f"NVIDIA H100 PCIe {_HALVED}"),
-        _sheet("H200", _HOPPER, 4.8e12, 141e9, _NVLINK_4, f"NVIDIA H200 SXM {_HALVED}"),
-        _sheet("A100-80", _AMPERE, 2.039e12, 80e9, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 80 GB"),
-        _sheet("A100-40", _AMPERE, 1.555e12, 40e9, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 40 GB"),
-        _sheet("L40S", _ada(362.05e12, 91.6e12, 183e12, 733e12), 8.64e11, 48e9, _CARD, f"NVIDIA L40S {_HALVED}"),
-        _sheet(
-            "L20",
-            _ada(119.5e12, 59.4e12, 59.8e12, 239e12),
-            8.64e11,
-            48e9,
-            _CARD,
-            "memory and FP32 as technical.city lists them; tensor cores from vendors' lists, not checked",
-        ),
-        _sheet("L4", _ada(121e12, 30.3e12, 60e12, 242.5e12), 3e11, 24e9, _CARD, f"NVIDIA L4 {_HALVED}"),
-        _sheet(
-            "RTX 4090",
-            _ada(165.2e12, 82.6e12, 82.6e12, 330.3e12),
-            1.008e12,
-            24e9,
-            _CARD,
-            "NVIDIA Ada GPU architecture white paper, appendix A: FP32 accumulation, without sparsity",
-        ),
-        _sheet("H20", _ada(148e12, 44e12, 74e12, 296e12), 4e12, 96e9, _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
-        _sheet(
-            "H20-3e",
-            _ada(148e12, 44e12, 74e12, 296e12),
-            4.8e12,
-            141e9,
-            _NVLINK_4,
-            "computes as NVIDIA's H20; 141 GB of HBM3e as the H200 has",
-        ),
-        _sheet("GH200", _HOPPER, 4e12, 96e9, (4.5e11, 4.5e11, 5e10), f"NVIDIA GH200, 96 GB HBM3, {_HALVED}"),
-        _sheet("H800", _HOPPER, 3.35e12, 80e9, (2e11, 6.4e10, 4e11), f"NVIDIA H800 SXM5 {_HALVED}; NVLink 400 GB/s"),
-        _sheet("A800", _AMPERE, 2.039e12, 80e9, _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
-        _sheet("A30", _tensor(165e12, 10.3e12, 82e12), 9.33e11, 24e9, _CARD, "NVIDIA A30 data sheet, dense"),
-        _sheet("A10", _tensor(125e12, 31.2e12, 62.5e12), 6e11, 24e9, _CARD, "NVIDIA A10 data sheet, dense"),
-        _sheet("A6000", _tensor(154.8e12, 38.7e12, 77.4e12), 7.68e11, 48e9, _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
-        _sheet("A40", _tensor(149.7e12, 37.4e12, 74.8e12), 6.96e11, 48e9, _CARD, "NVIDIA A40 data sheet, dense"),
-        _sheet(
-            "RTX 6000 Ada",
-            _ada(364.2e12, 91.1e12, 182.1e12, 728.5e12),
-            9.6e11,
-            48e9,
-            _CARD,
-            f"NVIDIA RTX 6000 Ada Generation {_HALVED}",
-        ),
-        _sheet("RTX 3090", _tensor(71e12, 35.6e12, 35.6e12), 9.36e11, 24e9, _CARD, _GA102),
-        _sheet("L40", _ada(181.05e12, 90.5e12, 90.5e12, 362e12), 8.64e11, 48e9, _CARD, f"NVIDIA L40 {_HALVED}"),
-        _sheet(
-            "RTX 5090",
-            _ada(209.5e12, 104.8e12, 104.8e12, 419e12),
-            1.792e12,
-            32e9,
-            _CARD_5,
-            "NVIDIA RTX Blackwell GPU architecture white paper, appendix A: FP32 accumulation, without sparsity",
-        ),
-        _sheet(
-            "RTX PRO 6000",
-            _ada(503.8e12, 126e12, 251.9e12, 1007.6e12),
-            1.792e12,
-            96e9,
-            _CARD_5,
-            "NVIDIA RTX Blackwell PRO GPU architecture white paper, Workstation Edition, without sparsity",
-        ),
-        _sheet("V100-32", _VOLTA, 9e11, 32e9, (1.5e11, 1.6e10, 1.25e10), "NVIDIA V100 data sheet, SXM2 32 GB"),
-        _sheet("V100-16", _VOLTA, 9e11, 16e9, (1.5e11, 1.6e10, 1.25e10), "NVIDIA V100 data sheet, SXM2 16 GB"),
-        _sheet("T4", {"fp32": 8.1e12, "fp16": 65e12}, 3.2e11, 16e9, _CARD_3, "NVIDIA T4 data sheet"),
-        _sheet("MI300X", _MI300X, 5.3e12, 192e9, (4.48e11, 6.4e10, 4e11), "AMD Instinct MI300X data sheet, dense"),
-        _sheet("B200", _BLACKWELL, 8e12, 180e9, _NVLINK_5, f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
-    )
-}
-"""By the name ``autotune plan`` takes; FLOP/s without sparsity."""
+_ROWS: tuple[tuple[str, tuple[float, ...], float, float, _Wires, str], ...] = (
+    ("H100", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, _NVLINK_4, f"NVIDIA H100 SXM5 {_HALVED}"),
+    ("H100-PCIe", (51, 378, 756, 756, 1513), 2000, 80, _CARD_5, f"NVIDIA H100 PCIe {_HALVED}"),
+    ("H200", (67, 494.7, 989.4, 989.4, 1978.9), 4800, 141, _NVLINK_4, f"NVIDIA H200 SXM {_HALVED}"),
+    ("A100-80", (19.5, 156, 312, 312), 2039, 80, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 80 GB"),
+    ("A100-40", (19.5, 156, 312, 312), 1555, 40, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 40 GB"),
+    ("L40S", (91.6, 183, 362.05, 362.05, 733), 864, 48, _CARD, f"NVIDIA L40S {_HALVED}"),
+    ("L20", (59.4, 59.8, 119.5, 119.5, 239), 864, 48, _CARD, _LISTED),
+    ("L4", (30.3, 60, 121, 121, 242.5), 300, 24, _CARD, f"NVIDIA L4 {_HALVED}"),
+    ("RTX 4090", (82.6, 82.6, 165.2, 165.2, 330.3), 1008, 24, _CARD, _ADA),
+    ("H20", (44, 74, 148, 148, 296), 4000, 96, _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
+    ("H20-3e", (44, 74, 148, 148, 296), 4800, 141, _NVLINK_4,
+     "computes as NVIDIA's H20; 141 GB of HBM3e as the H200 has"),
+    ("GH200", (67, 494.7, 989.4, 989.4, 1978.9), 4000, 96, (4.5e11, 4.5e11, 5e10),
+     f"NVIDIA GH200, 96 GB HBM3, {_HALVED}"),
+    ("H800", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, (2e11, 6.4e10, 4e11),
+     f"NVIDIA H800 SXM5 {_HALVED}; NVLink 400 GB/s"),
+    ("A800", (19.5, 156, 312, 312), 2039, 80, _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
+    ("A30", (10.3, 82, 165, 165), 933, 24, _CARD, "NVIDIA A30 data sheet, dense"),
+    ("A10", (31.2, 62.5, 125, 125), 600, 24, _CARD, "NVIDIA A10 data sheet, dense"),
+    ("A6000", (38.7, 77.4, 154.8, 154.8), 768, 48, _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
+    ("A40", (37.4, 74.8, 149.7, 149.7), 696, 48, _CARD, "NVIDIA A40 data sheet, dense"),
+    ("RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2, 728.5), 960, 48, _CARD, f"NVIDIA RTX 6000 Ada Generation {_HALVED}"),
+    ("RTX 3090", (35.6, 35.6, 71, 71), 936, 24, _CARD, _GA102),
+    ("L40", (90.5, 90.5, 181.05, 181.05, 362), 864, 48, _CARD, f"NVIDIA L40 {_HALVED}"),
+    ("RTX 5090", (104.8, 104.8, 209.5, 209.5, 419), 1792, 32, _CARD_5, _RTX),
+    ("RTX PRO 6000", (126, 251.9, 503.8, 503.8, 1007.6), 1792, 96, _CARD_5, _PRO),
+    ("V100-32", (15.7, 0, 0, 125), 900, 32, _VOLTA, "NVIDIA V100 data sheet, SXM2 32 GB"),
+    ("V100-16", (15.7, 0, 0, 125), 900, 16, _VOLTA, "NVIDIA V100 data sheet, SXM2 16 GB"),
+    ("T4", (8.1, 0, 0, 65), 320, 16, _CARD_3, "NVIDIA T4 data sheet"),
+    ("MI300X", (163.4, 653.7, 1307.4, 1307.4, 2614.9), 5300, 192, (4.48e11, 6.4e10, 4e11),
+     "AMD Instinct MI300X data sheet, dense"),
+    ("B200", (75, 1100, 2250, 2250, 4500), 8000, 180, _NVLINK_5, f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
+)  # fmt: skip
+"""Name; TFLOP/s without sparsity in ``KINDS`` (0: none); GB/s and GB of its memory; wires; source. Dense BF16 of
+MI300X, H100, H200, H800, A100, A800, L40S, L40, A40, L20 and H20 is as in verl's table too (verl 1dda039
+``utils/flops_counter.py`` 26 to 38); pages that say 1300 or 2600 for the MI300X round it, or mean FP8."""
 
-_DRIVER_NAMES = (
-    ("B200", "B200"),
-    ("H200", "H200"),
-    ("H100 PCIe", "H100-PCIe"),
-    ("H100", "H100"),
-    ("A100-SXM4-40GB", "A100-40"),
-    ("A100-PCIE-40GB", "A100-40"),
-    ("A100", "A100-80"),
-    ("H20-3e", "H20-3e"),
-    ("H20", "H20"),
-    ("GH200", "GH200"),
-    ("H800", "H800"),
-    ("A800", "A800"),
-    ("RTX A6000", "A6000"),
-    ("RTX PRO 6000", "RTX PRO 6000"),
-    ("RTX 5090", "RTX 5090"),
-    ("RTX 3090", "RTX 3090"),
-    ("V100-SXM2-16GB", "V100-16"),
-    ("V100-PCIE-16GB", "V100-16"),
-    ("V100", "V100-32"),
-    ("MI300X", "MI300X"),
-    ("RTX 6000 Ada", "RTX 6000 Ada"),
-    ("A40", "A40"),
-    ("A30", "A30"),
-    ("A10", "A10"),
-    ("T4", "T4"),
-    ("L40S", "L40S"),
-    ("L40", "L40"),
-    ("RTX 4090", "RTX 4090"),
-    ("L20", "L20"),
-    ("L4", "L4"),
-)
-"""Part of the driver's name -> sheet, the longer ones first."""
+
+def _sheet(name: str, tera: Sequence[float], giga_s: float, giga: float, wires: _Wires, source: str) -> Hardware:
+    flops = {kind: rate * 1e12 for kind, rate in zip(KINDS, tera, strict=False) if rate}
+    link, host, network = wires
+    bandwidth, memory = giga_s * 1e9, int(giga * 1e9)
+    return Hardware(name, flops, bandwidth, KERNEL_S, link, host, network, memory, source=source)
+
+
+SHEETS: Mapping[str, Hardware] = {row[0]: _sheet(*row) for row in _ROWS}
+"""By the name ``autotune plan`` takes."""
+
+_DRIVER_NAMES = {
+    "H100 PCIe": "H100-PCIe",
+    "A100-SXM4-40GB": "A100-40",
+    "A100-PCIE-40GB": "A100-40",
+    "A100": "A100-80",
+    "V100-SXM2-16GB": "V100-16",
+    "V100-PCIE-16GB": "V100-16",
+    "V100": "V100-32",
+}
+"""Part of the driver's name -> sheet, where the sheet's own name is no part of it."""
 
 
 def sheet_of(name: str) -> Hardware | None:
@@ -235,9 +165,10 @@ def sheet_of(name: str) -> Hardware | None:
     words = name.replace("-", " ").split()
     if {"MIG", "NVL", "Ti", "D", "Laptop", "Max"} & set(words):  # a slice, or another board
         return None
-    for part, own in _DRIVER_NAMES:
+    parts = dict(zip(SHEETS, SHEETS, strict=True)) | _DRIVER_NAMES
+    for part in sorted(parts, key=len, reverse=True):
         if part in name if "-" in part or " " in part else part in words:
-            return SHEETS[own]
+            return SHEETS[parts[part]]
     return None
 
 

@@ -1,9 +1,10 @@
 """A driver that is only made up: put this folder on ``PYTHONPATH`` and the tuner meets the GPUs of ``MADE_UP_GPUS``.
 
 That variable is a JSON list, one object for each GPU: ``name``, ``memory`` (bytes), ``busy`` (percent) and ``watts``,
-all with a default. None of their memory is ever in use. One with ``"lost": true`` answers nothing. ``MADE_UP_XIDS`` is
-a folder whose folders are events of the driver, each told once: ``3-79`` is XID 79 of GPU 3. What ``nvidia-ml-py``
-would answer, as far as ``autotune.machine.nvml`` asks.
+all with a default, ``used`` (bytes, none) and ``ecc`` (uncorrectable errors, none). One with ``"lost": true`` answers
+nothing. ``MADE_UP_XIDS`` is a folder whose folders are events of the driver, each told once: ``3-79`` is XID 79 of
+GPU 3. ``MADE_UP_STATE`` is a file of what has changed since: ``{"0": {"lost": true}, "slow": 5}``, the latter in
+seconds of each answer. What ``nvidia-ml-py`` would answer, as far as ``autotune.machine.nvml`` asks.
 """
 
 from __future__ import annotations
@@ -23,8 +24,24 @@ class NVMLError(Exception):
     value = 3
 
 
+class Lost(NVMLError):  # noqa: N818
+    value = 15
+
+
+def _state() -> dict[str, Any]:
+    try:
+        return dict(json.loads(Path(os.environ["MADE_UP_STATE"]).read_text()))
+    except (KeyError, FileNotFoundError):
+        return {}
+
+
 def _gpus() -> list[dict[str, Any]]:
-    return list(json.loads(os.environ["MADE_UP_GPUS"]))
+    state = _state()
+    return [{**gpu, **state.get(str(n), {})} for n, gpu in enumerate(json.loads(os.environ["MADE_UP_GPUS"]))]
+
+
+def _now(handle: dict[str, Any]) -> dict[str, Any]:
+    return nvmlDeviceGetHandleByIndex(int(handle["index"]))
 
 
 def nvmlInit() -> None:  # noqa: N802
@@ -40,13 +57,14 @@ def nvmlSystemGetDriverVersion() -> str:  # noqa: N802
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802
+    time.sleep(_state().get("slow", 0.0))
     return len(_gpus())
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> dict[str, Any]:  # noqa: N802
     gpu = {"index": index, **_gpus()[index]}
     if gpu.get("lost"):
-        raise NVMLError("GPU is lost")
+        raise Lost("GPU is lost")
     return gpu
 
 
@@ -85,7 +103,12 @@ def nvmlDeviceGetName(handle: dict[str, Any]) -> str:  # noqa: N802
 
 
 def nvmlDeviceGetMemoryInfo(handle: dict[str, Any], version: int = 1) -> Any:  # noqa: N802
-    return SimpleNamespace(total=handle.get("memory", 80 << 30), used=0)
+    gpu = _now(handle)
+    return SimpleNamespace(total=gpu.get("memory", 80 << 30), used=gpu.get("used", 0))
+
+
+def nvmlDeviceGetTotalEccErrors(handle: dict[str, Any], kind: int, since: int) -> int:  # noqa: N802
+    return int(_now(handle).get("ecc", 0))
 
 
 def nvmlDeviceGetCudaComputeCapability(handle: dict[str, Any]) -> tuple[int, int]:  # noqa: N802

@@ -291,7 +291,7 @@ def test_ten_thousand_trials_make_no_large_page() -> None:
     from api.dashboard.render import render  # noqa: PLC0415
 
     found = snapshot(tuple(large_trials()))
-    study = render("study.html", study=study_view(found, None))
+    study = render("study.html", study=study_view(found, {}))
     assets = Path(__file__).parents[3] / "api/dashboard/assets"
     loaded = sum(path.stat().st_size for path in assets.iterdir())
     assert len(study) + loaded + 12_000 < 500_000, "the first view, everything counted, before compression"
@@ -408,7 +408,7 @@ def test_what_a_trial_put_in_place_of_its_mark_is_neither_waited_for_nor_believe
 
     def shown() -> object:
         mark.touch()
-        return reader.json("/api/v1/studies/1")["running"]["phase"]
+        return reader.json("/api/v1/studies/1")["running"][0]["phase"]
 
     mark.write_bytes(b"update 3 recorded")
     assert shown() == "update"
@@ -417,9 +417,9 @@ def test_what_a_trial_put_in_place_of_its_mark_is_neither_waited_for_nor_believe
         assert shown() is None, bad[:20]
     mark.unlink()
     os.mkfifo(mark)
-    assert reader.json("/api/v1/studies/1")["running"]["phase"] is None, "nobody writes, so who opened it would wait"
+    assert reader.json("/api/v1/studies/1")["running"][0]["phase"] is None, "nobody writes, so who opened it would wait"
     assert reader.page("/studies/1/trials/3")
     mark.unlink()
     mark.symlink_to("/etc/hostname")
-    assert reader.json("/api/v1/studies/1")["running"]["phase"] is None
+    assert reader.json("/api/v1/studies/1")["running"][0]["phase"] is None
     assert reader.crashes == []

@@ -57,7 +57,7 @@ STUDIES: dict[str, tuple[Trial, ...]] = {
 def everything_said(trials: tuple[Trial, ...]) -> list[str]:
     """The sentences of the pages and of the screens."""
     found = snapshot(trials, study=STUDY)
-    page, why = study_view(found, None), why_view(found, WhyQuery())
+    page, why = study_view(found, {}), why_view(found, WhyQuery())
     charts = [v for v in (*vars(why).values(), page.history) if hasattr(v, "says")]
     said = [sentence for chart in charts for sentence in (chart.title, chart.says, chart.note)]
     rows = 0 if found.recommendation is None else len(found.recommendation.rows)

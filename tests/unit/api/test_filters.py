@@ -112,7 +112,7 @@ def test_a_knob_of_too_many_values_is_written_and_keeps_what_was_written() -> No
     (menu,) = [menu for menu in menus(found, wanted) if menu.label == "logprob_token_chunk"]
     assert (menu.free, menu.name, menu.choices[0][0]) == (True, "knob.logprob_token_chunk", "10..12")
     assert [t.number for t in listed(found, wanted).shown] == [9, 10, 11]
-    page = render("study.html", study=study_view(found, None, wanted)).decode()
+    page = render("study.html", study=study_view(found, {}, wanted)).decode()
     assert 'name="knob.logprob_token_chunk" value="10..12"' in page
 
 
@@ -125,7 +125,7 @@ def test_knobs_without_a_column_are_named() -> None:
     found = snapshot(many)
     assert len(trial_table(found).heads) == SHOWN_KNOBS
     assert len(trial_table(found).columnless) == 3
-    page = render("study.html", study=study_view(found, None)).decode()
+    page = render("study.html", study=study_view(found, {})).decode()
     assert "3 more knobs differ and have no column here" in page
     assert all(f"<code>{name}</code>" in page for name in found.differing[SHOWN_KNOBS:])
 

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from api.metrics import AnswerCounts, Metric, exposition
 from autotune.domain import Study
+from autotune.settings import Settings
+from autotune.store import open_store
 from tests.support.served import Reader
+from tests.unit.recommendation.test_places_of_a_study import NAMES, four, uuid
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
@@ -80,6 +83,22 @@ def test_no_free_text_and_no_trial_is_a_label(finished: Reader) -> None:
     """Each value of a label is a series of its own, kept for ever by who collects them."""
     labels = {name for _, pairs in parsed(finished.ask("/metrics").text) for name, _ in pairs}
     assert labels <= {"study", "state", "reason", "status", "version"}
+
+
+def test_what_runs_where(reader: Reader, settings: Settings) -> None:
+    store = open_store(settings.database)
+    four(store)
+    store.close()
+    found = parsed(reader.ask("/metrics").text)
+    one = ("study", "1")
+    running = {name: found["autotune_place_running", (one, ("place", name))] for name in NAMES}
+    assert running == {"GPU 4": 1, "GPU 5": 0, "GPU 6": 1, "GPU 7": 0}
+    assert [found["autotune_place_left", (one, ("place", name))] for name in NAMES] == [0, 0, 0, 1]
+    assert found["autotune_place_trial", (one, ("place", "GPU 6"))] == 1
+    assert ("autotune_place_trial", (one, ("place", "GPU 5"))) not in found
+    assert found["autotune_place_gpu_busy_ratio", (one, ("place", "GPU 6"))] == 0.25
+    gpu = (one, ("place", "GPU 4"), ("gpu", "4"), ("uuid", uuid(4)))
+    assert found["autotune_gpu_trial", gpu] == 0
 
 
 @given(value=st.text(max_size=20), number=st.floats() | st.integers(-(2**60), 2**60))

@@ -54,7 +54,8 @@ def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
 
 def drawn(found: Snapshot, life: Any = None) -> str:
     """Both pages of a snapshot."""
-    page = render("study.html", study=study_view(found, life)).decode()
+    lives = {trial.number: life for trial in found.trials}
+    page = render("study.html", study=study_view(found, lives)).decode()
     return page + render("studies.html", studies=[study_line(found)], hidden=0).decode()
 
 

@@ -93,7 +93,8 @@ def test_the_status_has_budget_spending_and_what_runs(reader: Reader, study: Stu
         "gpu_hours": None,
         "trials_at_once": 1,
     }
-    assert document["running"]["number"] == 3
+    assert [one["number"] for one in document["running"]] == [3]
+    assert [(p["state"], p["trial"]) for p in document["places"]] == [("running", 3)]
     assert document["counts"]["failures"] == {"OOM": 1}
 
 
@@ -160,6 +161,7 @@ def test_a_trial_has_its_cycles_with_phases(finished: Reader, finished_home: Set
     store.close()
     document = finished.json("/api/v1/studies/1/trials/0")["trial"]
     assert document.pop("usage") is None, "a simulated machine tells nothing of it"
+    assert document.pop("place") == {"name": None, "node": None, "gpus": []}
     assert document == json.loads(json.dumps(trial_json(stored, baseline, cycles=True)))
     assert document["cycles"][0]["phase_seconds"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import CycleKind
-from autotune.proposals.making import in_one_process
+from autotune.proposals.proposer import in_one_process
 from benchmarks.decisions import __main__ as command
 from benchmarks.decisions import record, recorded, report
 from benchmarks.decisions.machine import H100, Costs

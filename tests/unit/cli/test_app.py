@@ -91,6 +91,12 @@ def test_our_errors_are_one_line_and_their_own_code(
         (errno.ENOSPC, "/some/file", 5, "no space is left on the disk; free some, or name another folder: /some/file"),
         (errno.EDQUOT, None, 5, "no space is left on the disk"),
         (errno.EROFS, "/some/file", 5, "can only be read; name another folder: /some/file"),
+        (
+            errno.EIO,
+            "/some/file",
+            5,
+            "the disk failed (Input/output error); mend it, or name another folder: /some/file",
+        ),
     ],
 )
 def test_what_a_file_system_refuses_is_one_sentence(

@@ -90,7 +90,7 @@ def test_status_json_has_the_phase_and_the_seconds(autotune: Run, home: HomePath
     document = json.loads(autotune("status", "--json")[1])
     assert document["spent"] == {"wall_seconds": 95.0, "gpu_seconds": 0.0}
     assert document["counts"]["failures"] == {"OOM": 1}
-    running = document["running"]
+    (running,) = document["running"]
     assert (running["number"], running["phase"], running["cycle"]) == (3, "generate", 1)
     assert running["phase_age_seconds"] > 1e6
     assert document["source"] == "best_so_far"
@@ -98,7 +98,7 @@ def test_status_json_has_the_phase_and_the_seconds(autotune: Run, home: HomePath
 
 def test_a_running_trial_that_left_no_mark_yet(autotune: Run, study: Study) -> None:
     assert "running  #3 search: starting" in autotune("status")[1]
-    assert json.loads(autotune("status", "--json")[1])["running"]["phase"] is None
+    assert json.loads(autotune("status", "--json")[1])["running"][0]["phase"] is None
 
 
 def test_trials_come_best_first(autotune: Run, study: Study) -> None:

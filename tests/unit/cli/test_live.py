@@ -41,9 +41,20 @@ def test_trials_side_by_side_all_stand_there_and_each_keeps_when_its_phase_began
     other = running(6, configuration=factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1))
     both = with_phase(state, other, CurrentPhase("generate", 1, "recorded"), NOW + 10)
     again = with_phase(both, running(5), CurrentPhase("update", 2, "recorded"), NOW + 30)
-    shown = [line for line in lines(live_table(again)) if line.startswith(("running", "beside"))]
-    assert [line.split()[:2] for line in shown] == [["running", "#5"], ["beside", "#6"]]
-    assert "for 30 s" in shown[0], "the other one's report in between changed nothing"
+    shown = [line for line in lines(live_table(again)) if line.startswith("running")]
+    assert [line.split()[:2] for line in shown] == [["running", "#5"], ["running", "#6"]], "and no line moves"
+    assert "update, recorded cycle 2 for 30 s" in shown[0], "the other one's report in between changed nothing"
+    assert "generate, recorded cycle 1 for 20 s" in shown[1]
+    ended = with_trial(again, faster(5, 4.0), NOW + 31)
+    assert [line.split()[1] for line in lines(live_table(ended)) if line.startswith("running")] == ["#6"]
+    put_off = with_event(ended, factories.event("trial_repeated", "will be repeated", trial=6), NOW + 32)
+    assert "running  nothing" in text(live_table(put_off))
+
+
+def test_a_trial_stands_with_the_place_it_was_started_in(state: LiveState) -> None:
+    started = factories.event("trial_started", "trial 6 started on GPU 3", trial=6, data={"place": "GPU 3"})
+    state = with_trial(with_event(state, started, NOW), running(6), NOW)
+    assert "running  #6 search, GPU 3, starting for 0 s" in text(live_table(state))
 
 
 def test_best_comes_first_with_its_gain_over_the_baseline(state: LiveState) -> None:
@@ -76,9 +87,9 @@ def test_the_running_trial_shows_phase_cycle_and_how_long(state: LiveState) -> N
 def test_the_same_phase_again_does_not_restart_its_clock(state: LiveState) -> None:
     trial = state.trials[-1]
     state = with_phase(state, trial, CurrentPhase("update", 2, "recorded"), NOW + 5)
-    assert state.since == NOW
+    assert state.phases[5][1] == NOW
     state = with_phase(state, trial, CurrentPhase("sync", 2, "recorded"), NOW + 6)
-    assert state.since == NOW + 6
+    assert state.phases[5][1] == NOW + 6
 
 
 def test_budget_bar_stop_time_and_counts(state: LiveState) -> None:

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from autotune.domain import Ceiling, Configuration, Outcome, Trial, TrialState
-from autotune.ports import PreparingProposer, Proposer
-from autotune.proposals.ahead import ProposesAhead
-from autotune.proposals.grey import reading
+from autotune.ports import Proposer
+from autotune.proposals.grey import models
 from autotune.proposals.grey.models import Models
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import grey
 from autotune.proposals.samplers.grey import GreySampler
 from autotune.proposals.translation import evidence
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
-from tests.support import factories, forecasting
+from tests.support import forecasting
 from tests.support.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
-from tests.support.waiting import PATIENCE_S
 from tests.unit.proposals.test_proposer import built
 
 BASELINE = CANDIDATES[0]
@@ -198,82 +196,56 @@ def test_a_stopped_trial_is_no_reason_to_go_back_there() -> None:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So few candidates are looked at that the shortlist matters."""
+    """So few candidates are looked at that it matters which."""
     monkeypatch.setattr(grey, "WEIGHED", 40)
     monkeypatch.setattr(grey, "NEIGHBOURS", 10)
 
 
 @pytest.mark.usefixtures("narrow")
-def test_prepared_proposals_are_the_unprepared_ones_and_ask_about_few() -> None:
-    times = [FormulaTimes(seconds), FormulaTimes(seconds)]
-    plain, ahead = by_models(times[0]), ProposesAhead(by_models(times[1]))
+def test_of_many_candidates_the_most_promising_are_looked_at() -> None:
+    times = FormulaTimes(seconds)
+    proposer = by_models(times)
     made = [measured(0, BASELINE)]
     for number in range(1, 8):
-        running = factories.trial(made[-1].number, state=TrialState.RUNNING, configuration=made[-1].configuration)
-        ahead.prepare([*made[:-1], running], number)
-        assert ahead.wait(PATIENCE_S)
-        times[1].asked.clear()
-        proposal = ahead.propose(made, number)
-        assert proposal == plain.propose(made, number)
-        assert sum(times[1].asked) < 150 < len(CANDIDATES)
+        times.asked.clear()
+        proposal = proposer.propose(made, number)
+        assert proposal == by_models(FormulaTimes(seconds)).propose(made, number)
         assert proposal is not None
+        assert len(CANDIDATES) - number <= max(times.asked) <= len(CANDIDATES)
+        assert sum(asked > 60 for asked in times.asked) == 1
         made.append(measured(number, proposal[0]))
-    assert max(times[0].asked) == len(CANDIDATES)
     assert found(made) > 0.98
 
 
 @pytest.mark.usefixtures("narrow")
-def test_what_was_prepared_for_another_history_is_not_used() -> None:
-    proposer = by_models(FormulaTimes(seconds))
-    made = [measured(0, BASELINE), measured(1, CANDIDATES[77]), measured(2, CANDIDATES[500])]
-    proposer.prepare([*made, factories.trial(3, state=TrialState.RUNNING, configuration=CANDIDATES[300])], 4)
-    changed = [made[0], measured(1, CANDIDATES[400]), made[2], measured(3, CANDIDATES[300])]
-    assert proposer.propose(changed, 4) == by_models(FormulaTimes(seconds)).propose(changed, 4)
-
-
-def test_an_error_while_preparing_is_told_when_it_is_asked_for() -> None:
-    class Broken:
-        def prepare(self, history: Sequence[Trial], number: int) -> None:
-            raise RuntimeError("broken")
-
-        def propose(self, history: Sequence[Trial], number: int) -> None:
-            raise RuntimeError("broken")
-
-        def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> None: ...
-
-        def count_ruled_out(self, history: Sequence[Trial]) -> int:
-            return 0
-
-    ahead = ProposesAhead(Broken())
-    assert isinstance(ahead, PreparingProposer)
-    ahead.prepare([], 1)
-    assert ahead.wait(PATIENCE_S)
-    with pytest.raises(RuntimeError, match="broken"):
-        ahead.propose([], 1)
+def test_what_hardly_fits_is_looked_at_last() -> None:
+    """The fastest sixty do not fit: those looked at are others."""
+    fast = sorted(CANDIDATES, key=total)[:60]
+    made = study(by_models(FormulaTimes(seconds), FormulaPeaks(lambda c: 0.4 if c in fast else 0.95)), 3)
+    assert not {t.configuration for t in made[1:]} & set(fast)
 
 
 def test_a_long_history_is_told_in_part_the_fastest_always() -> None:
     trials = [measured(i, c) for i, c in enumerate(CANDIDATES[:400])]
     known = evidence(trials)
-    kept = reading.told(trials, known)
-    assert len(kept) <= reading.TOLD_FASTEST + reading.TOLD_NEWEST
+    kept = models.told(trials, known)
+    assert len(kept) <= models.TOLD_FASTEST + models.TOLD_NEWEST
     assert min(total(t.configuration) for t in kept) == min(total(t.configuration) for t in trials)
     assert [t.number for t in kept] == sorted(t.number for t in kept)
-    assert reading.told(kept, known) == kept
+    assert models.told(kept, known) == kept
 
 
 def test_one_lucky_measurement_is_not_what_has_to_be_beaten() -> None:
     known = _known([1.0, 1.0, 1.0, 1.3])
-    level, best = reading.compared(known, np.zeros(4), np.full(4, 0.02))
+    level, best = models.compared(known, np.zeros(4), np.full(4, 0.02))
     assert level == pytest.approx(1.0)
     assert 1.0 < best < 1.15
-    assert reading.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
+    assert models.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
 
 
-def _known(values: Sequence[float]) -> list[reading.Observation]:
+def _known(values: Sequence[float]) -> list[models.Observation]:
     return [
-        reading.Observation(i, CANDIDATES[i], reading.OptunaTrialStatus.FEASIBLE, value)
-        for i, value in enumerate(values)
+        models.Observation(i, CANDIDATES[i], models.OptunaTrialStatus.FEASIBLE, value) for i, value in enumerate(values)
     ]
 
 

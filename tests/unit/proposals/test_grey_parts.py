@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
-import threading
 
 import numpy as np
 import pytest
@@ -29,16 +27,15 @@ from autotune.proposals.grey.choice import (
     likely,
     likely_from,
     log_improvement,
+    processes_go_on,
+    trial_costs,
 )
-from autotune.proposals.grey.costs import processes_go_on, trial_costs
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
-from autotune.proposals.grey.models import Memo
-from autotune.proposals.grey.reading import likely_enough
+from autotune.proposals.grey.models import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import OptunaTrialStatus
 from search_spaces.knobs.restart import Restart
 from tests.support import factories
-from tests.support.waiting import PATIENCE_S
 
 TWO = Axes((True, False))
 
@@ -272,38 +269,6 @@ def test_whether_a_process_could_have_gone_on_is_asked_by_the_frameworks_own_def
     assert processes_go_on(trials, "trl")
     assert not processes_go_on(trials, "ms_swift")
     assert trial_costs(trials, "ms_swift").last is None
-
-
-def test_a_result_is_computed_once_by_whoever_comes_first() -> None:
-    memo: Memo[int] = Memo(kept=2)
-    begun, finish, asked = threading.Event(), threading.Event(), []
-
-    def slow() -> int:
-        asked.append("slow")
-        begun.set()
-        assert finish.wait(PATIENCE_S)
-        return 7
-
-    results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(memo.get("a", slow))) for _ in range(3)]
-    threads[0].start()
-    assert begun.wait(PATIENCE_S)
-    for thread in threads[1:]:
-        thread.start()
-    finish.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert (results, asked) == ([7, 7, 7], ["slow"])
-    assert [memo.get(k, lambda k=k: ord(k)) for k in "bc"] == [98, 99]  # type: ignore[misc]
-    assert memo.get("a", lambda: 8) == 8
-
-
-def test_an_error_is_raised_and_not_kept() -> None:
-    memo: Memo[int] = Memo()
-    with pytest.raises(ZeroDivisionError):
-        memo.get("a", lambda: 1 // 0)
-    assert memo.get("a", lambda: 1) == 1
-    assert statistics.fmean([memo.get("a", lambda: 5)]) == 1
 
 
 def test_what_is_likely_enough_goes_by_the_trials_that_held() -> None:

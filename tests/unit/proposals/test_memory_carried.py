@@ -11,8 +11,8 @@ import pytest
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Earlier, Task
 from autotune.proposals.memory import MemoryModel, carried_over, features
-from autotune.proposals.memory.carried import ENOUGH
-from autotune.proposals.memory.parts import PARTS
+from autotune.proposals.memory.features import PARTS
+from autotune.proposals.memory.model import ENOUGH
 from tests.unit.proposals.test_memory_model import CPU, CPU_VALUES, GIB, GPU, every, measured, out_of_memory
 
 THERE = replace(CPU, max_completion_length=512, memory_limit=60 * GIB)

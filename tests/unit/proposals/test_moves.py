@@ -10,9 +10,8 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Phase, Trial, TrialKind
 from autotune.proposals.candidate_grid import CandidateGrid, Dimension
 from autotune.proposals.local_search import PAYS, TURNS, SearchState, Visited, last_run, next_move, search_state, stake
-from autotune.proposals.making import make_proposer
 from autotune.proposals.openings import COMPETENT, ROOMY
-from autotune.proposals.proposer import TwoTrackProposer
+from autotune.proposals.proposer import TwoTrackProposer, make_proposer
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import Restart, restart_between
 from search_spaces.legality import check

@@ -56,7 +56,7 @@ def test_a_cycle_of_several_updates_counts_once_for_each() -> None:
 
 def test_money_is_for_all_gpus_held_and_follows_the_interval() -> None:
     run = _run(_trials(), price=2.5)
-    before = run.money(run.before)
+    before = run.cost["before"]
     assert before is not None
     assert run.before is not None
     assert before.value == pytest.approx(2.5 * 4 * run.before.value)

@@ -15,7 +15,9 @@ import pytest
 
 from autotune.running import proc
 from autotune.running.proc import Stat
+from autotune.running.process_tree import FULL_EVERY, ProcessTree
 from autotune.running.shared_memory import FOLDER, Segments, mapped
+from tests.contracts.runner_suite import RealClock
 
 HOLDER = "import mmap, sys, time; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, flush=True)"
 
@@ -59,6 +61,22 @@ def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
     segments.note([stat])
     end(child)
     assert segments.remove() == (segment.name,)
+    assert not segment.exists()
+
+
+def test_what_a_tree_leaves_whose_processes_were_all_killed_at_once_is_unlinked(segment: Path) -> None:
+    """As the kernel does it at a container's limit: no process is there to be looked at when the tree is ended."""
+    maker = f"import sys; open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(600)"
+    words = [sys.executable, "-c", maker, str(segment)]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    tree = ProcessTree(lambda tag: False, child)
+    for _ in range(FULL_EVERY):
+        tree.refresh()
+    end(child)
+    assert segment.exists()
+    assert tree.kill(RealClock(), 0.1, 1.0) == ()
     assert not segment.exists()
 
 

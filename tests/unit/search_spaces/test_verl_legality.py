@@ -47,7 +47,11 @@ def test_what_verl_takes_is_legal() -> None:
     ("rule", "values", "resources"),
     [
         ("verl_device", {}, on(0)),
-        ("verl_engine", {"rollout_engine": "transformers"}, on()),
+        (
+            "verl_guessed_deltas",
+            {**APART, "weight_sync_backend": "delta_sharded", "speculative_decoding": "ngram"},
+            on(6),
+        ),
         ("verl_colocated", {"rollout_mode": "server", "rollout_gpus": 1}, on()),
         ("verl_sync_every", {**APART, "weight_sync_every": 3}, on(6)),
         ("verl_sync_backend", {**APART, "weight_sync_backend": "naive"}, on(6)),
@@ -91,6 +95,20 @@ def test_a_rule_bites_says_so_in_one_sentence_and_names_what_mends_it(
     assert "\n" not in found[rule].sentence
     for knob, value in found[rule].nearest:
         assert rule not in {v.rule for v in check(configuration.with_(**{knob: value}), resources)}
+
+
+def test_sglang_is_legal_and_what_it_does_not_read_does_not_act() -> None:
+    sglang: dict[str, KnobValue] = {"rollout_engine": "sglang", "tensor_parallel_size": 1}
+    assert check(Configuration({**BARE, **sglang, "gpu_memory_utilization": 0.6, "enforce_eager": True}), on()) == ()
+    assert check(Configuration({**BARE, **sglang, **APART, "tensor_parallel_size": 2}), on(6)) == ()
+    (silent,) = check(Configuration({**BARE, **sglang, "prefix_caching": False}), on())
+    assert silent.sentence.startswith("prefix_caching false acts only with rollout_engine vllm, not sglang")
+    (missing,) = check(
+        Configuration({**BARE, **sglang}), on(software={"torch": "2", "vllm": "0.24", "flash_attn": "2"})
+    )
+    assert missing.sentence.startswith("rollout_engine sglang needs the package sglang in the training environment")
+    uneven = check(Configuration({**BARE, **sglang, "tensor_parallel_size": 3}), on())
+    assert {violation.rule for violation in uneven} == {"tensor_parallel_world"}
 
 
 def test_every_rule_has_a_case_above() -> None:

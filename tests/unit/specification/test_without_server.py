@@ -16,12 +16,13 @@ from autotune.domain import FailureReason, Resources
 from autotune.errors import UsageError
 from autotune.frameworks import TrlFramework, framework_named
 from autotune.ports import Assignment
-from autotune.specification import build
+from autotune.specification import build, prepare
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
 from autotune.specification.request import Complete, Request
 from autotune.specification.resolve import complete
 from search_spaces.batch import served_by
+from search_spaces.configuration import Configuration
 from search_spaces.errors import SpaceError
 from search_spaces.published import published
 from search_spaces.space import SearchSpace
@@ -126,6 +127,17 @@ def test_verls_word_for_no_server_is_its_own() -> None:
     assert list(said) == [
         "trainer.v1.trainer_mode colocate_async: no trial has run in an asynchronous mode yet; set it to sync"
     ]
+
+
+def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
+    sglang = {"rollout_engine": "sglang", "tensor_parallel_size": 1, "micro_batch_size": 2, "num_generations": 2}
+    machine = on("verl", gpus=2, rows_per_update=4, num_generations=2)
+    request = Complete(framework="verl", rows_per_update=4)
+    space = SearchSpace.from_json({"knobs": {"fsdp": ["fsdp1", "fsdp2"]}})
+    words = "^no verl trial can run this: .*rollout.name sglang: no trial has generated with SGLang yet"
+    with pytest.raises(UsageError, match=words) as refused:
+        prepare.check_baseline(request, framework_named("verl"), space, Configuration(sglang), machine, print)
+    assert "; set it to vllm (knobs that a trial sets: " in str(refused.value)
 
 
 def own_run(

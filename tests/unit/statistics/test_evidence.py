@@ -305,11 +305,8 @@ def test_a_search_trial_that_agrees_with_its_confirmation_narrows_the_interval_a
     assert disagreeing > 1.01 * unknown
 
 
-def test_what_is_learnt_from_an_earlier_study_on_the_machine_counts() -> None:
-    """Its processes agreed within 0.1 % or differed by a third."""
-    quiet = evidence.learnt(_measured(random.Random(3), 5, 0.001, 0.01, on_gpu=False))
-    restless = evidence.learnt(_measured(random.Random(3), 5, 0.3, 0.01, on_gpu=False))
-    assert max(quiet.degrees, restless.degrees) <= noise.SAME_MACHINE_DEGREES
+def test_what_is_known_beforehand_of_processes_counts() -> None:
+    quiet, restless = noise.NoisePrior(0.01**2, 20.0), noise.NoisePrior(0.3**2, 20.0)
     assert _width(_study(), quiet) < 0.9 * _width(_study()) < _width(_study()) < 0.9 * _width(_study(), restless)
 
 

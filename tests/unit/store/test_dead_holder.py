@@ -83,6 +83,36 @@ def test_a_machine_that_lives_keeps_its_study(path: Path) -> None:
             thread.join()
 
 
+def test_a_lock_that_two_machines_can_take_does_not_give_a_study_to_both(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where locks hold on one machine only, the lock is free here while the other machine's tuner lives."""
+    store = open_store(path)
+    begin(store)
+    with store.lock(1):
+        holder = _elsewhere(path)
+        other = holder.read_text()
+    holder.write_text(other)
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(0.05):
+            os.utime(holder)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        with pytest.raises(StudyBusyError, match="node-7"), store.lock(1):
+            pytest.fail("two machines run one study")
+    finally:
+        over.set()
+        thread.join()
+    with store.lock(1):  # and when it lives no more
+        assert json.loads(holder.read_text())["pid"] == os.getpid()
+    assert [r.message for r in caplog.records if "node-7 since" in r.message and "still runs" in r.message]
+    store.close()
+
+
 def test_a_holder_shows_that_it_lives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "BEAT_S", 0.02)
     store = open_store(path)

@@ -210,6 +210,36 @@ def test_a_file_that_another_holds_is_waited_for_and_the_wait_is_told(used: Path
     assert len(said) == 2
 
 
+def test_a_file_that_another_holds_is_waited_for_also_while_it_is_opened(path: Path) -> None:
+    """A database whose log is not set up yet: opening it writes."""
+    said: list[str] = []
+    with closing(_plain(path)) as other:
+        other.execute("PRAGMA user_version = 1")
+        other.execute("BEGIN EXCLUSIVE")
+
+        def talk(sentence: str) -> None:
+            said.append(sentence)
+            if other.in_transaction:
+                other.execute("ROLLBACK")
+
+        store = open_store(path, busy_timeout_s=0.05, talk=talk)
+        begin(store)
+        store.close()
+    assert [("in use" in said[0], "for up to 5 min" in said[0]), "is free after" in said[1]] == [(True, True), True]
+
+
+def test_opening_waits_to_a_bound(used: Path) -> None:
+    with closing(_plain(used)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("UPDATE studies SET name = name")
+        other.execute("COMMIT")
+        said: list[str] = []
+        with pytest.raises(StoreError, match="kept it locked"):
+            open_store(used, busy_timeout_s=0.01, patience=OutageLimits(total_s=0.2), talk=said.append)
+        assert len(said) == 1
+
+
 def test_a_user_who_stops_does_not_wait_for_a_file_that_another_holds(used: Path) -> None:
     with closing(_plain(used)) as other:
         other.execute("BEGIN IMMEDIATE")

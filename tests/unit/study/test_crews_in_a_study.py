@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain import PLACE, Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Assignment, Observer, RunReport, StopToken, Watcher
 from autotune.proposals import make_proposer
 from autotune.store import open_store
 from autotune.study import neighbours
 from autotune.study.budget import GRACE_S
 from autotune.study.control import Action, Control
-from autotune.study.loop import PLACE, StudyLoop, StudyResult
+from autotune.study.loop import StudyLoop, StudyResult
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
@@ -87,12 +87,15 @@ class Slowed:
 class Node:
     """A machine with several places, and a study on it."""
 
+    kind = Beside
+
     def __init__(self, at_once: int = 4, slower: float = 0.0, gpus: int = 0, sampler: str = "random") -> None:
         self.clock, self.store, self.observer = FakeClock(), open_store(":memory:"), SeenObserver()
         self.spec = f.study_spec(space=SPACE.as_json(), resources=f.resources(gpus=gpus), sampler=sampler)
         self.study = self.store.create_study(self.spec, self.clock.now())
         self.at_once, self.slower = at_once, slower
         self.running: set[int] = set()
+        self.starts_when_lost = 0
         self.most = 0
         self.spans: list[tuple[int, float, float]] = []
 
@@ -106,7 +109,7 @@ class Node:
         stop = stop or FakeStop()
         self.running.clear()
         lanes = [LaneClock(self.clock) for _ in range(self.at_once)]
-        crew = SimulatedCrew([(lane, Beside(self, lane)) for lane in lanes], self.clock, stop)
+        crew = SimulatedCrew([(lane, self.kind(self, lane)) for lane in lanes], self.clock, stop)
         observer: Observer = self.observer
         return StudyLoop(
             study=self.store.study(self.study.id),
@@ -217,6 +220,42 @@ def test_gpu_hours_are_those_of_all_places() -> None:
     node = Node(gpus=2)
     node.run(Budget(gpu_hours=2.0))
     assert node.store.spent(node.study.id)[1] <= 2.0 * 3600.0 + GRACE_S * 8
+
+
+class Leaves(Beside):
+    """The first place in which trial 7 runs is lost with it."""
+
+    lost = False
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        before, node = self.lost, self._node
+        self.lost = before or (assignment.trial.number, assignment.trial.attempt) == (7, 1)
+        node.starts_when_lost += before
+        report = super().run(assignment, watcher, stop)
+        if not self.lost:
+            return report
+        gone = f.failure(f.domain.FailureReason.INFRA)
+        return RunReport(gone, report.seconds, absent=before, place_lost="its node left the cluster")
+
+
+class Cluster(Node):
+    """A node of it is lost."""
+
+    kind = Leaves
+
+
+def test_a_place_that_is_lost_gets_no_more_trials_and_its_trial_runs_elsewhere() -> None:
+    node = Cluster()
+    result = node.run(Budget(max_trials=16))
+    said = [e.message for e in node.observer.events if e.kind == "place_left"]
+    assert len(said) == 1
+    assert said[0].endswith("gets no more trials: its node left the cluster")
+    assert node.starts_when_lost == 0
+    where = [n.data["where"] for n in node.store.notes(node.study.id, 7) if n.name == PLACE]
+    assert (result.trials[7].attempt, result.trials[7].feasible) == (2, True)
+    assert not said[0].startswith(f"{where[-1]} ")
+    assert all(t.state.is_finished for t in result.trials)
+    assert len(_searched(result.trials)) == 15
 
 
 class Dies(Node):

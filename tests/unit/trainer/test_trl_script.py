@@ -85,6 +85,11 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
         ("python examples/scripts/openenv/grpo_wordle.py", "an environment of several turns"),
         ("trl grpo --beta $B", r"line 1: beta: \$B is known to a shell only"),
         ("trl grpo --num_generation 4", "TRL's GRPO script has no key num_generation; did you mean num_generations"),
+        (
+            "trl grpo --max_staleness 4",
+            "line 1: max_staleness: AsyncGRPOTrainer's .*asynchronous GRPO is not supported",
+        ),
+        ("python examples/scripts/async_grpo.py --beta 0.1", "trains with asynchronous GRPO"),
         ("trl grpo --reward_model_name_or_path r", "with functions, not with a reward model"),
         ("echo hello", "expected one command that trains .*found 0"),
         ("trl grpo --beta 0.1\ntrl grpo --beta 0.2", "line 2: expected one command that trains .*found 2"),

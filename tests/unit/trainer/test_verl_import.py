@@ -155,6 +155,7 @@ def test_ranks_that_share_a_sequence_have_rows_together() -> None:
         ("++actor_rollout_ref.model.override_config={attn_implementation:sdpa}", "attn_implementation", "sdpa"),
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true", "custom_all_reduce", False),
         ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len", None),
+        ("actor_rollout_ref.rollout.name=sglang", "rollout_engine", "sglang"),
     ],
 )
 def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
@@ -164,7 +165,7 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("actor_rollout_ref.rollout.name=sglang", "SGLang is not supported: a verl trial generates with vLLM"),
+        ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM is not supported: verl's vLLM and SGLang are"),
         ("trainer.v1.trainer_mode=separate_async", "say how many with actor_rollout_ref.rollout.n_gpus_per_node"),
         ("actor_rollout_ref.actor.strategy=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
         ("model_engine=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
@@ -330,3 +331,13 @@ def test_gpus_that_generate_only_are_counted_or_asked_for(key: str) -> None:
             ConfigError, match=f"mine.txt, line [0-9]+: actor_rollout_ref.rollout.{key}: expected a whole"
         ):
             read(*(word for word in ASYNC if f".{key}=" not in word), f"actor_rollout_ref.rollout.{key}={value}")
+
+
+@pytest.mark.parametrize(("value", "said"), [("true", 1), ("false", 0)])
+def test_a_controller_that_moves_gpus_is_told_of(value: str, said: int) -> None:
+    key = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
+    found = read(f"{key}={value}")
+    assert found.passthrough[key] is (value == "true")
+    assert (
+        sum("no trial runs so, and a plan and an export have the split that is set" in n for n in found.notes) == said
+    )

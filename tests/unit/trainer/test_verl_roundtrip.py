@@ -97,17 +97,21 @@ def test_every_knob_verl_has_a_setting_for_is_tried() -> None:
     assert {name for name, knob in KNOBS.items() if "verl" in knob.frameworks} - SUPPORTED == UNTRIED
     drawn = [legal(Random(seed), modes=True).configuration for seed in range(40)]
     assert {name for each in drawn for name in each} >= UNTRIED
+    assert {each.get("rollout_engine", "vllm") for each in drawn} == {"vllm", "sglang"}
 
 
 @settings(max_examples=60, deadline=None)
 @given(combination=IN_ANY_MODE)
-def test_no_trial_runs_in_an_asynchronous_mode_and_says_so_by_verls_name(combination: Combination) -> None:
-    said = unsupported(combination.configuration)
-    assert (said != []) is (combination.configuration.get("async_generation") is True)
-    mode = "separate_async" if combination.configuration.get("rollout_mode") == "server" else "colocate_async"
-    assert all(sentence.startswith(f"trainer.v1.trainer_mode {mode}: ") for sentence in said)
+def test_no_trial_runs_with_sglang_or_an_asynchronous_mode_and_says_so_by_verls_name(combination: Combination) -> None:
+    said, values = unsupported(combination.configuration), combination.configuration
+    asynchronous, engine = values.get("async_generation") is True, values.get("rollout_engine", "vllm")
+    mode = "separate_async" if values.get("rollout_mode") == "server" else "colocate_async"
+    named = [f"trainer.v1.trainer_mode {mode}: "] if asynchronous else []
+    named = ["actor_rollout_ref.rollout.name sglang: "] if engine == "sglang" else named
+    assert [sentence[: len(name)] for sentence, name in zip(said, named, strict=True)] == named
     keys = overrides(export(combination.wanted()).files[RUN])
-    assert keys["trainer.v1.trainer_mode"] == (mode if said else "sync")
+    mode = mode if asynchronous else "sync"
+    assert (keys["trainer.v1.trainer_mode"], keys["actor_rollout_ref.rollout.name"]) == (mode, engine)
     if mode == "separate_async":
         every = keys["trainer.v1.separate_async.parameter_sync_step"]
         assert keys["data.train_batch_size"] == every * keys["actor_rollout_ref.actor.ppo_mini_batch_size"]
@@ -118,7 +122,7 @@ def test_no_trial_runs_in_an_asynchronous_mode_and_says_so_by_verls_name(combina
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"rollout_engine": "transformers"}, "rollout_engine transformers: a verl trial generates with vllm"),
+        ({"rollout_engine": "transformers"}, "rollout_engine transformers: verl generates with vllm or sglang"),
         ({"rollout_mode": "server"}, "rollout_mode server: verl generates on GPUs of its own only beside training"),
         ({"sleep_level": 1}, "sleep_level 1: verl's engine sleeps at level 2"),
         ({"fsdp": "none"}, "fsdp none: verl shards with fsdp1 or fsdp2"),
@@ -245,7 +249,8 @@ def test_sweeps_functions_and_torn_values_are_refused(text: str) -> None:
 def test_defaults_of_verl_are_complete() -> None:
     """Each knob has a value when nobody sets it, or follows another, or is left to vLLM."""
     unset = SUPPORTED - set(PLAIN.explicit())
-    assert unset == {"max_model_len", "kv_cache_memory_bytes", "cuda_graph_max_batch"}
+    speculative = {"speculative_decoding", "speculative_tokens", "speculative_lookup"}
+    assert unset == {"max_model_len", "kv_cache_memory_bytes", "cuda_graph_max_batch", *speculative}
     assert defaults("verl")["fsdp"] == "fsdp1"
 
 

@@ -183,7 +183,6 @@ def test_words_of_the_caller_are_told() -> None:
         ("--config-path=./config --config-name=ppo_megatron_trainer", "Megatron"),
         ("--config-path=./config --config-name=ppo_trainer model_engine=veomni", "VeOmni"),
         ("actor_rollout_ref.ref.strategy=fsdp_turbo", "FSDP Turbo"),
-        ("actor_rollout_ref.rollout.name=sglang", "SGLang"),
         ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM"),
         ("trainer.device=npu", "an NPU"),
         ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi-turn"),

@@ -298,7 +298,14 @@ OTHER = (
         Phase.REWARD.value,
     ),
     Sign("port", ("EADDRINUSE", "Address already in use", "address already in use"), INFRA),
-    Sign("disk", ("No space left on device",), INFRA),
+    Sign(
+        "disk",
+        (
+            *("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error"),
+            "is the disk full?",
+        ),
+        INFRA,
+    ),
     Sign(
         "device_fault",
         ("uncorrectable ECC error encountered", "CUDA-capable device(s) is/are busy or unavailable"),

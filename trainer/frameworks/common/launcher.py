@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.shell import Word
 
 _OPTION = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -82,7 +83,8 @@ def _counted(command: str, options: Mapping[str, Word]) -> Launch:
     processes = 1  # torchrun's own, of a machine and of machines
     for name in told:
         word = options[name]
-        if word.unknown or not word.text.isdecimal() or int(word.text) < 1:
+        count = None if word.unknown else whole_number(word.text)
+        if not count:
             return Launch(0, options, (name, word))
-        processes *= int(word.text)
+        processes *= count
     return Launch(processes, options)

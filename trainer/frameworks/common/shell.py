@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
+from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common import shell_values
 from trainer.frameworks.common.shell_syntax import (
     Branches,
@@ -494,7 +495,8 @@ class _Runner:
         if name == "#" and not expression[1:]:
             return _Piece(str(len(self._state.given or ())))
         if index and index not in ("[@]", "[*]") and words is not None:
-            words = words[int(index[1:-1]) :][:1] if index[1:-1].isdecimal() else None
+            at = whole_number(index[1:-1])
+            words = None if at is None else words[at:][:1]
         if counted:
             return self._counted(words, index, part)
         if sign.startswith(":") or sign in ("-", "+", "=", "?"):
@@ -520,8 +522,8 @@ class _Runner:
         """The words of a variable, or of a place behind the function; ``None``: it is not set."""
         if not name.isdecimal():
             return self._state.variables.get(name)
-        given = self._state.given or []
-        return [given[int(name) - 1]] if 0 < int(name) <= len(given) else None
+        given, place = self._state.given or [], whole_number(name) or 0
+        return [given[place - 1]] if 0 < place <= len(given) else None
 
     def _counted(self, words: list[Word] | None, index: str, part: Part) -> _Piece:
         if words is None or any(word.unknown for word in words):

@@ -101,7 +101,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "loss_scale": "set precision bf16 instead of fp16",
     "reward_count": "return exactly one number for each completion",
     "port": "it is repeated once by itself: another process had taken the port",
-    "disk": "free space on the disk that the line names; it is repeated once by itself",
+    "disk": "free space on the disk that the line names, or mend it; it is repeated once by itself",
     "device_fault": "it is repeated once by itself; if it comes again, the GPU or its driver is at fault",
     "killed": LESS_HOST,
     "raylet_killed": LESS_HOST,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS
 
 
@@ -15,6 +17,12 @@ class KnobKeyError(ValueError):
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
         self.key, self.text = key, text
+
+
+def other_engine(acts: Mapping[str, KnobValue], framework: str, title: str) -> str | None:
+    """A sentence where the rollout engine is none that the framework has."""
+    engine, known = acts.get("rollout_engine"), facts_of(framework).generates_with
+    return None if engine in (None, *known) else f"rollout_engine {engine}: {title} generates with {' or '.join(known)}"
 
 
 def parsed(knob: str, key: str, value: Any) -> KnobValue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
+from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
 from trainer.frameworks.common.variables import variables as allocators
@@ -37,7 +38,8 @@ def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict
             found["host_allocator"] = word
     if BUCKET_VARIABLE in rest:
         text = rest.pop(BUCKET_VARIABLE)
-        if not text.isdecimal():
+        size = whole_number(text)
+        if size is None:
             raise KnobKeyError(BUCKET_VARIABLE, f"expected a whole number of MiB, got {text[:60]}")
-        found["weight_sync_bucket_mib"] = parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, int(text))
+        found["weight_sync_bucket_mib"] = parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, size)
     return found, rest

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.ms_swift.key_tables import SERVERS_GUESSES
+
 INPUTS = frozenset(
     {
         *("model", "reward_funcs", "max_completion_length", "max_new_tokens", "response_length"),
@@ -105,6 +107,8 @@ def refusal(key: str, value: Any) -> str | None:
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
     """What the user may not expect to become of ``key``, given all ``values``; mostly nothing."""
+    if key == SERVERS_GUESSES and values.get("vllm_mode") == "colocate":
+        return "it does nothing beside a colocated engine; write speculative_config into vllm_engine_kwargs"
     if key in _SERVER and values.get("vllm_mode") == "server":
         return "a trial starts a rollout server of its own"
     if key == "deepspeed" and isinstance(values[key], Mapping):

@@ -16,6 +16,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
+from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
@@ -284,9 +285,10 @@ def _launched(found: Given, name: str) -> int:
         if variable in found.environment:
             told = found.environment[variable]
             text = told.words[0] if told.words else ""
-            if not text.isdecimal() or int(text) < 1:
+            count = whole_number(text)
+            if not count:
                 raise problem(name, told.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
-            counted[variable] = int(text)
+            counted[variable] = count
     return counted["NPROC_PER_NODE"] * counted["NNODES"]
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from search_spaces.knobs import Reach, key_of
 from search_spaces.knobs.keys import keys_of, places_in, plain_keys
 from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
 FRAMEWORK = "ms_swift"
 STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
@@ -22,8 +23,11 @@ NATIVE = {
 """Knob -> argument, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
 
 ENGINE_KEY = "vllm_engine_kwargs"
-ENGINE = places_in(FRAMEWORK, ENGINE_KEY)
+ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in SPECULATIVE}
 """Knob -> place in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
+SERVERS_GUESSES = "vllm_speculative_config"
+"""What ``swift rollout`` takes for ``speculative_config``; a colocated engine is not given it
+(``swift/rlhf_trainers/rollout_mixin.py:507``)."""
 ALL_REDUCE = "vllm_disable_custom_all_reduce"
 """The other way round than the knob ``custom_all_reduce``; a colocated engine does not get it."""
 
@@ -32,8 +36,8 @@ CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
 """What DeepSpeed's configuration says; ms-swift prefetches nothing for GRPO, whatever it is told."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
-SERVER = frozenset({"rollout_gpus"})
-"""Follows from the server's replicas."""
+SERVER = frozenset({"rollout_gpus", "training_gpus"})
+"""Of the launch: the GPUs of the server's replicas, and of the training."""
 
 BUCKET_VARIABLE = "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE"
 ENVIRONMENT = frozenset({*keys_of(FRAMEWORK, Reach.ENVIRONMENT), "weight_sync_bucket_mib"})
@@ -46,7 +50,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset(
     {
-        *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
+        *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
         "checkpointing_reentrant",
     }
 )
@@ -72,5 +76,6 @@ KEYS: Mapping[str, str] = MappingProxyType(
 SERVED = (
     *("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_data_parallel_size", "vllm_max_model_len"),
     *("vllm_max_num_seqs", "vllm_enforce_eager", "vllm_enable_prefix_caching", ALL_REDUCE, ENGINE_KEY),
+    SERVERS_GUESSES,
 )
 """Arguments of ``swift rollout`` that ``swift rlhf`` takes too, and that do nothing there in server mode."""

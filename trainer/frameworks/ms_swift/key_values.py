@@ -7,6 +7,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.speculation import ARGUMENT, speculative_knobs
 from trainer.frameworks.common.trainer_keys import compiles, inside, micro_batches, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.ms_swift.key_tables import (
@@ -17,6 +18,7 @@ from trainer.frameworks.ms_swift.key_tables import (
     ENGINE_KEY,
     KEYS,
     NATIVE,
+    SERVERS_GUESSES,
     STEPS,
 )
 from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_left, zero_of
@@ -69,6 +71,8 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
         elif key == ENGINE_KEY and isinstance(value, Mapping):
             if left := _without_knobs(value):
                 found[key] = left
+        elif key == SERVERS_GUESSES and keys.get("vllm_mode") != "colocate":
+            continue
         elif key not in KEYS and not (key == "optimizer" and value == "muon"):
             found[key] = value
     return found
@@ -124,9 +128,10 @@ def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
 
 def _engine(given: Mapping[str, Any]) -> dict[str, KnobValue]:
     engine = given.get(ENGINE_KEY)
+    found = _servers_guesses(given)
     if not isinstance(engine, Mapping):
-        return {}
-    found: dict[str, KnobValue] = {}
+        return found
+    found.update(speculative_knobs(engine.get(ARGUMENT), f"{ENGINE_KEY}.{ARGUMENT}"))
     for knob, path in ENGINE.items():
         value: Any = engine
         for name in path:
@@ -137,9 +142,21 @@ def _engine(given: Mapping[str, Any]) -> dict[str, KnobValue]:
     return found
 
 
+def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """How ``swift rollout`` guesses ahead; beside a colocated engine the argument does nothing."""
+    told = given.get(SERVERS_GUESSES)
+    if told is None or given.get("vllm_mode") == "colocate":
+        return {}
+    found = speculative_knobs(told, SERVERS_GUESSES)
+    if not found:
+        expected = "a trial's rollout server guesses by method ngram with num_speculative_tokens, or not at all"
+        raise KnobKeyError(SERVERS_GUESSES, f"{expected}; remove it")
+    return found
+
+
 def _without_knobs(engine: Mapping[str, Any]) -> dict[str, Any]:
     """vLLM's own arguments that are no knobs."""
-    found = dict(engine)
+    found = {key: value for key, value in engine.items() if key != ARGUMENT or not speculative_knobs(value, ARGUMENT)}
     for path in ENGINE.values():
         if len(path) == 1:
             found.pop(path[0], None)

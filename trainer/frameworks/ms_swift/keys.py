@@ -9,6 +9,8 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
+from trainer.frameworks.common.values import other_engine
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
@@ -38,7 +40,14 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value an ms-swift trial cannot set; empty if it can be run."""
     acts = acting(configuration)
     said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in SUPPORTED]
-    judged = (_precision(acts), _master_weights(acts), _steps(acts), _colocated(acts), _offloaded(acts))
+    judged = (
+        other_engine(acts, NAME, "ms-swift"),
+        _precision(acts),
+        _master_weights(acts),
+        _steps(acts),
+        _colocated(acts),
+        _offloaded(acts),
+    )
     said += [sentence for sentence in judged if sentence]
     said += [
         f"{name} nvme: an ms-swift trial offloads to cpu"
@@ -164,7 +173,8 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
         for name in path[:-1]:
             place = place.setdefault(name, {})
         place[path[-1]] = str(acts[knob]).upper() if knob == "vllm_compile_mode" else acts[knob]
-    return found
+    speculative = speculative_config(acts)
+    return {**found, ARGUMENT: speculative} if speculative else found
 
 
 def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:

@@ -41,7 +41,8 @@ SERVER_DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
 
-SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, "rollout_gpus", "checkpointing_reentrant"})
+_LAUNCH = ("rollout_gpus", "training_gpus")
+SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
 """Knobs that can be set; those of ``SERVER_OPTIONS`` but the first with a rollout server only."""
 
 KEYS: Mapping[str, str] = MappingProxyType(

@@ -10,6 +10,7 @@ from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.values import other_engine
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, DTYPES, NATIVE, PRECISIONS, SUPPORTED
 
 _OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
@@ -37,6 +38,8 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
         for name in beyond
         if name not in KNOBS or acts[name] != _own(name, configuration)
     ]
+    if other := other_engine(acts, FRAMEWORK, "Open-R1"):
+        said.append(other)
     precision, master = acts.get("precision", "fp32"), acts.get("master_weights", "fp32")
     if precision not in PRECISIONS:
         said.append(f"precision {precision}: an Open-R1 trial computes in {', '.join(PRECISIONS)}")

@@ -80,7 +80,19 @@ _MEANT: Mapping[str, str] = {
     "tools": "tools: a trial has one turn; remove it",
 }
 """Keys of other trainers and of earlier versions -> what to write instead."""
-GONE: Mapping[str, str] = {key: f"TRL has no such key; {advice}" for key, advice in {**_MEANT, **REMOVED}.items()}
+_ASYNCHRONOUS = (
+    *("max_inflight_tasks", "max_staleness", "queue_maxsize", "weight_sync_steps", "weight_sync_timeout"),
+    *("token_budget", "fork_threshold_tokens", "request_timeout", "heartbeat_stale_after_s"),
+)
+"""Keys of ``AsyncGRPOConfig`` alone (TRL 1.16, trl/experimental/async_grpo/async_grpo_config.py)."""
+GONE: Mapping[str, str] = {
+    **{key: f"TRL has no such key; {advice}" for key, advice in {**_MEANT, **REMOVED}.items()},
+    **dict.fromkeys(
+        _ASYNCHRONOUS,
+        "AsyncGRPOTrainer's (trl.experimental): asynchronous GRPO is not supported, for a trial trains in step with "
+        "its completions",
+    ),
+}
 
 _OWN_KEY = "write it as a key of its own, where it can be tuned"
 _LENGTHS = "it would decide lengths that a trial has to set; use max_completion_length"

@@ -38,8 +38,8 @@ FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
 SEAMS = TRAINER_SEAMS | ENGINE_SEAMS | {"fp8_emulate"}
 """Knobs that have no key whatever their value."""
 
-SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size"})
-"""Of the rollout server's launch; TRL's file has no key for them."""
+SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size", "training_gpus"})
+"""Of the launch of trainer and rollout server; TRL's file has no key for them."""
 
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with (``variables.py``)."""

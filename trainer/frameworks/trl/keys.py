@@ -8,7 +8,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.values import KnobKeyError, other_engine
 from trainer.frameworks.trl.key_tables import (
     DTYPES,
     ENGINE_SEAMS,
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _OTHERS_OPTIMIZERS = frozenset({"muon"})
-_LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False}
+_LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}
 """Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
 
 
@@ -51,7 +51,15 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     acts = acting(configuration)
     said = [f"a TRL trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
     said += [
-        sentence for sentence in (_precision(acts), _master_weights(acts), _optimizer(acts), _sleep(acts)) if sentence
+        sentence
+        for sentence in (
+            other_engine(acts, "trl", "TRL"),
+            _precision(acts),
+            _master_weights(acts),
+            _optimizer(acts),
+            _sleep(acts),
+        )
+        if sentence
     ]
     said += [
         f"{name} nvme: a TRL trial offloads to cpu"

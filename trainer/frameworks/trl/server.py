@@ -15,6 +15,7 @@ from search_spaces.configuration import KnobValue
 from trainer.frameworks.common import serving
 from trainer.frameworks.common.gpu_split import HOST, replicas
 from trainer.frameworks.common.serving import CONNECT_S, IN_TRIAL, READY_S, base_url, trainer_environment
+from trainer.frameworks.common.speculation import speculative_config
 from trainer.frameworks.trl.keys import acting
 
 __all__ = [
@@ -107,6 +108,8 @@ def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
         argv += [f"--{'no-' if acts['custom_all_reduce'] else ''}disable-custom-all-reduce"]
     if "vllm_compile_mode" in acts:
         argv += ["--compilation-config", json.dumps({"mode": str(acts["vllm_compile_mode"]).upper()})]
+    if speculative := speculative_config(acts):
+        argv += ["--speculative-config", json.dumps(speculative)]
     return argv
 
 

@@ -17,7 +17,7 @@ _TRAINING: Mapping[str, str] = {
     "turbo_config": "FSDP Turbo",
 }
 """A word of verl's engines and strategies -> its name."""
-_ROLLOUT: Mapping[str, str] = {"sglang": "SGLang", "trtllm": "TensorRT-LLM", "hf": "generation by transformers"}
+_ROLLOUT: Mapping[str, str] = {"trtllm": "TensorRT-LLM", "hf": "generation by transformers"}
 ROLLOUT_NAME = "actor_rollout_ref.rollout.name"
 _DEVICES = ("trainer.device", "actor_rollout_ref.actor.device", "device")
 _STRATEGY = re.compile(r"actor_rollout_ref\.(actor|ref)\.(.*\.)?strategy")
@@ -43,7 +43,7 @@ def part_refusal(key: str, value: Any) -> str | None:
     if "@" in key and not str(value).startswith("dp_"):
         return engine_refusal(str(value)) or "a trial is made of the files that verl's ppo_trainer names; remove it"
     if key == ROLLOUT_NAME and value in _ROLLOUT:
-        return f"{_ROLLOUT[value]} is not supported: a verl trial generates with vLLM"
+        return f"{_ROLLOUT[value]} is not supported: verl's vLLM and SGLang are"
     if (key in _DEVICES and str(value).lower() == "npu") or (key == "global_profiler.tool" and value == "npu"):
         return "an NPU is not supported: a trial runs on NVIDIA GPUs"
     inside = next((part for part in key.split(".") if part in _TRAINING), "")

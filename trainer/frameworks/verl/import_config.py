@@ -39,6 +39,7 @@ from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_varia
 __all__ = ["ConfigError", "Field", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
+SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
 ENTROPY = "actor_rollout_ref.actor.entropy_coeff"
 _GPUS_OF_A_NODE = 8
 """``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
@@ -252,6 +253,9 @@ def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iter
     if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
         text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"
         yield str(problem(name, _line(said, NATIVE["entropy_checkpointing"]), text))
+    if values.get(SWITCH) is True:
+        text = f"{SWITCH}: verl then moves GPUs between training and rollout while it trains; no trial runs so,"
+        yield str(problem(name, _line(said, SWITCH), f"{text} and a plan and an export have the split that is set"))
     images = next((key for key in _SEEN if values.get(key)), None)
     if images is not None:
         text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"

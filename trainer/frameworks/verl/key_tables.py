@@ -8,6 +8,8 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Reach, key_of
 from search_spaces.knobs.keys import keys_of, plain_keys
+from trainer.frameworks.common.speculation import ARGUMENT
+from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
 ACTOR = "actor_rollout_ref.actor."
 FSDP = "actor_rollout_ref.actor.fsdp_config."
@@ -22,6 +24,7 @@ TRANSLATED = frozenset(
         *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
         *("master_weights", "optimizer", "fsdp", "rollout_engine", "rollout_mode", "sleep_level"),
         *("rollout_dtype", "rollout_quantization", "async_generation", "rollout_gpus", "staleness_limit"),
+        *SPECULATIVE,
     }
 )
 """Written in other words than the knob's, or in several keys (``keys``)."""
@@ -86,6 +89,9 @@ SLEEP_MODE = ROLLOUT + "enable_sleep_mode"
 """Whether the engine's memory can be freed at all; its pool excludes expandable segments."""
 CAPTURED = ROLLOUT + "cudagraph_capture_sizes"
 MASTER = FSDP + "model_dtype"
+GUESSES = ENGINE + ARGUMENT
+WHOLE = (OPTIONS, GUESSES)
+"""Mappings that are a knob, or several, as a whole."""
 
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
@@ -113,12 +119,12 @@ KEYS: frozenset[str] = frozenset(
         *(key for keys in BESIDE.values() for key in keys),
         *(PROMPTS_PER_ROLLOUT, PROMPTS_PER_UPDATE, STRATEGY, MODE, PADDED, BUCKET, NAME, DTYPE, QUANTIZATION),
         *(FREE_CACHE, SLEEP_MODE, MASTER, IMPL, OPTIMIZER, OPTIONS, MIXED, CAPTURED),
-        STALENESS,
+        *(STALENESS, GUESSES),
         *(f"{MIXED}.{part}" for part in ("param_dtype", "reduce_dtype", "buffer_dtype")),
     }
 )
 """Keys that hold knobs."""
 NOT_IN_VERLS_FILES: frozenset[str] = frozenset(
-    {*(key for knob, key in NATIVE.items() if key_of(knob, FRAMEWORK).startswith("+")), MIXED, SLEEP_MODE}
+    {*(key for knob, key in NATIVE.items() if key_of(knob, FRAMEWORK).startswith("+")), MIXED, SLEEP_MODE, GUESSES}
 )
 """Keys Hydra has to be told to add."""

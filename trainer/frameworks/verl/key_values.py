@@ -9,6 +9,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
+from trainer.frameworks.common.speculation import speculative_knobs
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.verl.key_tables import (
     ACTOR,
@@ -20,6 +21,7 @@ from trainer.frameworks.verl.key_tables import (
     DTYPE,
     FREE_CACHE,
     FSDP,
+    GUESSES,
     IMPL,
     KEYS,
     MASTER,
@@ -41,12 +43,14 @@ from trainer.frameworks.verl.key_tables import (
     STALENESS,
     STRATEGIES,
     STRATEGY,
+    WHOLE,
 )
 
 VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE: 256, NATIVE["num_generations"]: 1}
 """What verl 0.9.1 has where an override does not say."""
 BATCH = frozenset({*VERLS_BATCH, NATIVE["micro_batch_size"], NATIVE["sequence_parallel_size"]})
 """Keys that are right or wrong together."""
+ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
@@ -74,6 +78,7 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     found.update(_optimizer(keys))
     found.update(_choices(keys))
     found.update(_padding(keys))
+    found.update(speculative_knobs(keys.get(GUESSES), GUESSES))
     if found.get("fsdp") == "fsdp2" and found.get("fsdp_offload") is True:
         for knob in _ON_THE_HOST & found.keys():
             found[knob] = False
@@ -83,7 +88,9 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What of ``keys`` is no knob."""
     apart = {APART_NODES, APART_GPUS} if keys.get(MODE) == "separate_async" else set()
-    return {key: value for key, value in keys.items() if key not in KEYS and key not in apart}
+    found = {key: value for key, value in keys.items() if key not in KEYS and key not in apart}
+    guesses = keys.get(GUESSES)
+    return {**found, GUESSES: guesses} if guesses and not speculative_knobs(guesses, GUESSES) else found
 
 
 def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,10 +100,11 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        if key.startswith(f"{OPTIONS}."):
-            found[OPTIONS] = {**(found.get(OPTIONS) or {}), key.removeprefix(f"{OPTIONS}."): value}
+        whole = next((one for one in WHOLE if key.startswith(f"{one}.")), "")
+        if whole:
+            found[whole] = {**(found.get(whole) or {}), key.removeprefix(f"{whole}."): value}
             continue
-        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in KEYS) and key != OPTIONS
+        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in KEYS) and key not in WHOLE
         if inside:
             found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
         elif not (key in KEYS and isinstance(value, str) and value.startswith("${")):
@@ -181,7 +189,7 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         strategies = {word: name for name, word in STRATEGIES.items()}
         found["fsdp"] = _one_of(keys, STRATEGY, strategies, "a trial shards with FSDP")
     if keys.get(NAME) is not None:
-        found["rollout_engine"] = _one_of(keys, NAME, {"vllm": "vllm"}, "a trial generates with vLLM")
+        found["rollout_engine"] = _one_of(keys, NAME, ENGINES, "verl's vLLM and SGLang are known")
     found.update(_mode(keys))
     if QUANTIZATION in keys:
         value = keys[QUANTIZATION]

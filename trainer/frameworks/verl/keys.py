@@ -10,6 +10,7 @@ from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.speculation import speculative_config
 from trainer.frameworks.common.updates import following
 from trainer.frameworks.verl.key_tables import (
     APART_GPUS,
@@ -21,6 +22,7 @@ from trainer.frameworks.verl.key_tables import (
     ENGINE,
     FIXED,
     FREE_CACHE,
+    GUESSES,
     IMPL,
     MASTER,
     MASTERS,
@@ -51,7 +53,7 @@ __all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported",
 NO_BUCKET = 1024
 """``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
-    "rollout_engine": (("vllm",), "a verl trial generates with vllm"),
+    "rollout_engine": (("vllm", "sglang"), "verl generates with vllm or sglang"),
     "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
     "fsdp": (tuple(STRATEGIES), "verl shards with fsdp1 or fsdp2"),
     "precision": (PRECISIONS, f"verl computes in {', '.join(PRECISIONS)}"),
@@ -84,6 +86,8 @@ def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
     said = unwritable(configuration)
+    if not said and configuration.get("rollout_engine") == "sglang":
+        said.append(f"{NAME} sglang: no trial has generated with SGLang yet; set it to vllm")
     if not said and acting(configuration).get("async_generation") is True:
         mode = next(word for word, meant in MODES.items() if meant == (_mode(configuration), True))
         said.append(f"{MODE} {mode}: no trial has run in an asynchronous mode yet; set it to sync")
@@ -114,6 +118,8 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
         found["gradient_accumulation_steps"] = steps
     if found.get("steps_per_generation", ACCUMULATION) == ACCUMULATION:
         found["steps_per_generation"] = found["gradient_accumulation_steps"]
+    if found["speculative_decoding"] == "none":  # said by nothing, for it may be done in a way of the user's own
+        del found["speculative_decoding"]
     for name in ("logprob_rows", "logprob_tokens"):
         found.setdefault(name, found[KNOBS[name].frameworks["verl"].follows])
     return found
@@ -144,6 +150,8 @@ def to_keys(
             found.update(dict.fromkeys((key, *BESIDE.get(knob, ())), _native(knob, values[knob])))
     if longest is not None:
         found.setdefault(NATIVE["max_model_len"], longest)
+    if speculative := speculative_config(acts):
+        found[GUESSES] = speculative
     return {**FIXED, **_batch(values, ranks), **found, **_training(values), **_rollout(values)}
 
 

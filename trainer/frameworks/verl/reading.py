@@ -14,7 +14,7 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
 from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
-from trainer.frameworks.verl.key_tables import OPTIONS
+from trainer.frameworks.verl.key_tables import WHOLE
 
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
@@ -217,10 +217,10 @@ def _of_yaml(text: str, name: str) -> Given:
 
 
 def _leaves(entries: Mapping[str, Entry], before: str = "") -> Iterator[tuple[str, Entry]]:
-    """Dotted key -> entry, mappings taken apart but for the one that is a knob as a whole."""
+    """Dotted key -> entry, mappings taken apart but for those that are knobs as a whole."""
     for name, entry in entries.items():
         key = f"{before}{name}"
-        if isinstance(entry.value, dict) and entry.value and key != OPTIONS:
+        if isinstance(entry.value, dict) and entry.value and key not in WHOLE:
             yield from _leaves(entry.value, f"{key}.")
         else:
             yield key, entry

@@ -14,7 +14,7 @@ from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
 from autotune.proposals.times import FeatureCache, Hardware, PhaseTimes, features, flat, roofline
 from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
-from autotune.proposals.times.world import Observed, World
+from autotune.proposals.times.roofline import Observed, World
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as f
 from tests.support import timed_machine as made
@@ -116,7 +116,9 @@ def test_others_that_are_measured_never_widen_what_was() -> None:
         model = PRIOR.fitted(made.task(), trials)
         answer = model.forecast([one])
         limits = [
-            float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3) for p, k in model.learnt.items() if k.rows[0] >= 0
+            float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3)
+            for p, k in model.learnt.items()
+            if k.told.of_trials[0] >= 0
         ]
         assert float(answer.spread[0]) * math.exp(float(answer.log_seconds[0])) <= sum(limits)
 
@@ -168,8 +170,7 @@ def test_what_was_read_before_changes_no_figure(seed: int) -> None:
         some = chosen(count, seed + count)
         some += some[:2]
         found, fresh = seen.features(task, some), features(task, some)
-        assert found.configurations == fresh.configurations
-        assert found.starts == fresh.starts
+        assert np.array_equal(found.starts, fresh.starts)
         for phase, rows in fresh.phases.items():
             assert [found.phases[phase].keys[i] for i in found.phases[phase].index] == [
                 rows.keys[i] for i in rows.index

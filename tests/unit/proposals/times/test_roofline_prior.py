@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times import SHEETS, PhaseTimes, predicted
-from autotune.proposals.times.facts import READ, Kept, facts_of, process_kind
+from autotune.proposals.times.features import READ, Kept, facts_of, process_kind
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support import timed_machine as made

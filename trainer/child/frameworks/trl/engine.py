@@ -39,7 +39,13 @@ ENGINE_SEAMS: Dict[str, str] = {
 """Knob -> argument of ``vllm.LLM``."""
 COMPILATION = {"cuda_graph_max_batch": "max_cudagraph_capture_size", "vllm_compile_mode": "mode"}
 """Knob -> key of the argument ``compilation_config``."""
-ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION)
+SPECULATION = {
+    "speculative_decoding": "method",
+    "speculative_tokens": "num_speculative_tokens",
+    "speculative_lookup": "prompt_lookup_max",
+}
+"""Knob -> key of the argument ``speculative_config``, which is not given where nothing is guessed."""
+ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION) | frozenset(SPECULATION)
 """All that this file sets."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 MOST_CAPTURED = 512
@@ -110,6 +116,8 @@ def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:
     compilation = {key: _compiled(knob, seams[knob]) for knob, key in COMPILATION.items() if knob in seams}
     if compilation:
         found["compilation_config"] = compilation
+    if seams.get("speculative_decoding", "none") != "none":
+        found["speculative_config"] = {key: seams[knob] for knob, key in SPECULATION.items() if knob in seams}
     return found
 
 

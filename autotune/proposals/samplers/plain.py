@@ -1,0 +1,113 @@
+"""The samplers that know no model of ours: Optuna's TPE, random and grid search, and a class of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import optuna
+
+from autotune.errors import UsageError
+from autotune.proposals.openings import STARTUP_TRIALS
+from autotune.proposals.samplers.base import FirstSampler, StudySampler, Turn, UniformSampler
+
+
+class TpeSampler(StudySampler):
+    """Optuna's multivariate TPE with constraints.
+
+    The estimator draws from the whole grid, of which most points may be illegal: a draw that is no
+    candidate is told as FAIL, which TPE ignores, and another is asked for.
+    """
+
+    name = "tpe"
+    needs_local_search = True
+    asks = 8
+
+    DRAWS = 100
+    """Points the estimator weighs for one suggestion; more than Optuna's 24, because a trial costs minutes."""
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.TPESampler(
+            n_startup_trials=STARTUP_TRIALS,
+            n_ei_candidates=self.DRAWS,
+            multivariate=True,
+            constant_liar=True,  # what runs beside counts as slow, so that it is not proposed again
+            seed=turn.seed,
+        )
+
+
+class RandomSampler(StudySampler):
+    """Draws without looking at what is known; the floor every other sampler is compared with."""
+
+    name = "random"
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return UniformSampler(turn)
+
+
+class GridSampler(StudySampler):
+    """Takes the candidates in their order; learns nothing."""
+
+    name = "grid"
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return FirstSampler(turn)
+
+
+@dataclass(frozen=True)
+class OwnSampler(StudySampler):
+    """An ``optuna.samplers.BaseSampler`` of the user's.
+
+    It is made anew for each proposal, with ``seed`` where its constructor takes one, so that a study that goes on
+    proposes what an uninterrupted one would. Everything else it needs it finds in the study.
+    """
+
+    name: str
+    make: Callable[..., optuna.samplers.BaseSampler]
+    seeded: bool
+    asks: int = 8
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return self.make(seed=turn.seed) if self.seeded else self.make()
+
+
+def own_sampler(name: str) -> OwnSampler:
+    """The class ``module:Class``, looked for where the tuner finds modules and in the working directory.
+
+    Raises:
+        UsageError: there is no such module or class, it cannot be imported, is no Optuna sampler, or needs arguments.
+    """
+    module, _, wanted = name.partition(":")
+    found = getattr(_imported(name, module), wanted, None)
+    if found is None:
+        raise UsageError(f"--sampler {name}: module {module} has no class {wanted}")
+    if not (isinstance(found, type) and issubclass(found, optuna.samplers.BaseSampler)):
+        raise UsageError(f"--sampler {name}: {wanted} is not a subclass of optuna.samplers.BaseSampler")
+    parameters = inspect.signature(found).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [n for n in needed if n != "seed"]
+    if needed:
+        raise UsageError(
+            f"--sampler {name}: its constructor needs {' and '.join(needed)}; "
+            "give a class that is made without arguments, or with `seed` alone"
+        )
+    return OwnSampler(name, found, any(p.name == "seed" for p in parameters))
+
+
+def _imported(name: str, module: str) -> object:
+    here = os.getcwd()
+    if here not in sys.path:
+        # At the end: a file of the user's never stands in the way of an installed package.
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)  # noqa: TID251 - the user names it
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(f"--sampler {name}: there is no module {module} in {here} or on PYTHONPATH") from None
+        raise UsageError(f"--sampler {name}: importing {module} failed: {error}") from None
+    except Exception as error:
+        raise UsageError(f"--sampler {name}: importing {module} failed: {type(error).__name__}: {error}") from None

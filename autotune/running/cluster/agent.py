@@ -1,0 +1,251 @@
+"""What runs in a place of a cluster: this machine's own runner, and a wire to the tuner on another one.
+
+The tuner calls ``hear`` again and again while a trial runs: with each call it acknowledges what it has stored, and says
+whether to stop and whether the trial has been measured enough. A record waits until it is acknowledged, as it does
+where runner and tuner share a process. A tuner may be busy with a proposal for long, so it also says that it is there;
+one that calls nothing for ``silence_s`` is gone, and its trial is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.domain import FailureReason
+from autotune.machine import hardware
+from autotune.machine.lanes import Lane, lanes
+from autotune.ports import Assignment, RunReport
+from autotune.running.cluster.guardian import Guardian
+from autotune.running.local import LocalRunner
+from trainer.child.contract import CurrentPhase, Record
+
+SILENCE_S = 30.0
+LOOK_S = 0.5
+"""A call of ``hear`` that has nothing to tell returns after this time."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """An agent's part of its machine."""
+
+    place: int
+    """Number among all places of the study."""
+    index: int
+    """Number among those of its machine."""
+    count: int
+    """Of those."""
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an agent found where it is."""
+
+    name: str
+    """Of its GPUs or CPUs, in words."""
+    gpus: tuple[tuple[str, int], ...]
+    """Kind and memory of each it holds."""
+    memory: int | None
+    """Bytes of host memory a trial may have."""
+    shares_folder: bool
+    """Whether the tuner's folder is there with what the tuner wrote into it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the tuner says when it asks for more."""
+
+    level: int = 0
+    """Of the user's stop."""
+    stored: int = 0
+    """Records of the attempt it has taken in."""
+    enough: bool | None = None
+    failed: bool = False
+    """It could not take one in: the attempt is to end."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The attempt is over: with a report, or with an error that is the tuner's to raise."""
+
+    report: RunReport | None = None
+    error: BaseException | None = None
+
+
+Message = Record | CurrentPhase | End
+
+
+class TunerFailedError(Exception):
+    """The tuner could not take in a record."""
+
+
+class Agent:
+    """Runs one attempt at a time for a tuner elsewhere; one thread calls its methods.
+
+    Args:
+        runner: as it would run on the tuner's machine, all of it.
+        share: the part of this machine that it has.
+        environment: the tuner's variables for trials; those of this machine take precedence.
+    """
+
+    def __init__(
+        self,
+        runner: LocalRunner,
+        share: Share,
+        environment: Mapping[str, str] | None = None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._guardian = Guardian()
+        _surroundings(environment, share)
+        self._lane = _lane(share)
+        self._runner = replace(runner, lane=self._lane)
+        self._silence_s = silence_s
+        self._wire: _Wire | None = None
+        self._thread: threading.Thread | None = None
+        threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True, name="parent").start()
+
+    def meet(self, file: Path, text: str) -> Facts:
+        """Looks around, and for a ``file`` that the tuner has written ``text`` into."""
+        gpus = hardware.visible_gpus()[: len(self._lane.gpus)]
+        name = replace(self._lane, gpus=tuple(gpu.index for gpu in gpus)).name
+        try:
+            there = file.read_text(encoding="utf-8") == text
+        except OSError:
+            there = False
+        return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
+
+    def begin(self, assignment: Assignment) -> None:
+        """Starts an attempt; ``hear`` tells of it."""
+        if self._thread is not None:
+            self._thread.join()
+        self._guardian.keep(self._runner.tags(assignment))
+        self._wire = _Wire(self._silence_s)
+        self._thread = threading.Thread(target=self._run, args=(assignment, self._wire), daemon=True, name="attempt")
+        self._thread.start()
+
+    def _run(self, assignment: Assignment, wire: _Wire) -> None:
+        limits = [n for n in (assignment.study.spec.memory_limit, self._lane.memory) if n is not None]
+        runner = replace(self._runner, memory_limit=min(limits, default=None))
+        try:
+            report = runner.run(assignment, wire, wire)
+        except BaseException as error:  # it is the tuner's to raise
+            wire.out.put(End(error=error))
+        else:
+            wire.out.put(End(report=_lost(report) if wire.silent else report))
+        if wire.silent:
+            self._runner.close()
+
+    def hear(self, answer: Answer) -> list[Message]:
+        """What the attempt has told since the last call; nothing after ``LOOK_S`` without news."""
+        assert self._wire is not None  # noqa: S101  (narrowing)
+        return self._wire.exchange(answer)
+
+    def alive(self) -> None:
+        """The tuner is there, though it may have no time to listen."""
+        if self._wire is not None:
+            self._wire.beat()
+
+    def close(self) -> tuple[int, ...]:
+        """As ``TrialRunner.close``."""
+        left = self._runner.close()
+        self._guardian.keep(())
+        return left
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        """As ``TrialRunner.sweep``, on this machine."""
+        return self._runner.sweep(study_id)
+
+
+class _Wire:
+    """``ports.Watcher`` and ``ports.StopToken`` of an attempt whose tuner is elsewhere."""
+
+    def __init__(self, silence_s: float) -> None:
+        self.out: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._silence_s = silence_s
+        self._heard_at = time.monotonic()
+        self._gone = False
+        self._answered = threading.Condition()
+        self._answer = Answer()
+        self._told = 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether the tuner is gone, or was: the trial is being ended then."""
+        self._gone = self._gone or time.monotonic() - self._heard_at > self._silence_s
+        return self._gone
+
+    @property
+    def level(self) -> int:
+        return 2 if self.silent else self._answer.level
+
+    @property
+    def enough(self) -> bool | None:
+        return self._answer.enough
+
+    def record(self, record: Record) -> None:
+        self._told += 1
+        self.out.put(record)
+        with self._answered:
+            while self._answer.stored < self._told and not self._answer.failed and not self.silent:
+                self._answered.wait(LOOK_S)
+        if self._answer.failed:
+            raise TunerFailedError
+
+    def phase(self, phase: CurrentPhase) -> None:
+        self.out.put(phase)
+
+    def tick(self) -> None:
+        """The tuner ticks by itself."""
+        if self._answer.failed:
+            raise TunerFailedError
+
+    def beat(self) -> None:
+        self._heard_at = time.monotonic()
+
+    def exchange(self, answer: Answer) -> list[Message]:
+        self.beat()
+        with self._answered:
+            self._answer = answer
+            self._answered.notify_all()
+        found: list[Message] = []
+        try:
+            found.append(self.out.get(timeout=LOOK_S))
+            while True:
+                found.append(self.out.get_nowait())
+        except queue.Empty:
+            return found
+
+
+def _leave_with(parent: int) -> None:
+    """Ends this process, and by its guardian the trial, when the node's daemon is gone: Ray does not always do so."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(1)
+
+
+def _lost(report: RunReport) -> RunReport:
+    gone = replace(report.outcome, reason=FailureReason.INFRA, pool=None, message="the tuner was not heard of any more")
+    return replace(report, outcome=gone)
+
+
+def _lane(share: Share) -> Lane:
+    """Of the GPUs all that are visible: the cluster has chosen them. Memory is shared out where there are several."""
+    cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
+    count = min(share.count, len(cpus))  # where there are fewer cores than places, some share one
+    memory = None if share.count == 1 else (hardware.usable_memory() or 0) // share.count or None
+    found = lanes(count, share.gpus, cpus, None, None)[share.index % count]
+    return replace(found, index=share.place, gpus=tuple(range(share.gpus)), memory=memory)
+
+
+def _surroundings(environment: Mapping[str, str] | None, share: Share) -> None:
+    """What a trial started here will see: Ray sets the number of threads by the CPUs an actor has asked for."""
+    os.environ.pop("OMP_NUM_THREADS", None)
+    if share.gpus == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    for name, value in (environment or {}).items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,182 @@
+"""Takes a study's places in a cluster, and finds out whether trials can run there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autotune.errors import MachineError
+from autotune.machine.gpu_choice import ALIKE
+from autotune.ports import Clock
+from autotune.running.cluster.agent import SILENCE_S, Facts
+from autotune.running.cluster.places import ClusterPlace, planned
+from autotune.running.cluster.ray_cluster import RESERVE_S, RayAgent, RayCluster
+from autotune.running.cluster.runner import LostError, PlaceRunner
+from autotune.running.local import LocalRunner
+from autotune.wording.numbers import format_size
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Places of a study that it holds."""
+
+    cluster: RayCluster
+    places: tuple[ClusterPlace, ...]
+
+
+def take(
+    address: str,
+    gpus: int | None,
+    at_once: int | None,
+    say: Callable[[str], None],
+    silence_s: float = SILENCE_S,
+) -> Spread:
+    """Connects and takes as many places as are asked for, or else as many as can be had now.
+
+    Raises:
+        UsageError: they would not fit.
+        MachineError: no cluster answers, or other jobs have what is asked for.
+    """
+    cluster = RayCluster(address, silence_s)
+    places = planned(cluster.nodes(), gpus, at_once)
+    for place in places:
+        cluster.reserve(place)
+    until = time.monotonic() + RESERVE_S
+    had = tuple(place for place in places if cluster.had(place, until))
+    if not had or (at_once is not None and len(had) < at_once):
+        cluster.close()
+        raise MachineError(
+            f"--ray {address}: of {len(places)} places {len(had)} can be had now; others of the cluster hold the rest "
+            "(`ray status` tells)"
+        )
+    for place in places:
+        if place not in had:
+            cluster.release(place.share.place)
+    if len(had) < len(places):
+        say(f"{len(places) - len(had)} of {len(places)} places are held by others of the cluster and not used")
+    say(f"{len(had)} trial{'s' * (len(had) > 1)} at once on " + _counted([place.node.name for place in had]))
+    return Spread(cluster, had)
+
+
+LOOKS_S = 240.0
+"""For a node to look at itself, which imports the training framework."""
+
+
+def on_every_node(
+    address: str, work: Callable[..., T], *given: Any
+) -> tuple[dict[str, T | Exception], dict[str, float]]:
+    """By node what ``work`` returns there, or why there is nothing; and by how much its clock is ahead at least.
+
+    Raises:
+        UsageError, MachineError: as ``take``.
+    """
+    cluster = RayCluster(address)
+    try:
+        nodes = cluster.nodes()
+        asked = [(node, cluster.begin_on(node, work, *given)) for node in nodes]
+        answers: dict[str, T | Exception] = {}
+        ahead: dict[str, float] = {}
+        for node, reference in asked:
+            try:
+                answers[node.name] = cluster.answer(node, reference, LOOKS_S)
+                before = time.time()
+                there = cluster.answer(node, cluster.begin_on(node, _clock), LOOKS_S)
+                ahead[node.name] = there - min(max(there, before), time.time())
+            except Exception as error:  # what stands in the way on one node is told beside the others
+                answers.setdefault(node.name, error)
+        return answers, ahead
+    finally:
+        cluster.close()
+
+
+def _clock() -> float:
+    return time.time()
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A place with its runner."""
+
+    name: str
+    node: str
+    runner: PlaceRunner
+
+
+def gather(
+    spread: Spread, runner_of: Callable[[ClusterPlace], LocalRunner], home: Path, memory_limit: int | None, clock: Clock
+) -> tuple[Gathered, ...]:
+    """Starts an agent in every place.
+
+    Args:
+        runner_of: what an agent is given; each has its own.
+        home: must be the same folder everywhere.
+        memory_limit: of a trial.
+
+    Raises:
+        MachineError: an agent cannot start, lacks the folder or the memory, or has another kind of GPU.
+    """
+    runners = [runner_of(place) for place in spread.places]
+    agents = [spread.cluster.hire(place, runner) for place, runner in zip(spread.places, runners, strict=True)]
+    facts = _meet(spread.places, agents, home)
+    for place, found in zip(spread.places, facts, strict=True):
+        if (why := unfit(found, facts[0], spread.places[0].node.name, home, memory_limit)) is not None:
+            raise MachineError(f"node {place.node.name} {why}")
+
+    def gathered(place: ClusterPlace, runner: LocalRunner, agent: RayAgent, found: Facts) -> Gathered:
+        return Gathered(
+            f"{place.node.name} {found.name}",
+            place.node.name,
+            PlaceRunner(
+                hire=lambda: spread.cluster.hire(place, runner),
+                release=lambda: spread.cluster.release(place.share.place),
+                recover=runner.recover,
+                clock=clock,
+                agent=agent,
+            ),
+        )
+
+    return tuple(map(gathered, spread.places, runners, agents, facts))
+
+
+def _meet(places: Sequence[ClusterPlace], agents: Sequence[RayAgent], home: Path) -> list[Facts]:
+    text = secrets.token_hex(16)
+    file = home / f"shared-{text}.txt"
+    file.write_text(text, encoding="utf-8")
+    try:
+        return [agent.meet(file, text) for agent in agents]
+    except LostError as error:
+        raise MachineError(f"an agent of {len(places)} did not start: {error}") from None
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def unfit(found: Facts, first: Facts, first_name: str, home: Path, memory_limit: int | None) -> str | None:
+    """Why a place cannot be used; ``None``: it can. Pure.
+
+    Args:
+        first: what another place has, on the node ``first_name``.
+    """
+    if not found.shares_folder:
+        return f"does not see the tuner's folder {home}: name one that all nodes share with --home"
+    if memory_limit is not None and found.memory is not None and memory_limit > found.memory:
+        limit, there = format_size(memory_limit), format_size(found.memory)
+        return (
+            f"has {there} of memory for a trial, less than the {limit} of --memory-limit: ask for fewer with --at-once"
+        )
+    for (kind, memory), (other, others) in zip(found.gpus, first.gpus, strict=False):
+        if kind != other or abs(memory - others) > ALIKE * others:
+            mine, theirs = f"{kind} ({format_size(memory)})", f"{other} ({format_size(others)})"
+            return f"has {mine} and node {first_name} {theirs}: trials are compared, so GPUs must be of one kind"
+    if len(found.gpus) != len(first.gpus):
+        return f"shows {len(found.gpus)} GPUs to a trial and node {first_name} {len(first.gpus)}"
+    return None
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} ({names.count(name)})" for name in dict.fromkeys(names))

@@ -1,0 +1,222 @@
+"""The one file that knows Ray: a cluster, the places a study holds in it, and agents as its actors.
+
+A place is a placement group of one bundle, bound to its node, so that nobody else gets its GPUs between two agents. An
+agent is an actor whose owner is this process: when it dies, Ray ends the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import MachineError, UsageError
+from autotune.ports import Assignment
+from autotune.running.cluster.agent import SILENCE_S, Agent, Answer, Facts, Message
+from autotune.running.cluster.places import ClusterPlace, Node, distinct
+from autotune.running.cluster.runner import LostError
+from autotune.running.environment import passed_on
+from autotune.running.local import LocalRunner
+
+RESERVE_S = 30.0
+"""For Ray to give a study its places; it has them at once, or other jobs do."""
+START_S = 120.0
+"""For an agent's process to start and import."""
+LOOK_S = 1.0
+FORCED = (signal.SIGTERM, signal.SIGINT)
+"""Signals that Ray would handle itself."""
+
+
+class RayCluster:
+    """A connection to a cluster that runs already. Made once in a process."""
+
+    def __init__(self, address: str, silence_s: float = SILENCE_S) -> None:
+        """Arguments:
+
+        address: ``auto`` is the one of ``RAY_ADDRESS``, else the one this machine belongs to.
+
+        Raises:
+            UsageError: Ray is not installed here, or the address is one of Ray Client.
+            MachineError: no cluster answers there.
+        """
+        if address.startswith("ray://"):
+            raise UsageError(f"--ray {address}: start the tuner on a machine of the cluster, with --ray auto")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise UsageError("--ray: Ray is missing here; pip install 'grpo-autotune[ray]' brings it") from None
+        self._ray = ray
+        self._silence_s = silence_s
+        self._groups: dict[int, Any] = {}
+        with _own_signals():
+            try:
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    logging_level=logging.CRITICAL,
+                    ignore_reinit_error=True,
+                )
+            except Exception as error:
+                raise MachineError(f"--ray {address}: no cluster answers: {_first_line(error)}") from None
+        # What its daemons report would be written between the lines of --json; it is in their logs.
+        ray._private.worker._worker_logs_enabled = False
+
+    def close(self) -> None:
+        """Gives everything back."""
+        for place in tuple(self._groups):
+            self.release(place)
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Those alive, by name."""
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        names = distinct([node["NodeName"] for node in alive], [node["NodeID"] for node in alive])
+        found = [
+            Node(each["NodeID"], name, int(each["Resources"].get("CPU", 0)), int(each["Resources"].get("GPU", 0)))
+            for name, each in zip(names, alive, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda node: node.name))
+
+    def reserve(self, place: ClusterPlace) -> None:
+        """Asks for a place."""
+        from ray.util.placement_group import placement_group
+
+        bundle: dict[str, float] = {"CPU": place.cpus}
+        if place.share.gpus:
+            bundle["GPU"] = place.share.gpus
+        here = {"ray.io/node-id": place.node.id}
+        self._groups[place.share.place] = placement_group([bundle], "STRICT_PACK", bundle_label_selector=[here])
+
+    def had(self, place: ClusterPlace, until: float) -> bool:
+        """Whether Ray has given the place, by the monotonic time ``until``."""
+        left = max(0.0, until - time.monotonic())
+        return bool(self._groups[place.share.place].wait(timeout_seconds=left))
+
+    def release(self, place: int) -> None:
+        """Gives a place back; with it goes its agent."""
+        from ray.util.placement_group import remove_placement_group
+
+        group = self._groups.pop(place, None)
+        if group is not None:
+            with contextlib.suppress(Exception):
+                remove_placement_group(group)
+
+    def hire(self, place: ClusterPlace, runner: LocalRunner) -> RayAgent:
+        """Starts an agent in a place; ``RayAgent.meet`` waits for it."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        if place.share.place not in self._groups:
+            raise LostError(f"{place.node.name}: the place was given back", place=True)
+        where = PlacementGroupSchedulingStrategy(self._groups[place.share.place], placement_group_bundle_index=0)
+        actor = self._ray.remote(Agent).options(
+            num_cpus=place.cpus,
+            num_gpus=place.share.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=where,
+        )
+        return RayAgent(self, place.node, actor.remote(runner, place.share, passed_on(os.environ), self._silence_s))
+
+    def begin_on(self, node: Node, work: Callable[..., Any], *given: Any) -> Any:
+        """Runs ``work`` on a node; ``answer`` waits for what it returns."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        where = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        task = self._ray.remote(work).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+        return task.remote(*given)
+
+    def dismiss(self, actor: Any) -> None:
+        """Ends an agent that does not answer, so that another can have its place."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor)
+
+    def answer(self, node: Node, reference: Any, patience_s: float | None = None) -> Any:
+        """What a call gives, or raises. Raises ``LostError`` where it cannot give anything any more.
+
+        Args:
+            patience_s: for an answer; ``None``: as long as an agent would wait for the tuner.
+        """
+        errors = self._ray.exceptions
+        patience_s = self._silence_s if patience_s is None else patience_s
+        until = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._ray.get(reference, timeout=min(LOOK_S, patience_s))
+            except errors.GetTimeoutError:
+                if not self.lives(node):
+                    raise LostError(f"node {node.name} left the cluster", place=True) from None
+                if time.monotonic() >= until:
+                    raise LostError(f"node {node.name} has not answered for {patience_s:.0f} s", place=True) from None
+            except errors.RayTaskError as error:
+                raise (error.cause or error) from None
+            except (errors.RayError, errors.RaySystemError) as error:
+                gone = not self.lives(node)
+                what = f"node {node.name} left the cluster" if gone else f"the agent on node {node.name} ended"
+                raise LostError(f"{what} ({_first_line(error)})", place=gone) from None
+
+    def lives(self, node: Node) -> bool:
+        """Whether the cluster still counts the node."""
+        with contextlib.suppress(Exception):
+            return any(each["NodeID"] == node.id and each["Alive"] for each in self._ray.nodes())
+        return False
+
+
+class RayAgent:
+    """``runner.Remote`` as an actor."""
+
+    def __init__(self, cluster: RayCluster, node: Node, actor: Any) -> None:
+        self._cluster, self._node, self._actor = cluster, node, actor
+
+    def meet(self, file: Path, text: str) -> Facts:
+        """See ``Agent.meet``; waits until the actor has started."""
+        found: Facts = self._call("meet", file, text, patience_s=START_S)
+        return found
+
+    def begin(self, assignment: Assignment) -> None:
+        self._call("begin", assignment, patience_s=START_S)
+
+    def hear(self, answer: Answer) -> list[Message]:
+        found: list[Message] = self._call("hear", answer)
+        return found
+
+    def alive(self) -> None:
+        with contextlib.suppress(Exception):
+            self._actor.alive.remote()
+
+    def close(self) -> tuple[int, ...]:
+        left: tuple[int, ...] = self._call("close")
+        return left
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        found: tuple[int, ...] = self._call("sweep", study_id, patience_s=START_S)
+        return found
+
+    def _call(self, name: str, *given: Any, patience_s: float | None = None) -> Any:
+        try:
+            return self._cluster.answer(self._node, getattr(self._actor, name).remote(*given), patience_s)
+        except LostError:
+            self._cluster.dismiss(self._actor)
+            raise
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes signals that a study needs to end in order."""
+    before: Mapping[int, Any] = {number: signal.getsignal(number) for number in FORCED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

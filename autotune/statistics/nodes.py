@@ -1,0 +1,113 @@
+"""How much faster one node is than another, by configurations that ran on several of them; pure.
+
+The logarithm of a process's speed is its configuration, its node, and the process (``noise``). Nodes are effects with a
+normal prior, configurations are free; the posterior is that of a linear model (Henderson's mixed model equations,
+Biometrics 31, 1975). With it figures of different nodes are put on one level. A confirmed gain needs none of this: both
+halves of a round run on one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.domain import Trial, TrialKind, TrialState
+from autotune.statistics.noise import recorded_process
+
+NODE_SPREAD = 0.2
+"""Standard deviation of nodes, in logarithms, before any is measured: they may be of different kinds. Presumed, because
+no recording has two."""
+FREE = 10.0
+"""The same of configurations: nothing is presumed of them."""
+
+
+@dataclass(frozen=True)
+class NodeEffect:
+    """Of one node, in logarithms of tokens/hour, over the mean of all."""
+
+    log: float
+    variance: float
+    """What is not known of it."""
+
+
+def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
+    """By node; empty where all trials ran on one.
+
+    Search trials tell nothing: each of their configurations ran once. Nor does the baseline that ran before all others:
+    alone, and on a machine that had not run for minutes.
+    """
+    names = sorted({t.node for t in trials if t.node})
+    if len(names) < 2:
+        return {}
+    told = [t for t in trials if _tells(t)]
+    configurations = list(dict.fromkeys(t.configuration for t in told))
+    free, rows = len(configurations), range(len(told))
+    known = np.zeros((len(told), free + len(names)))
+    known[rows, [configurations.index(t.configuration) for t in told]] = 1.0
+    known[rows, [free + names.index(t.node) for t in told]] = 1.0
+    spreads = np.array([FREE] * free + [NODE_SPREAD] * len(names))
+    noise = recorded_process(on_gpu=any(t.on_gpu for t in told)).variance
+    covariance = np.linalg.inv(known.T @ known / noise + np.diag(spreads**-2.0))
+    logs = np.array([math.log(t.tokens_per_hour or 1.0) for t in told])
+    mean = covariance @ known.T @ (logs - logs.sum() / max(1, len(told))) / noise
+    apart = np.eye(len(names)) - 1.0 / len(names)
+    variances = np.diag(apart @ covariance[free:, free:] @ apart)
+    return {
+        n: NodeEffect(float(log), float(v)) for n, log, v in zip(names, apart @ mean[free:], variances, strict=True)
+    }
+
+
+def _tells(trial: Trial) -> bool:
+    apart = trial.kind in (TrialKind.CONFIRM, TrialKind.VERIFY) and not trial.emulated
+    return apart and bool(trial.node) and trial.feasible and trial.tokens_per_hour is not None
+
+
+class Levels:
+    """Puts a study's trials on one level, for one who asks again and again: while no effect has changed, a finished
+    trial stays the same object."""
+
+    def __init__(self) -> None:
+        self._told: tuple[tuple[int, int], ...] = ()
+        self._effects: Mapping[str, NodeEffect] = {}
+        self._made: dict[int, tuple[Trial, Trial]] = {}
+
+    def level(self, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """``trials`` with the effects of their nodes (``Trial.node_log``); the same tuple where all ran on one."""
+        nodes = {t.node for t in trials if t.node}
+        if len(nodes) < 2:
+            return trials
+        told = tuple((t.number, t.attempt) for t in trials if _tells(t))
+        if told != self._told or nodes != set(self._effects):
+            self._told, self._effects, self._made = told, effects(trials), {}
+        return tuple(self.one(t) for t in trials)
+
+    def one(self, trial: Trial) -> Trial:
+        """A trial with the effect of its node, as it was found last."""
+        found = self._effects.get(trial.node)
+        if found is None:
+            return trial
+        before = self._made.get(trial.number)
+        if before is None or before[0] is not trial:
+            made = trial.with_(node_log=found.log, node_variance=found.variance)
+            before = self._made[trial.number] = trial, made
+        return before[1]
+
+
+def levelled(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """``Levels.level``, once."""
+    return Levels().level(tuple(trials))
+
+
+def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
+    """Variance that not knowing nodes leaves in the difference of two figures; 0 where all ran on one."""
+    if len({t.node for t in (*here, *there)}) < 2:
+        return 0.0
+    return sum(max((t.node_variance for t in side), default=0.0) for side in (here, there))
+
+
+def running_on(trials: Sequence[Trial], node: str) -> list[Trial]:
+    """Those that run there."""
+    return [t for t in trials if t.state is TrialState.RUNNING and t.node == node]

@@ -1,0 +1,85 @@
+"""Which trial of a study runs on which node, so that no gain is a faster node's. Pure.
+
+Each node runs the baseline. Both halves of a round of confirmation run on one node; a half whose node is gone runs
+again with its other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Study, Trial, TrialDraft, TrialKind
+from autotune.statistics.nodes import running_on
+from autotune.study.protocols import protocol_of, rows
+
+SOURCE = "node"
+"""Of a node's own baseline: ``node/NAME``."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place that is free, among the others."""
+
+    here: tuple[Trial, ...] = ()
+    """Finished trials of the place, in their order."""
+    node: str = ""
+    """Empty where there is one machine."""
+    nodes: tuple[str, ...] = ()
+    """Of all places that take trials."""
+
+
+def due(study: Study, trials: Sequence[Trial], spot: Spot) -> TrialDraft | None:
+    """The baseline of the spot's node, if that has none yet and there are several; ``None`` before any has held."""
+    spec = study.spec
+    own = [t for t in trials if t.configuration == spec.baseline and t.kind is not TrialKind.SEARCH]
+    held = any(t.feasible for t in own)
+    if len(set(spot.nodes)) < 2 or not held or any(t.node == spot.node and not t.inconclusive for t in own):
+        return None
+    protocol = replace(protocol_of(study), natural=0, maximum=0, double=0)
+    source = f"{SOURCE}/{spot.node}"
+    return TrialDraft(TrialKind.VERIFY, spec.baseline, protocol, rows(study, spec.baseline), source=source)
+
+
+def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:
+    """``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone."""
+    rounds: dict[int, set[str]] = {}
+    for trial in trials:
+        if trial.kind is TrialKind.CONFIRM and trial.pair is not None and trial.node and trial.fits:
+            rounds.setdefault(trial.pair, set()).add(trial.configuration.key)
+    lost = [
+        t
+        for t in trials
+        if t.kind is TrialKind.CONFIRM
+        and t.state.is_finished
+        and t.node
+        and t.node not in nodes
+        and t.pair is not None
+        and len(rounds.get(t.pair, ())) < 2
+    ]
+    return [t for t in trials if t not in lost] if lost else trials
+
+
+def node_of_round(trials: Sequence[Trial], pair: int | None) -> str:
+    """Where a round of confirmation runs; empty before its first half."""
+    halves = [t for t in trials if t.kind is TrialKind.CONFIRM and t.pair == pair and t.node and not t.inconclusive]
+    return halves[-1].node if halves else ""
+
+
+def confirming(trials: Sequence[Trial], pair: int | None, spot: Spot) -> bool:
+    """Whether the next trial of the round is for the spot's node: where its other half ran; else where least runs."""
+    if len(set(spot.nodes)) < 2:
+        return True
+    where = node_of_round(trials, pair)
+    if where in spot.nodes:
+        return spot.node == where
+    return spot.node == min(set(spot.nodes), key=lambda name: (len(running_on(trials, name)), name))
+
+
+def waits_for(trials: Sequence[Trial], waiting: Trial, spot: Spot) -> bool:
+    """Whether a trial that an earlier attempt left behind is for another node."""
+    others = [t for t in trials if t.number != waiting.number]
+    if waiting.kind is TrialKind.CONFIRM:
+        return not confirming(others, waiting.pair, spot)
+    name = waiting.source.removeprefix(f"{SOURCE}/") if waiting.source.startswith(f"{SOURCE}/") else spot.node
+    return name != spot.node and name in spot.nodes

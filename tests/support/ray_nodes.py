@@ -1,0 +1,124 @@
+"""A Ray cluster of several nodes on this machine, whose GPUs are only made up.
+
+Ray is an extra of the tool's: where it is missing the tests are skipped (`make env-ray` brings it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import psutil
+import pytest
+
+from tests.support.node import TESTS
+
+GPUS, CPUS = 8, 2
+NO_RAY = "Ray is not installed in this environment; make env-ray"
+
+
+def needs_ray() -> None:
+    """Skips a module's tests where there is no Ray. It is not imported: it would read its variables now."""
+    if find_spec("ray") is None:
+        pytest.skip(NO_RAY, allow_module_level=True)
+
+
+def quiet(folder: Path) -> Mapping[str, str]:
+    """What keeps Ray to ``folder`` and to itself."""
+    return {
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        "RAY_enable_metrics_collection": "0",
+        "PYTHONPATH": f"{TESTS / 'nvml'}{os.pathsep}{TESTS.parents[1]}",
+        "MADE_UP_GPUS": json.dumps([{}] * GPUS),
+    }
+
+
+class Nodes:
+    """``n1`` (the head) to ``nN``."""
+
+    def __init__(self, count: int, folder: Path, gpus: int = GPUS) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.folder = folder
+        self.cluster: Any = Cluster(shutdown_at_exit=False)
+        self.nodes: dict[str, Any] = {}
+        for number in range(1, count + 1):
+            self.add(f"n{number}", gpus)
+        self.address: str = self.cluster.address
+
+    def add(self, name: str, gpus: int = GPUS, tries: int = 4) -> None:
+        """One more. Ray gives a node 30 s to start, which a busy machine does not always do."""
+        try:
+            self.nodes[name] = self._started(name, gpus)
+        except Exception:
+            if not tries:
+                raise
+            self.add(name, gpus, tries - 1)
+
+    def _started(self, name: str, gpus: int) -> Any:
+        return self.cluster.add_node(
+            wait=False,
+            node_name=name,
+            num_cpus=CPUS,
+            num_gpus=gpus,
+            object_store_memory=80 << 20,
+            include_dashboard=False,
+            include_log_monitor=False,
+        )
+
+    def raylet(self, name: str) -> psutil.Process:
+        """The process that is the node."""
+        found = self.nodes[name].all_processes["raylet"][0].process
+        return psutil.Process(found.pid)
+
+    def agents(self, name: str) -> list[psutil.Process]:
+        """Processes of agents on a node."""
+        return [p for p in self.raylet(name).children(recursive=True) if _title(p).startswith("ray::Agent")]
+
+    def remove(self, name: str) -> None:
+        """The node is taken away."""
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+    def shutdown(self) -> None:
+        """All of it ends."""
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@contextmanager
+def nodes(count: int, gpus: int = GPUS) -> Iterator[Nodes]:
+    """A cluster while the block runs; its environment is that of this process meanwhile."""
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # Ray has sockets in it, whose paths must be short
+    with patch.dict(os.environ, quiet(folder)):
+        os.environ.pop("RAY_ADDRESS", None)
+        try:
+            found = Nodes(count, folder, gpus)
+            yield found
+            found.shutdown()
+        finally:
+            for process in psutil.process_iter():
+                if str(folder) in _title(process):
+                    process.kill()
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,203 @@
+"""Trials on several nodes: no gain is a faster node's, and both halves of a round run on one of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.domain import Budget, Trial, TrialKind, TrialState
+from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.proposals import make_proposer
+from autotune.proposals.translation import evidence as told
+from autotune.statistics import evidence, nodes
+from autotune.store import open_store
+from autotune.study import confirmation, neighbours
+from autotune.study.loop import StudyLoop, StudyResult
+from autotune.study.nodes import Spot, confirming, due, waits_for, whole_rounds
+from benchmarks.decisions.runner import LaneClock, SimulatedCrew
+from search_spaces.space import SearchSpace
+from tests.support import factories as f
+from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.simulated import SimulatedRunner
+
+BASE, FAST = f.configuration(), f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+SLOWER = 1.1
+"""Times its seconds that a cycle takes on node ``b``."""
+
+
+def ran(number: int, node: str, seconds: float = 10.0, **changes: object) -> Trial:
+    """A finished trial as long as its node makes it."""
+    cycles = [seconds * (SLOWER if node == "b" else 1.0) * factor for factor in (0.998, 1.0, 1.002)]
+    return f.finished(number, cycle_seconds=cycles, **{"configuration": BASE, **changes}).with_(node=node)
+
+
+def copies(each: int = 4) -> list[Trial]:
+    """The baseline in all places of two nodes."""
+    first = ran(0, "a", kind=TrialKind.BASELINE)
+    return [
+        first,
+        *(ran(1 + n, "ab"[n % 2], kind=TrialKind.VERIFY, source=neighbours.source(2 * each)) for n in range(2 * each)),
+    ]
+
+
+def test_the_effect_of_a_node_is_what_its_copies_show() -> None:
+    found = nodes.effects(copies(8))
+    assert found["a"].log - found["b"].log == pytest.approx(math.log(SLOWER), rel=0.1)
+    few = nodes.effects(copies(1))
+    assert 0 < few["a"].log - few["b"].log < found["a"].log - found["b"].log, "one copy each proves little"
+    assert few["a"].variance > found["a"].variance > 0
+
+
+def test_one_node_or_none_has_no_effect_and_changes_no_trial() -> None:
+    alone = tuple(t.with_(node="a") for t in copies())
+    for trials in (alone, tuple(t.with_(node="") for t in alone)):
+        assert nodes.effects(trials) == {}
+        assert nodes.levelled(trials) is trials
+
+
+def test_search_trials_are_put_on_one_level() -> None:
+    trials = nodes.levelled(
+        [*copies(8), ran(20, "a", configuration=FAST), ran(21, "b", 10.0, configuration=f.numbered(3))]
+    )
+    merits = {t.configuration: t.merit for t in trials if t.kind is TrialKind.SEARCH}
+    speeds = {t.configuration: t.tokens_per_hour for t in trials if t.kind is TrialKind.SEARCH}
+    assert speeds[FAST] / speeds[f.numbered(3)] == pytest.approx(SLOWER)  # type: ignore[operator]
+    assert merits[FAST] / merits[f.numbered(3)] == pytest.approx(1.0, abs=0.02)  # type: ignore[operator]
+    values = {e.configuration: e.value for e in told(trials)}
+    assert values[FAST] == pytest.approx(values[f.numbered(3)], abs=0.02)
+
+
+def test_a_trial_stays_the_same_object_while_no_effect_changes() -> None:
+    levels, trials = nodes.Levels(), tuple(copies())
+    first = levels.level(trials)
+    again = levels.level((*trials, ran(20, "b", configuration=FAST)))
+    assert all(a is b for a, b in zip(first, again, strict=False))
+    later = levels.level((*trials, ran(20, "b", kind=TrialKind.VERIFY)))
+    assert later[1] is not first[1]
+
+
+def test_halves_on_two_nodes_are_no_pair() -> None:
+    halves = [
+        ran(9, "a", configuration=FAST, kind=TrialKind.CONFIRM, pair=0),
+        ran(10, "b", kind=TrialKind.CONFIRM, pair=0),
+    ]
+    apart = evidence.gain([*copies(), *halves], FAST, BASE)
+    together = evidence.gain([*copies(), halves[0], ran(10, "a", kind=TrialKind.CONFIRM, pair=0)], FAST, BASE)
+    assert apart is not None
+    assert together is not None
+    assert (apart.pairs, together.pairs) == (0, 1)
+
+
+def test_a_gain_from_search_trials_is_as_uncertain_as_the_nodes_are() -> None:
+    levelled = nodes.levelled([*copies(2), ran(20, "b", configuration=FAST)])
+    found = evidence.gain(levelled, FAST, BASE)
+    known = evidence.gain([t.with_(node_variance=0.0) for t in levelled], FAST, BASE)
+    assert found is not None
+    assert known is not None
+    assert found.high - found.low > known.high - known.low
+    assert found.low < 0 < found.high
+
+
+def test_a_node_that_came_later_runs_the_baseline_once() -> None:
+    study, trials = f.study(), copies()
+    spot = Spot(node="c", nodes=("a", "b", "c"))
+    draft = due(study, trials, spot)
+    assert draft is not None
+    assert (draft.kind, draft.configuration, draft.source) == (TrialKind.VERIFY, study.spec.baseline, "node/c")
+    running = f.trial(30, kind=TrialKind.VERIFY, configuration=BASE, state=TrialState.RUNNING).with_(node="c")
+    assert due(study, [*trials, running], spot) is None
+    for other in (Spot(node="a", nodes=("a", "b")), Spot(node="", nodes=("", ""))):
+        assert due(study, trials, other) is None
+    assert due(study, [], spot) is None, "before the baseline has held, nothing is known to run"
+
+
+def test_the_other_half_of_a_round_is_for_the_node_of_the_first() -> None:
+    half = ran(9, "b", configuration=FAST, kind=TrialKind.CONFIRM, pair=0)
+    both = ("a", "a", "b", "b")
+    assert not confirming([*copies(), half], 0, Spot(node="a", nodes=both))
+    assert confirming([*copies(), half], 0, Spot(node="b", nodes=both))
+    waiting = f.trial(10, kind=TrialKind.CONFIRM, pair=0)
+    assert waits_for([*copies(), half, waiting], waiting, Spot(node="a", nodes=both))
+    assert not waits_for([*copies(), half, waiting], waiting, Spot(node="b", nodes=both))
+    assert not waits_for([*copies(), half, waiting], waiting, Spot(node="a", nodes=("a", "a"))), "b is gone"
+
+
+def test_a_half_whose_node_is_gone_is_owed_again_with_its_other_half() -> None:
+    half = ran(9, "b", 9.0, configuration=FAST, kind=TrialKind.CONFIRM, pair=0)
+    trials = [*copies(), ran(8, "a", 9.0, configuration=FAST), half]
+    kept = whole_rounds(trials, ("a",))
+    assert half not in kept
+    assert whole_rounds(trials, ("a", "b")) is trials
+    plan = confirmation.next_trial(f.study_spec(), kept, f.LENGTHS, f.ROWS)
+    assert plan is not None
+    assert set(plan.round) == {BASE, FAST}
+    other = ran(10, "b", kind=TrialKind.CONFIRM, pair=0)
+    assert whole_rounds([*trials, other], ("a",)) == [*trials, other], "a whole round stands, wherever it ran"
+
+
+def test_neighbours_are_compared_on_the_node_where_the_baseline_ran_alone() -> None:
+    check = neighbours.checked(copies(), 8)
+    assert check is not None
+    assert check.slower == pytest.approx(0.0, abs=1e-3)
+
+
+class OnNode(SimulatedRunner):
+    """Takes ``SLOWER`` times as long on node ``b``; tells of what it began."""
+
+    def __init__(self, clock: LaneClock, node: str) -> None:
+        super().__init__(clock)  # type: ignore[arg-type]
+        self._slower = SLOWER if node == "b" else 1.0
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        return super().run(assignment, Slowed(watcher, self._slower), stop)  # type: ignore[arg-type]
+
+
+class Slowed:
+    def __init__(self, inner: Watcher, factor: float) -> None:
+        self._inner, self._factor = inner, factor
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def record(self, record: object) -> None:
+        if hasattr(record, "cycle_kind"):
+            phases = {name: s * self._factor for name, s in record.phases.items()}
+            record = replace(record, seconds=record.seconds * self._factor, phases=phases)  # type: ignore[type-var]
+        self._inner.record(record)  # type: ignore[arg-type]
+
+
+SPACE = SearchSpace.from_json({"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}})
+
+
+def studied() -> StudyResult:
+    """A study on two nodes of two places."""
+    clock, store, stop = FakeClock(), open_store(":memory:"), FakeStop()
+    spec = f.study_spec(space=SPACE.as_json(), sampler="random")
+    study = store.create_study(spec, clock.now())
+    places = ("a", "a", "b", "b")
+    lanes = [(lane, OnNode(lane, node)) for node in places for lane in [LaneClock(clock)]]
+    crew = SimulatedCrew(lanes, clock, stop, nodes=places)
+    return StudyLoop(
+        study=study, budget=Budget(max_trials=8, at_once=4), store=store,
+        proposer=make_proposer(SPACE, spec.baseline, spec.resources, "random", 0), crew=crew, clock=clock,
+        observer=SeenObserver(), stop=stop, directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+    ).run()  # fmt: skip
+
+
+def test_a_study_on_two_nodes_confirms_on_one_and_has_a_baseline_on_each() -> None:
+    result = studied()
+    assert {t.node for t in result.trials} == {"a", "b"}
+    own = [t for t in result.trials if t.configuration == result.study.spec.baseline and t.kind is TrialKind.VERIFY]
+    assert sorted(t.node for t in own) == ["a", "a", "b", "b"]
+    rounds: dict[int, set[str]] = {}
+    for trial in result.trials:
+        if trial.kind is TrialKind.CONFIRM and trial.pair is not None:
+            rounds.setdefault(trial.pair, set()).add(trial.node)
+    assert rounds
+    assert all(len(places) == 1 for places in rounds.values())
+    assert result.recommendation is not None
+    gain = result.recommendation.rows[0].gain
+    assert gain is None or gain.pairs > 0

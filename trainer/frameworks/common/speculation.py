@@ -1,0 +1,59 @@
+"""Guessing tokens ahead from a sequence's own words, as vLLM's ``speculative_config`` says it, and back. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.common.values import parsed
+
+__all__ = ["ARGUMENT", "KNOBS", "speculative_config", "speculative_knobs"]
+
+ARGUMENT = "speculative_config"
+"""vLLM's argument."""
+_METHOD, _TOKENS, _LONGEST, _SHORTEST = "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"
+KNOBS: Mapping[str, str] = {
+    "speculative_decoding": _METHOD,
+    "speculative_tokens": _TOKENS,
+    "speculative_lookup": _LONGEST,
+}
+"""Knob -> key in it."""
+
+
+def speculative_config(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """vLLM's argument for the acting knobs; empty where nothing is guessed."""
+    guesses = acts.get("speculative_decoding", "none") != "none"
+    return {key: acts[knob] for knob, key in KNOBS.items() if knob in acts} if guesses else {}
+
+
+def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
+    """The knobs that vLLM's argument says; empty where it is another way of guessing, which stays the user's own.
+
+    Args:
+        value: a mapping, or its JSON.
+        key: what messages call it.
+
+    Raises:
+        KnobKeyError: a number no knob has.
+    """
+    told = _mapping(value)
+    last = told.get(_LONGEST, told.get(_SHORTEST))
+    whole = set(told) <= {_METHOD, _TOKENS, _LONGEST, _SHORTEST} and told.get(_SHORTEST, last) == last
+    if not whole or told.get(_METHOD) != "ngram" or told.get(_TOKENS) is None:
+        return {}
+    found: dict[str, KnobValue] = {"speculative_decoding": "ngram"}
+    found["speculative_tokens"] = parsed("speculative_tokens", f"{key}.{_TOKENS}", told[_TOKENS])
+    if last is not None:
+        found["speculative_lookup"] = parsed("speculative_lookup", f"{key}.{_LONGEST}", last)
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, Mapping) else {}
