@@ -1,12 +1,13 @@
 """How much work is a proposal? 1,000 recorded trials, 50,000 legal combinations.
 
-``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey] [--anew]``
+``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey] [--anew] [--beside 31]``
 
 The space is invented (nine knobs of the catalogue, 51,840 combinations, all taken as legal), and so are the trials:
 phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
 been recorded; some are asked for again of a new proposer that has read nothing. The trials are the same objects each
 time, as they are in a study, which reads each finished one once (``study.history``); with ``--anew`` each proposal gets
-trials that were made anew. Printed: median and 95th percentile of the CPU time of each call, which other programs on
+trials that were made anew. With ``--beside N`` the newest N still run, and the proposal is for a place of its own.
+Printed: median and 95th percentile of the CPU time of each call, which other programs on
 the machine change less than its duration; then that of one fit of each model to all of the recorded trials, and to as
 many as a proposal tells it of.
 """
@@ -149,7 +150,16 @@ def _anew(trials: Sequence[Trial]) -> list[Trial]:
     return [replace(t, configuration=Configuration(dict(t.configuration.items()))) for t in trials]
 
 
-def timed(trials: int, proposals: int, sampler: str, *, anew: bool = False) -> tuple[list[float], list[float], str]:
+def _beside(trials: Sequence[Trial], running: int) -> list[Trial]:
+    """The same while the newest ``running`` have no result yet."""
+    ended = len(trials) - running
+    still = (replace(t, state=TrialState.RUNNING, outcome=None, cycles=()) for t in trials[ended:])
+    return [*trials[:ended], *still]
+
+
+def timed(
+    trials: int, proposals: int, sampler: str, *, anew: bool = False, beside: int = 0
+) -> tuple[list[float], list[float], str]:
     """CPU seconds of each proposal, of some by a new proposer, and who proposed last."""
     candidates = combinations()
     kept, made = proposer(candidates, sampler), history(candidates, trials)
@@ -158,15 +168,18 @@ def timed(trials: int, proposals: int, sampler: str, *, anew: bool = False) -> t
     for turn in range(proposals):
         number = len(made)
         made = _anew(made) if anew else made
+        told = _beside(made, beside) if beside else made
+        here = made[:1] if beside else ()
         began = time.process_time()
-        proposal = kept.propose(made, number)
+        proposal = kept.propose_at(told, number, here) if beside else kept.propose(told, number)
         blocked.append(time.process_time() - began)
         if proposal is None:
             break
         if turn % 20 == 0:
             fresh = proposer(candidates, sampler)
             began = time.process_time()
-            if fresh.propose(made, number) != proposal:
+            again = fresh.propose_at(told, number, here) if beside else fresh.propose(told, number)
+            if again != proposal:
                 raise RuntimeError("a proposal depends on what was read before")
             cold.append(time.process_time() - began)
         source = proposal[1]
@@ -217,10 +230,14 @@ def main() -> None:
     parser.add_argument("--proposals", type=int, default=60)
     parser.add_argument("--sampler", default="grey")
     parser.add_argument("--anew", action="store_true")
+    parser.add_argument("--beside", type=int, default=0)
     asked = parser.parse_args()
     use_one_thread()  # as a study does
-    blocked, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew)
-    print(f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded, by {source}")
+    blocked, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew, beside=asked.beside)
+    beside = f", {asked.beside} of them running" if asked.beside else ""
+    print(
+        f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded{beside}, by {source}"
+    )
     print(line("a proposal (CPU time)", blocked))
     print(line("the same by a new proposer (CPU time)", cold))
     if asked.sampler == "grey":

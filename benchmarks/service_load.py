@@ -136,8 +136,9 @@ async def _load(port: int, asked: Asked, seconds: float) -> Found:
         return time.perf_counter() >= end
 
     found = Found(heard=[Heard() for _ in range(asked.listeners)], slow=[Heard() for _ in range(asked.slow)])
-    others = [asyncio.create_task(listen(port, STREAM, one, over)) for one in found.heard]
-    others += [asyncio.create_task(hang(port, STREAM, one, over)) for one in found.slow]
+    others = [asyncio.create_task(hang(port, STREAM, one, over)) for one in found.slow]
+    await asyncio.sleep(0.5)  # they have places, which are fewer than those who want one
+    others += [asyncio.create_task(listen(port, STREAM, one, over)) for one in found.heard]
     unfinished = [asyncio.create_task(half_open(port, over)) for _ in range(asked.half_open)]
     found.seen = await open_loop(port, PAGES, asked.readers, asked.rate, seconds, asked.seed)
     await asyncio.gather(*others)

@@ -5,7 +5,6 @@ Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch
 
 from autotune.domain.comparability import Fingerprint, Workload
 from autotune.domain.outcomes import Ceiling, Outcome
-from autotune.domain.places import PLACE
 from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
     SWEEP,
@@ -36,7 +35,6 @@ from trainer.child.contract import (
 
 __all__ = [
     "ALONE",
-    "PLACE",
     "SWEEP",
     "Beforehand",
     "Budget",

@@ -153,6 +153,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
         device=spec.resources.device,
         max_prompt_length=workload.max_prompt_length,
         world_size=training_gpus(row.configuration, spec.resources),
+        nodes=spec.resources.nodes,
         seed=spec.seed,
         threads=threads,
         cores=spec.resources.cpu_cores,

@@ -150,8 +150,8 @@ class LocalRunner:
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
             try:
-                held = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
-                gpus = self._held(assignment.study)[:held]
+                count = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
+                gpus = self._held(assignment.study)[:count]
                 companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")

@@ -59,12 +59,14 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     request = _split(framework, imported, request, machine, talk)
     for said in imported.notes:
         talk(said)
-    training = training_gpus({**imported.knobs, **request.baseline}, machine) if machine.gpus else ranks
-    launched = framework.launched(imported)
-    if 0 < launched < training and request.rows_per_update is None:
+    knobs = {**imported.knobs, **request.baseline}
+    training = training_gpus(knobs, machine) if machine.gpus else ranks
+    launched, counted = framework.launched(imported), training + int(knobs.get("rollout_gpus", 0))
+    if launched and not training <= launched <= counted and request.rows_per_update is None:
+        other = f"--gpus {machine.gpus - training + launched} measures it as it is"
         talk(
             f"{name} starts {launched} training processes, and {training} GPUs train here with its rows per update; "
-            f"--gpus {machine.gpus - training + launched} measures it as it is"
+            f"{other if launched < training else 'other rows are said with --rows-per-update'}"
         )
     return with_config(request, imported, fields, training)
 

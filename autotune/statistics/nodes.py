@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from autotune.domain import Trial, TrialKind, TrialState
 from autotune.statistics.noise import recorded_process
 
@@ -42,6 +40,8 @@ def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
     names = sorted({t.node for t in trials if t.node})
     if len(names) < 2:
         return {}
+    import numpy as np  # not at the top: commands that only read start without it
+
     told = [t for t in trials if _tells(t)]
     configurations = list(dict.fromkeys(t.configuration for t in told))
     free, rows = len(configurations), range(len(told))

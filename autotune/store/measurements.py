@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Row, Select, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import PLACE, CycleRecord, Peaks, StartupRecord
+from autotune.domain import CycleRecord, Peaks, StartupRecord
+from autotune.domain.places import PLACE
 from autotune.store.models import (
     AttemptRow,
     CycleRow,

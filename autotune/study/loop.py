@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain import (
-    PLACE,
     Budget,
     Event,
     FailureReason,
@@ -20,6 +19,7 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.domain.places import PLACE
 from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,

@@ -137,8 +137,9 @@ def next_beside(
     if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
         return NextTrial(copy)
     own = None if copy is not None else nodes.due(study, trials, spot)
-    if own is not None and not neighbours.must_wait(trials, own.kind, budget.at_once, spot.node):
-        return Wait() if _no_room(study, trials, budget, left, own) else NextTrial(own)
+    late = own is not None and neighbours.must_wait(trials, own.kind, budget.at_once, spot.node)
+    if own is not None and not late and not _no_room(study, trials, budget, left, own):
+        return NextTrial(own)
     if not _running(trials):
         step = next_step(study, trials, budget, spent, proposer)
         return step if _for_here(step, trials, spot) else Wait(elsewhere=True)

@@ -6,6 +6,7 @@ A case is a folder with case.yaml and the files it is about:
     framework: trl         # trl, openr1, swift or verl
     input: grpo.yaml       # import: the configuration; diagnose: the text of the log
     accelerate: zero3.yaml # import: the accelerate file beside it
+    server: rollout.sh     # import: the script that starts the rollout server
     machine: {gpus: 2, nodes: 1, compute_capability: "8.0", memory_gib: 80}      # import; made up
     given: {rollout_gpus: 1, model: some/model, data: p.jsonl, reward: math-verify, set: {micro_batch_size: 4}}
     framework_says: ...    # import: what the framework's own check says against it
@@ -22,6 +23,7 @@ A case is a folder with case.yaml and the files it is about:
       rows: 64             # rows per update
       knobs: {zero_stage: 3}            # of the baseline; "nothing": not set
       passthrough: {key: value}         # what every trial is given
+      exported: {run.sh: [words]}       # of import: words in the files that the baseline is exported as
       reason: OOM          # with pool, phase, suggests: [words]
       fits: likely         # of a plan: something is; or "not likely"
       peak_gib: [40, 60]   # of its first configuration; measured_gib: 48.1 lies in its interval

@@ -13,21 +13,22 @@ from typing import Any
 
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.domain import RewardSpec
+from autotune.domain import Configuration, RewardSpec
 from autotune.errors import AutotuneError
-from autotune.frameworks import framework_named
+from autotune.frameworks import Beside, framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.prepare import check_baseline, searched
-from autotune.specification.request import Request
+from autotune.specification.request import Complete, Request
 from autotune.specification.user_input import MATH_VERIFY
 from benchmarks.cases.case import Case, Machine
-from search_spaces.batch import served_by
+from search_spaces.batch import served_by, training_gpus
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.errors import SpaceError
 from trainer.child.contract import CurrentPhase, FailureReason, Phase, Result
+from trainer.frameworks.common.exported import Export, Wanted
 
 FIELDS = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 RECORDED: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
@@ -44,6 +45,8 @@ class Answer:
     rows: int | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)
     passthrough: Mapping[str, Any] = field(default_factory=dict)
+    exported: Mapping[str, str] = field(default_factory=dict)
+    """File -> text, of the baseline."""
     reason: str | None = None
     pool: str | None = None
     phase: str | None = None
@@ -103,6 +106,28 @@ def _judged(case: Case, answer: Answer) -> None:
     baseline = build.baseline_of(whole, space, resources)
     answer.rows, answer.knobs, answer.passthrough = whole.rows_per_update, dict(baseline), whole.passthrough
     check_baseline(whole, framework, space, baseline, resources, answer.said.append)
+    if "exported" in case.right:
+        answer.exported = _exported(whole, baseline, resources).files
+
+
+def _exported(whole: Complete, baseline: Configuration, resources: Resources) -> Export:
+    """As ``export`` writes it of a study."""
+    wanted = Wanted(
+        title="",
+        configuration=baseline,
+        python="/env/bin/python",
+        model=whole.model,
+        rewards=whole.rewards,
+        rows_per_update=whole.rows_per_update,
+        max_completion_length=whole.max_completion_length,
+        passthrough=whole.passthrough,
+        device=resources.device,
+        max_prompt_length=whole.max_prompt_length,
+        world_size=training_gpus(baseline, resources),
+        nodes=resources.nodes,
+        user_config=whole.config or "",
+    )
+    return framework_named(whole.framework).export(wanted, Beside({}, whole.accelerate, "/checkout"))
 
 
 def _resources(machine: Machine, framework: str) -> Resources:
@@ -123,14 +148,15 @@ def _request(case: Case, framework: str) -> Request:
     served = served_by(given.pop("rollout_gpus")) if "rollout_gpus" in given else {}
     reward = (RewardSpec("math_verify", MATH_VERIFY),) if given.pop("reward", "") else ()
     knobs = {**served, **given.pop("set", {})}
-    accelerate = (case.folder / case.accelerate).read_text(encoding="utf-8") if case.accelerate else ""
     return Request(
         config=case.text,
         config_name=case.input,
         folder=str(case.folder),
         framework=framework,
-        accelerate=accelerate,
+        accelerate=case.text_of(case.accelerate),
         accelerate_name=case.accelerate,
+        server=case.text_of(case.server),
+        server_name=case.server,
         baseline=knobs,
         rewards=reward,
         **given,

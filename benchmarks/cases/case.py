@@ -44,6 +44,8 @@ class Case:
     input: str = ""
     """File in the folder: a configuration, or the text of a failure."""
     accelerate: str = ""
+    server: str = ""
+    """File in the folder: the script that starts the rollout server."""
     machine: Machine = field(default_factory=Machine)
     given: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``start`` beside the configuration, of ``GIVEN``."""
@@ -65,7 +67,11 @@ class Case:
     @property
     def text(self) -> str:
         """Of the input. Raises ``CaseError`` if it cannot be read."""
-        return _text(self.folder / self.input)
+        return self.text_of(self.input)
+
+    def text_of(self, name: str) -> str:
+        """Of a file in the folder; empty without a name. Raises ``CaseError`` if it cannot be read."""
+        return _text(self.folder / name) if name else ""
 
 
 def cases_below(folder: Path) -> list[Case]:

@@ -108,6 +108,9 @@ _JUDGES: Mapping[str, Callable[[Any, Answer], str]] = {
     "rows": _same("rows"),
     "knobs": lambda wanted, answer: _values(wanted, answer.knobs),
     "passthrough": lambda wanted, answer: _values(wanted, answer.passthrough),
+    "exported": lambda wanted, answer: "; ".join(
+        filter(None, (_lacking(words, answer.exported.get(name, ""), name) for name, words in wanted.items()))
+    ),
     "reason": _same("reason"),
     "pool": _same("pool"),
     "phase": _same("phase"),

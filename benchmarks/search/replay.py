@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain import Trial
+from autotune.domain import Trial, TrialState
 from autotune.proposals.candidate_grid import Mask
 from benchmarks.search.world import World, is_oom
 
@@ -71,7 +71,14 @@ class Course:
 
 
 def replay(
-    world: World, arm: str, session: Session, seed: int, *, most: int, memory_filter: Filter | None = None
+    world: World,
+    arm: str,
+    session: Session,
+    seed: int,
+    *,
+    most: int,
+    memory_filter: Filter | None = None,
+    beside: int = 0,
 ) -> Course:
     """At most ``most`` trials after the baseline, fewer where the rows are used up.
 
@@ -82,6 +89,7 @@ def replay(
         seed: of the trials' noise: all searches of one seed see the same trial of a row.
         most: trials after the baseline.
         memory_filter: keeps rows from the session; one that lets nothing through is left aside.
+        beside: trials that run while one is proposed, the newest; no result of theirs is known.
     """
     history = [world.draw(world.baseline, 0, seed)]
     left = np.ones(len(world.configurations), dtype=np.bool_)
@@ -91,9 +99,10 @@ def replay(
     rows: list[int] = []
     missing: list[float] = []
     while len(rows) < most and left.any():
-        allowed = left if memory_filter is None else left & memory_filter(history)
+        told = _told(history, beside)
+        allowed = left if memory_filter is None else left & memory_filter(told)
         allowed = allowed if allowed.any() else left
-        row = session.propose(tuple(history), allowed.copy())
+        row = session.propose(told, allowed.copy())
         if not allowed[row]:
             raise RuntimeError(f"{arm} proposed row {row} of {world.name}, which it may not")
         trial = world.draw(row, len(history), seed)
@@ -106,6 +115,13 @@ def replay(
         missing.append(world.missing(best if values[best] > -math.inf else None))
     ooms = tuple(is_oom(trial) for trial in history[1:])
     return Course(arm, world.name, seed, tuple(rows), tuple(meter.seconds), tuple(meter.wasted), ooms, tuple(missing))
+
+
+def _told(history: Sequence[Trial], beside: int) -> tuple[Trial, ...]:
+    """What is known while the newest ``beside`` run; the baseline ran before them."""
+    ended = max(1, len(history) - beside)
+    blank = {"state": TrialState.RUNNING, "outcome": None, "cycles": (), "worst_case_passed": False, "seconds": None}
+    return (*history[:ended], *(t.with_(**blank) for t in history[ended:]))
 
 
 class Meter:

@@ -1,13 +1,12 @@
-"""A real trial of ms-swift beside its own rollout server, with vLLM on a CPU.
+"""Real trials of ms-swift and Open-R1 beside their own rollout servers, with vLLM on a CPU.
 
-The server is ``swift rollout``, started as a trial's is. Weights pass through the store of their group, because NCCL
-takes two GPUs (``tests/support/served_on_cpu.py``): on a GPU nothing of this has run yet.
+The servers are ``swift rollout`` and ``trl vllm-serve``, started as a trial's are. Weights pass through the store of
+their group, because NCCL takes two GPUs (``tests/support/without_gpu.py``): on a GPU nothing of this has run yet.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,16 @@ from autotune.frameworks import framework_named
 from autotune.ports import Assignment, Companion, Place
 from autotune.running.local import LocalRunner
 from tests.contracts.runner_suite import RealClock, Seen, tagged
-from tests.support import factories, swift_trials
+from tests.support import factories, openr1_trials, swift_trials
 from tests.support.fakes import FakeStop
 from tests.support.rollout_servers import check_trial
-from tests.support.trl_trials import LENGTHS, PLAIN, one_thread, reward_file
+from tests.support.trl_trials import LENGTHS, PLAIN, one_thread, reward_file, training_python
+from tests.support.without_gpu import SYNCED, overlay
 from trainer.child.contract import CycleKind, NoteRecord, Protocol, StartupPart, StartupRecord, TrialSpec
-from trainer.frameworks.common.serving import SERVE
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800), pytest.mark.alone]
-ON_CPU = Path(__file__).resolve().parents[1] / "support" / "served_on_cpu.py"
 HOME = f"served-frameworks-{os.getpid()}"
+VARIED = "return [float(sum(map(ord, str(c))) % 7) for c in completions]"
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 KNOBS: dict[str, Any] = {
     "micro_batch_size": 4,
@@ -47,6 +46,7 @@ KNOBS: dict[str, Any] = {
 }
 OWN: dict[str, dict[str, Any]] = {
     "ms_swift": {"kv_cache_memory_bytes": 16 << 20, "max_num_seqs": 16, "dataloader_workers": 0},
+    "open_r1": {"rollout_dtype": "fp32"},
 }
 
 
@@ -56,8 +56,8 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-class OnCpu:
-    """A framework whose trials and servers run without a GPU."""
+class WithGpus:
+    """A framework on a machine that passes for one with two GPUs."""
 
     def __init__(self, name: str) -> None:
         self._own = framework_named(name)
@@ -66,23 +66,16 @@ class OnCpu:
         return getattr(self._own, name)
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
-        found = self._own.companion(assignment, spec, replace(place, gpus=("0", "1")))
-        assert found is not None
-        cpu = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": ""}
-        cpu["VLLM_PLUGINS"] = ""  # ms-swift's plugin imports torchvision, of which there is no build for this torch
-        return replace(
-            found,
-            argv=tuple(str(ON_CPU) if word == SERVE else word for word in found.argv),
-            environment={**found.environment, **cpu},
-            trial_environment={**found.trial_environment, "CUDA_VISIBLE_DEVICES": ""},
-        )
+        return self._own.companion(assignment, spec, replace(place, gpus=("0", "1")))
 
 
-def run(name: str, python: str, tiny: Path, folder: Path, checkout: str = "", **own: Any) -> tuple[Any, Seen]:
+def run(
+    name: str, python: str, tiny: Path, folder: Path, checkout: str = "", score: str = PLAIN, **own: Any
+) -> tuple[Any, Seen]:
     workload = factories.workload(
         model=str(tiny / "model"),
         prompts=str(tiny / "prompts.jsonl"),
-        rewards=(reward_file(folder, PLAIN),),
+        rewards=(reward_file(folder, score),),
         max_prompt_length=48,
         max_completion_length=16,
         rows_per_update=16,
@@ -94,8 +87,8 @@ def run(name: str, python: str, tiny: Path, folder: Path, checkout: str = "", **
     )
     configuration = Configuration({**KNOBS, **OWN[name]})
     trial = factories.trial(configuration=configuration, protocol=NATURAL, rows_per_update=16, attempt=1)
-    framework: Any = OnCpu(name)
-    runner = LocalRunner(python, framework, HOME, RealClock(), start=ON_CPU)
+    framework: Any = WithGpus(name)
+    runner = LocalRunner(python, framework, HOME, RealClock())
     seen = Seen()
     return runner.run(Assignment(factories.study(spec=spec), trial, folder / "attempt", 1500), seen, FakeStop()), seen
 
@@ -113,15 +106,30 @@ def check(report: Any, seen: Seen) -> None:
     assert tagged(HOME) == []
 
 
-def test_ms_swift_beside_swift_rollout(tmp_path: Path) -> None:
-    """At the lengths asked for, by phases, with each update's weights: its log-probs are the trainer's."""
-    python = swift_trials.swift_python()
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-    if subprocess.run([python, "-c", code], check=False, cwd="/").returncode:
-        pytest.skip(f"{python} has no vLLM, without which its trials have no rollout server")
-    tiny = swift_trials.build_tiny(tmp_path / "tiny")
-    report, seen = run("ms_swift", python, tiny, tmp_path)
-    check(report, seen)
+def check_weights(seen: Seen) -> None:
+    """Each update's weights are the server's: its log-probs are the trainer's."""
     mismatches = [cycle.logp_mismatch for cycle in seen.cycles()]
     assert all(mismatch is not None and mismatch < 1.01 for mismatch in mismatches), mismatches
+
+
+def test_ms_swift_beside_swift_rollout(tmp_path: Path) -> None:
+    """At the lengths asked for, by phases, with each update's weights."""
+    own = swift_trials.swift_python()
+    tiny = swift_trials.build_tiny(tmp_path / "tiny")
+    python = overlay(tmp_path / "env", own, training_python(), tiny / "model")
+    report, seen = run("ms_swift", python, tiny, tmp_path)
+    check(report, seen)
+    check_weights(seen)
     assert any(isinstance(record, NoteRecord) and record.name == "arguments" for record in seen.records)
+
+
+def test_open_r1_beside_vllm_serve(tmp_path: Path) -> None:
+    """The server is TRL 0.18's, with a newer vLLM."""
+    own, checkout = openr1_trials.environment()
+    tiny = openr1_trials.build_tiny(tmp_path / "tiny", own)
+    python = overlay(tmp_path / "env", own, training_python(), tiny / "model")
+    report, seen = run("open_r1", python, tiny, tmp_path, checkout, VARIED, chat_template=openr1_trials.TEMPLATE)
+    check(report, seen)
+    synced = (tmp_path / "attempt" / "scratch" / SYNCED).read_text().splitlines()
+    assert len(synced) >= len(seen.cycles())
+    assert len(set(synced)) == len(synced), "each update's weights are others"

@@ -67,6 +67,19 @@ def test_whoever_tries_a_row_gets_the_same_trial(world: World, seed: int) -> Non
     assert all(first[c] == again[c] for c in shared)
 
 
+def test_what_runs_beside_a_proposal_has_no_result_yet(world: World) -> None:
+    alone, beside = Listed(others(world)), Listed(others(world))
+    one = replay(world, "a", alone, 0, most=6)
+    two = replay(world, "b", beside, 0, most=6, beside=3)
+    assert one.missing == two.missing, "the trials are the same; only what was known of them differs"
+    assert [len(history) for history in beside.seen] == [1, 2, 3, 4, 5, 6]
+    for history in beside.seen:
+        running = [t.number for t in history if not t.state.is_finished]
+        assert running == [t.number for t in history[1:]][-3:]
+        assert all(not t.cycles and t.outcome is None for t in history if t.number in running)
+    assert all(t.state.is_finished for history in alone.seen for t in history)
+
+
 def test_another_seed_is_another_draw_of_the_same_runs(world: World) -> None:
     place = world.best
     drawn = [world.draw(place, 1, seed) for seed in range(20)]

@@ -17,7 +17,7 @@ from autotune.proposals.grey.models import Models
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import grey
 from autotune.proposals.samplers.grey import GreySampler
-from autotune.proposals.translation import evidence
+from autotune.proposals.translation import Observation, OptunaTrialStatus, evidence
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.support import forecasting
 from tests.support.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
@@ -243,10 +243,8 @@ def test_one_lucky_measurement_is_not_what_has_to_be_beaten() -> None:
     assert models.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
 
 
-def _known(values: Sequence[float]) -> list[models.Observation]:
-    return [
-        models.Observation(i, CANDIDATES[i], models.OptunaTrialStatus.FEASIBLE, value) for i, value in enumerate(values)
-    ]
+def _known(values: Sequence[float]) -> list[Observation]:
+    return [Observation(i, CANDIDATES[i], OptunaTrialStatus.FEASIBLE, value) for i, value in enumerate(values)]
 
 
 def test_the_landscape_of_the_contract_is_searched_better_than_by_chance() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import PLACE, Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain import Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain.places import PLACE
 from autotune.ports import Assignment, Observer, RunReport, StopToken, Watcher
 from autotune.proposals import make_proposer
 from autotune.store import open_store

@@ -14,7 +14,8 @@ from autotune.proposals import make_proposer
 from autotune.proposals.translation import evidence as told
 from autotune.statistics import evidence, nodes
 from autotune.store import open_store
-from autotune.study import confirmation, neighbours
+from autotune.study import confirmation, neighbours, schedule
+from autotune.study.budget import Spent
 from autotune.study.loop import StudyLoop, StudyResult
 from autotune.study.nodes import Spot, confirming, due, waits_for, whole_rounds
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
@@ -112,6 +113,18 @@ def test_a_node_that_came_later_runs_the_baseline_once() -> None:
     for other in (Spot(node="a", nodes=("a", "b")), Spot(node="", nodes=("", ""))):
         assert due(study, trials, other) is None
     assert due(study, [], spot) is None, "before the baseline has held, nothing is known to run"
+
+
+def test_where_no_time_is_left_for_a_node_of_its_own_the_study_still_ends_with_a_reason() -> None:
+    study, trials = f.study(), [t.with_(seconds=50.0) for t in copies()]
+    spot = Spot(node="c", nodes=("c", "d"))
+    proposer = make_proposer(SPACE, study.spec.baseline, study.spec.resources, "random", 0)
+    for wall_s, kind in ((1e6, schedule.NextTrial), (61.0, schedule.StudyEnd)):
+        step = schedule.next_beside(study, trials, Budget(wall_s=wall_s, at_once=8), Spent(60.0, 0.0), proposer, spot)
+        assert isinstance(step, kind)
+    step = schedule.next_beside(study, trials, Budget(wall_s=1e6, at_once=8), Spent(60.0, 0.0), proposer, spot)
+    assert isinstance(step, schedule.NextTrial)
+    assert step.draft.source == "node/c"
 
 
 def test_the_other_half_of_a_round_is_for_the_node_of_the_first() -> None:

@@ -50,6 +50,17 @@ def test_a_servers_share_is_not_taken_from_the_recipe() -> None:
     assert "rollout_gpus" not in colocated.knobs
 
 
+@pytest.mark.parametrize(("option", "processes"), [("--num_processes=3 ", 3), ("", 8)])
+def test_the_launch_beside_the_server_counts_before_the_accelerate_file(option: str, processes: int) -> None:
+    launch = (
+        "CUDA_VISIBLE_DEVICES=3 trl vllm-serve --model m &\n"
+        f"accelerate launch --config_file zero2.yaml {option}src/open_r1/grpo.py --config recipe.yaml\n"
+    )
+    accelerate = "distributed_type: MULTI_GPU\nnum_processes: 8\n"
+    found = import_config(OWN, "recipe.yaml", accelerate=accelerate, launch=launch)
+    assert (found.processes, found.knobs["rollout_gpus"]) == (processes, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

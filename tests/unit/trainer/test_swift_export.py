@@ -162,6 +162,23 @@ def test_a_server_is_started_with_what_the_trainer_is_told() -> None:
         assert "cut -s -d, -f" in export.files[name]
 
 
+def test_of_several_nodes_the_users_script_starts_the_processes() -> None:
+    """The first node trains with fewer, which only its own script says; there the server has the last GPU."""
+    script = (
+        "export NNODES=8\n[ $NODE_RANK = 0 ] && export NPROC_PER_NODE=7 || export NPROC_PER_NODE=8\n"
+        "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n"
+        "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d --use_vllm true --vllm_mode server\n"
+    )
+    configuration = Configuration({**SERVER, "rollout_gpus": 1, "rollout_data_parallel_size": 1})
+    asked = wanted(configuration=configuration, device="cuda", world_size=63, nodes=8, user_config=script)
+    files = ms_swift.export(asked).files
+    for line in script.splitlines()[:3]:
+        assert line in files["run.sh"]
+    assert "-f8-8" in files["server.sh"]
+    with pytest.raises(ValueError, match="of 8 nodes only a script"):
+        ms_swift.export(replace(asked, user_config=""))
+
+
 def test_replicas_that_do_not_fill_the_server_are_refused() -> None:
     with pytest.raises(ValueError, match="is not rollout_gpus 2"):
         server_arguments({**SERVER, "rollout_data_parallel_size": 1}, "m", 1, longest=9)

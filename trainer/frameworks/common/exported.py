@@ -40,6 +40,8 @@ class Wanted:
     device: str = "cpu"
     world_size: int = 1
     """Processes that train."""
+    nodes: int = 1
+    """Machines with equally many GPUs; who starts the processes of several is left to the user's own script."""
     seed: int = 0
     threads: int = 1
     """CPU threads of a training process: the launcher would choose its own."""

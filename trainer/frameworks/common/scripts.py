@@ -32,8 +32,9 @@ def quoted(word: str) -> str:
 
 
 def gpus_of(wanted: Wanted) -> list[str]:
-    """Those that train, then those of the rollout server."""
-    return [str(i) for i in range(wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0)))]
+    """Those of one machine that train, then those of the rollout server."""
+    held = wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0))
+    return [str(i) for i in range(held // wanted.nodes)]
 
 
 def visible(wanted: Wanted, *, served: bool) -> dict[str, str]:

@@ -120,6 +120,8 @@ def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = Mapping
         present: variables of the user's own run, which may be for another machine.
     """
     found = variables(wanted.configuration)
+    if wanted.nodes > 1:  # the run's own say it, machine by machine
+        return found
     if by_torchrun(wanted):
         found["OMP_NUM_THREADS"] = str(wanted.threads)  # torchrun would leave a process one thread
     if by_torchrun(wanted) or "NPROC_PER_NODE" in present:

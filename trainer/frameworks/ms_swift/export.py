@@ -30,6 +30,8 @@ def export(wanted: Wanted) -> Export:
     """
     script_given = bool(wanted.user_config) and is_script(wanted.user_config)
     in_place = script_given and given(wanted.user_config, RUN).in_place
+    if wanted.nodes > 1 and not in_place:
+        raise ValueError(f"of {wanted.nodes} nodes only a script that starts their processes can be exported")
     if script_given and not in_place:  # a whole file is written beside the script
         wanted = replace(wanted, own_data=False)
     plugin = plugin_of(wanted)

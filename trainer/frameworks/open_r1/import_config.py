@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -107,12 +107,11 @@ def import_config(
 
     Args:
         text: the recipe, at most 64 KiB.
-        name: what messages call it.
+        name, accelerate_name, launch_name: what messages call the files.
         fields: the keys of Open-R1's script.
         processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
-        accelerate: text of the accelerate file; empty without one, and nothing is known of ZeRO then.
-        accelerate_name, launch_name: what messages call these files.
+        accelerate: text of the accelerate file; without one nothing is known of ZeRO.
         launch: text of the script that starts ``trl vllm-serve``; empty without one.
 
     Raises:
@@ -121,7 +120,8 @@ def import_config(
     faults = Faults()
     entries = _entries(text, name, faults)
     known = _values(entries, name, fields, faults)
-    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
+    told = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
+    beside = _as_launched(told, launch, launch_name)
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
@@ -141,6 +141,15 @@ def import_config(
         processes=beside.processes,
         ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
     )
+
+
+def _as_launched(beside: Accelerate, launch: str, name: str) -> Accelerate:
+    """``--num_processes`` wins over the accelerate file, where the server's script also starts the training."""
+    try:
+        counted = [launch_of(command.words[:at]).processes for command, at in training_commands(launch, name)]
+    except ConfigError:  # the server's command is found in what no shell would run, too
+        return beside
+    return replace(beside, processes=counted[0]) if any(counted) else beside
 
 
 def _knobs(

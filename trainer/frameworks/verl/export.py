@@ -97,8 +97,10 @@ def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
         max_completion_length=wanted.max_completion_length,
         world_size=wanted.world_size,
         seed=wanted.seed,
+        nodes=wanted.nodes,
     )
-    ours = {**fixed, **inputs, **tuned, **cpus(wanted.passthrough, wanted.world_size, wanted.cores)}
+    cores = wanted.cores if wanted.nodes == 1 else 0  # Ray of several nodes is there before verl
+    ours = {**fixed, **inputs, **tuned, **cpus(wanted.passthrough, wanted.world_size, cores)}
     theirs = {key: value for key, value in wanted.passthrough.items() if key not in ours and key != ENVIRONMENT}
     words = [_word(key, value, new=added(key)) for key, value in ours.items()]
     words += [_word(key, value, new=False) for key, value in stated(theirs).items()]

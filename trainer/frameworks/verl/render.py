@@ -53,7 +53,13 @@ def settings(
 
 
 def workload(
-    *, model: str, max_prompt_length: int | None, max_completion_length: int, world_size: int, seed: int
+    *,
+    model: str,
+    max_prompt_length: int | None,
+    max_completion_length: int,
+    world_size: int,
+    seed: int,
+    nodes: int = 1,
 ) -> dict[str, Any]:
     """verl's keys for what is not tuned: model, lengths, GPUs and every seed."""
     lengths = {} if max_prompt_length is None else {PROMPT_LENGTH: max_prompt_length}
@@ -62,8 +68,8 @@ def workload(
         MODEL_PATH: model,
         **lengths,
         COMPLETION_LENGTH: max_completion_length,
-        GPUS: world_size,
-        NODES: 1,
+        GPUS: world_size // nodes,
+        NODES: nodes,
         **dict.fromkeys(seeds, seed),
     }
 
