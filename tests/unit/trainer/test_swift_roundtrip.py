@@ -34,7 +34,17 @@ SHARDS: list[dict[str, KnobValue]] = [
 FREE = sorted(
     SUPPORTED
     - {*("gradient_accumulation_steps", "num_generations", "rollout_gpus", "rollout_data_parallel_size"), *SEAMS}
-    - {*("rollout_engine", "rollout_mode", "zero_stage", "fsdp", "sequence_parallel_size", "host_allocator")}
+    - {
+        *(
+            "training_gpus",
+            "rollout_engine",
+            "rollout_mode",
+            "zero_stage",
+            "fsdp",
+            "sequence_parallel_size",
+            "host_allocator",
+        )
+    }
 )
 
 
@@ -79,7 +89,7 @@ def legal(draw: st.DrawFn) -> tuple[Configuration, Resources]:
     values.update(gradient_accumulation_steps=accumulation, num_generations=4)
     values["steps_per_generation"] = accumulation
     values = {name: value for name, value in values.items() if name in acting(values)}
-    whole = complete(values, machine, sorted(SUPPORTED - SEAMS - {"rollout_gpus"}))
+    whole = complete(values, machine, sorted(SUPPORTED - SEAMS - {"rollout_gpus", "training_gpus"}))
     found = Configuration({name: value for name, value in whole.items() if name in acting(whole)})
     assume(is_legal(found, machine))
     return found, machine
@@ -193,7 +203,7 @@ def test_so_can_a_file_that_was_edited(case: tuple[Configuration, Resources]) ->
 
 def test_every_supported_knob_is_among_those_tried() -> None:
     """A knob the strategy never sets would be read back without ever being written."""
-    fixed = {"gradient_accumulation_steps", "num_generations", "host_allocator", "rollout_gpus"}
+    fixed = {"gradient_accumulation_steps", "num_generations", "host_allocator", "rollout_gpus", "training_gpus"}
     switches = {"rollout_engine", "rollout_mode", "rollout_data_parallel_size", "zero_stage", "fsdp"}
     assert set(FREE) | fixed | switches | {"sequence_parallel_size", *SEAMS} == SUPPORTED
     assert {*ENGINE, *ZERO, *FSDP} <= SUPPORTED
