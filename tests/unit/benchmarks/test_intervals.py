@@ -10,7 +10,7 @@ import pytest
 
 from autotune.statistics import evidence
 from autotune.statistics.noise import GPU_PROCESS, PROCESS, NoisePrior
-from benchmarks.intervals import fitting, limits, report, scoring
+from benchmarks.intervals import earlier, fitting, limits, report, scoring
 from benchmarks.intervals.__main__ import main
 from benchmarks.intervals.looks import looked
 from benchmarks.intervals.recordings import Recording, recordings
@@ -132,6 +132,19 @@ def test_more_processes_prove_more_and_more_cycles_do_where_cycles_scatter(found
     steady, restless = (f"H100, 2026-11-{day}" for day in (22, 27))
     less = [shown[name, 12, 1][known].width / shown[name, 3, 1][known].width for name in (steady, restless)]
     assert less[1] < 0.8 < less[0] < 1.0
+
+
+def test_earlier_studies_tell_the_spread_of_processes_the_better_the_more_there_are(found: list[Recording]) -> None:
+    draw = np.random.default_rng(5)
+    noise = Noise(found[0], shape_of(found), draw)
+    studies = [made(noise, draw).trials for _ in range(12)]
+    one, many = earlier.learnt(studies[:1]), earlier.learnt(studies)
+    assert one is not None
+    assert many is not None
+    assert earlier.learnt([]) is None
+    assert GPU_PROCESS.degrees < one.degrees < many.degrees <= earlier.SAME_MACHINE_DEGREES
+    tallies = earlier.scored(found[0], found, 3, seed=1)
+    assert [tally.studies for tally in tallies] == [3] * len(earlier.EARLIER)
 
 
 def test_no_studies_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
