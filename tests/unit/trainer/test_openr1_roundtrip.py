@@ -204,7 +204,7 @@ def test_without_a_checkout_nothing_is_exported() -> None:
 
 def test_every_supported_knob_has_a_place_in_the_catalogue() -> None:
     named = {*SUPPORTED} - set(defaults("open_r1")) - set(PLACES)
-    assert named <= {"steps_per_generation", "max_model_len", "rollout_gpus"}
+    assert named <= {"steps_per_generation", "max_model_len", "rollout_gpus", "training_gpus"}
 
 
 def test_nothing_of_the_objective_is_left_to_defaults() -> None:
