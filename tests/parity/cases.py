@@ -63,6 +63,7 @@ LEFT_OUT: Mapping[str, str] = {
     "expandable_segments": "places memory on a GPU: not yet measured on a GPU",
     **dict.fromkeys(("fsdp", "fsdp_reshard_after_forward", "fsdp_offload"), f"FSDP2 needs a GPU: {_GPU}"),
     **dict.fromkeys(("offload_optimizer", "offload_parameters", "activation_offload"), f"moves from a GPU: {_GPU}"),
+    "training_gpus": f"how many GPUs train: {_GPU}",
     **dict.fromkeys(("rollout_mode", "rollout_gpus", "rollout_data_parallel_size"), f"a server has a GPU: {_GPU}"),
     **dict.fromkeys(("gpu_memory_utilization", "tensor_parallel_size", "custom_all_reduce"), _GPU),
     **dict.fromkeys(("enforce_eager", "cuda_graph_max_batch", "vllm_compile_mode"), f"CUDA graphs: {_GPU}"),

@@ -165,6 +165,8 @@ def test_no_field_of_a_cycle_is_lost(name: str) -> None:
                 "lengths": "at_lengths",
                 "host_peak": "host_peak_bytes",
                 "device_peak": "device_peak_bytes",
+                "objective": "gain_per_gpu_hour",  # both are told, whichever it is
+                "reference_gpus": "gain_per_gpu_hour",
             },
         ),
         (
@@ -175,6 +177,8 @@ def test_no_field_of_a_cycle_is_lost(name: str) -> None:
                 "startup": "startup_seconds",
                 "watchdog_peak": "host_peak_bytes",
                 "seconds": "wall_seconds",
+                "per_gpu": "tokens_per_hour_per_gpu",
+                **dict.fromkeys(("node", "node_log", "node_variance"), "number"),  # told by its place and by the gain
             },
         ),
     ],

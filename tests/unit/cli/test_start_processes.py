@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from autotune.cli.commands import start, start_request
+from autotune.cli.commands.start_options import StartOptions
 from tests.support import factories
 
 
@@ -20,7 +21,7 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     seen: list[Any] = []
 
     def run(*given: Any) -> int:
-        seen.append(given[-2])
+        seen.append(next(one for one in given if isinstance(one, StartOptions)))
         return 0
 
     wiring.check_store = lambda settings: None
