@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from autotune.domain import FailureReason
 from autotune.ports import Clock
 from autotune.running.ending import REASONS, Ending, ended_by_reward, exit_sentence
 from autotune.running.job import Graces, Job
+from autotune.running.launch import caches
 from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
 from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
@@ -74,6 +76,7 @@ def run_tool(
         paths=paths,
         tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
         deadline_s=timeout,
+        environment=caches(paths.scratch / "cache", os.environ),
     )
     ending = Supervisor(clock, graces or Graces()).run(job, _Listener(on_phase), _GoOn())
     return _result_of(ending, payload)

@@ -59,6 +59,13 @@ def test_a_tool_is_given_its_payload_and_answers_with_its_result(start: Path) ->
     assert seen == ["load"]
 
 
+def test_what_a_tool_imports_leaves_nothing_among_the_temporary_files(tmp_path: Path) -> None:
+    """torch, once imported, makes the folder of its compiler's cache where no variable names one."""
+    start = tmp_path / "probe.py"
+    start.write_text(PROBE.replace('payload["asked"]}', 'os.environ["TORCHINDUCTOR_CACHE_DIR"]}'))
+    assert ask(start).data["asked"] == f"{tmp_path}/tool/scratch/cache/inductor"
+
+
 def test_an_earlier_answer_is_never_taken_for_a_later_one(start: Path) -> None:
     assert ask(start).ok
     result = ask(start, answer=False)
