@@ -9,9 +9,9 @@ from typing import Any
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock
+from autotune.running import launch
 from autotune.running.ending import REASONS, Ending, ended_by_reward, exit_sentence
 from autotune.running.job import Graces, Job
-from autotune.running.launch import caches
 from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
 from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
@@ -73,10 +73,10 @@ def run_tool(
     write_atomic(paths.config, dumps(payload))
     job = Job(
         argv=(python, str(start), command, "--directory", str(paths.root)),
+        environment=launch.caches(paths.scratch, os.environ),  # torch leaves a folder at its import
         paths=paths,
         tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
         deadline_s=timeout,
-        environment=caches(paths.scratch / "cache", os.environ),
     )
     ending = Supervisor(clock, graces or Graces()).run(job, _Listener(on_phase), _GoOn())
     return _result_of(ending, payload)

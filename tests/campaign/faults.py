@@ -23,7 +23,6 @@ from tests.campaign.study import Study, words_of
 AWAY_S = 1.5
 LOCKED_S = 3.0
 SLOW_S = 3.0
-REPLACED = "database replaced"
 Act = Callable[[Study, Forked, random.Random], Sequence[str] | None]
 
 
@@ -213,7 +212,7 @@ FAULTS = (
     Fault("SIGKILL to the page's server", _kill_page, suits=lambda p: p.served),
     Fault("second tuner", _second_tuner, alone=True),
     Fault("database locked", _lock, suits=_sqlite),
-    Fault(REPLACED, _replace, frozenset({StoreError.exit_code}), suits=_sqlite, alone=True),
+    Fault("database replaced", _replace, frozenset({StoreError.exit_code}), suits=_sqlite, alone=True),
     Fault("database server away", _no_database, suits=lambda p: p.database == "postgresql"),
     Fault("disk full", _fill, MACHINE | {StoreError.exit_code}, suits=lambda p: p.small_disk),
     Fault("disk read-only", _read_only, frozenset({UsageError.exit_code}), lambda p: p.small_disk, before=True),

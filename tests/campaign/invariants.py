@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from autotune.domain import Trial, TrialKind, TrialState
+from autotune.domain import FailureReason, Trial, TrialKind, TrialState
 from autotune.errors import NoDatabaseError, StoreError
-from tests.campaign.faults import REPLACED, Fault
+from tests.campaign.faults import Fault
 from tests.campaign.study import Run, Study, cells
 from tests.e2e.commands import written_cycles
 from tests.support.node import Node
 from trainer.child.contract import RunPaths
 
+LOST = frozenset({StoreError.exit_code})
+"""Exit code of a tuner that cannot write to its database any more, because it is full or another's."""
 OVER = frozenset({0})
 """Exit code of a study that has ended."""
 SLACK_S = 5.0
@@ -31,8 +32,7 @@ def after(study: Study, run: Run, faults: Sequence[Fault]) -> Iterator[str]:
     """What does not hold after one run that met these faults."""
     yield from run.wrong
     met = [fault for fault in faults if fault.name in run.met or fault.before]
-    killed = run.code == -signal.SIGKILL
-    stale = killed or (REPLACED in run.met and run.code == StoreError.exit_code)
+    killed = run.code == -9
     if run.hung:
         yield f"it had not ended after {run.seconds:.0f} s"
     if run.code not in OVER.union(*(fault.codes for fault in met)):
@@ -46,7 +46,7 @@ def after(study: Study, run: Run, faults: Sequence[Fault]) -> Iterator[str]:
     if not killed:
         yield from left(study)
     if not any(fault.before for fault in met):
-        yield from stored(study, stale=stale)
+        yield from stored(study, killed=killed or run.code in LOST)
 
 
 def left(study: Study) -> Iterator[str]:
@@ -75,10 +75,10 @@ def answers(port: int) -> bool:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
-def stored(study: Study, *, stale: bool) -> Iterator[str]:
+def stored(study: Study, *, killed: bool) -> Iterator[str]:
     """Everything anybody was told of is in the database, and what is there fits together.
 
-    ``stale``: the tuner had no more say in it; a trial that ran then is RUNNING until the next one begins.
+    ``killed``: the tuner could not write what became of its trials; the next one does.
     """
     try:
         store = study.store()
@@ -110,7 +110,7 @@ def stored(study: Study, *, stale: bool) -> Iterator[str]:
             yield f"trial {trial.number} has {trial.attempt} attempts, and {told['trial_started']} were told"
         if told["trial_finished"] != int(trial.state.is_finished):
             yield f"trial {trial.number} is {trial.state}, and {told['trial_finished']} ends were told"
-        if trial.state is TrialState.RUNNING and not stale:
+        if trial.state is TrialState.RUNNING and not killed:
             yield f"trial {trial.number} is RUNNING, and nobody runs it"
         kept = sum(row[:2] == (trial.number, trial.attempt) for row in cycles)
         if trial.state is TrialState.COMPLETE and kept < written_cycles(study.home, trial.number, trial.attempt):
@@ -129,8 +129,8 @@ def at_the_end(study: Study, whole: tuple[Trial, ...]) -> Iterator[str]:
         return
     if not found.rows and any(trial.outcome is not None and trial.outcome.ok for trial in trials):
         yield "trials went well, and nothing is recommended"
-    judged = [trial for trial in trials if not trial.inconclusive]  # what the machine ended may be searched again
-    searched = [trial.configuration.key for trial in judged if trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
+    decided = [trial for trial in trials if trial.outcome is None or trial.outcome.reason is not FailureReason.INFRA]
+    searched = [trial.configuration.key for trial in decided if trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
     if len(searched) != len(set(searched)):
         yield "a configuration was searched twice"
     for trial, other in zip(trials, whole, strict=False):
