@@ -41,6 +41,8 @@ RUNS = 5
 """A study that was disturbed so often is left in peace."""
 RECORDS = 25
 """A fault comes after at most so many."""
+EARLY = 8
+"""One that a single guard stands against, after at most so many: the study is to go on long enough to show it."""
 PLANS = 40
 """Studies drawn, of which the first is taken that the fault due can come to."""
 
@@ -123,7 +125,8 @@ def faults_of(rng: random.Random, plan: Plan, due: Fault | None) -> list[tuple[i
     if any(fault.before for fault in found):
         return [(0, next(fault for fault in found if fault.before))]
     found.sort(key=lambda fault: 0 not in fault.codes)
-    return list(zip(sorted(rng.randint(1, RECORDS) for _ in found), found, strict=True))
+    most = EARLY if due is not None and due.alone else RECORDS
+    return list(zip(sorted(rng.randint(1, most) for _ in found), found, strict=True))
 
 
 def _run(study: Study, faults: list[tuple[int, Fault]], rng: random.Random) -> dict[str, Any]:

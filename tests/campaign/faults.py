@@ -104,7 +104,10 @@ def _lock(study: Study, process: Forked, rng: random.Random) -> None:
 
 
 def _replace(study: Study, process: Forked, rng: random.Random) -> None:
-    """A copy of this moment takes the database's place, as of somebody who restores a backup."""
+    """A copy of this moment takes the database's place, with a log of its own, as of somebody who restores a backup.
+
+    Without the log its absence would be noticed, whatever is known of the file.
+    """
     path = study.home / "autotune.sqlite"
     copy = path.with_name("copy.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None, timeout=30.0)) as database:
@@ -114,6 +117,7 @@ def _replace(study: Study, process: Forked, rng: random.Random) -> None:
         copy.replace(path)
         for left in ("-wal", "-shm"):
             path.with_name(path.name + left).unlink(missing_ok=True)
+        path.with_name(path.name + "-wal").touch()
 
 
 def _fill(study: Study, process: Forked, rng: random.Random) -> None:

@@ -27,9 +27,10 @@ class Mutant:
 MUTANTS = {
     "lock": Mutant(
         "two tuners may run one study",
-        "autotune/store/locks.py",
-        "            lock.acquire()\n",
-        "            pass\n",
+        "autotune/store/repository.py",
+        "        return self._backend.study_lock(self._engine, study.id, study.spec.name)\n",
+        "        locks = __import__('autotune.store.locks', fromlist=['x'])\n"
+        "        return locks.LocalLocks().lock(study.id, study.spec.name)\n",
     ),
     "commit": Mutant(
         "a cycle is acknowledged before its transaction is committed",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.__main__ import faults_of, study_of
+from tests.campaign.__main__ import EARLY, RECORDS, faults_of, study_of
 from tests.campaign.faults import FAULTS
 from tests.campaign.mutants import MUTANTS
 from tests.campaign.plans import drawn
@@ -40,6 +40,7 @@ def test_each_kind_of_fault_has_its_study_and_what_one_guard_stands_against_the_
         assert due.suits(plan)
         assert due in [fault for _, fault in found]
         assert [records for records, _ in found] == sorted(records for records, _ in found)
+        assert max(records for records, _ in found) <= (EARLY if due.alone else RECORDS)
         assert all(0 in fault.codes for _, fault in found if fault is not due), "nothing ends the tuner before"
         met.append({fault.name for _, fault in found})
     assert set.union(*met) == {fault.name for fault in FAULTS}
