@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,5 +151,10 @@ def main(home: str, plan: dict[str, object]) -> int:
     return exit_codes.RUN_AGAIN if stop.preempted else 0
 
 
+def begin(words: Sequence[str]) -> int:
+    """What the command line says."""
+    return main(words[0], json.loads(words[1]))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(begin(sys.argv[1:]))

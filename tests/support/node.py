@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import here
 from tests.support.scripted_python import FOLDER
 
 TESTS = Path(__file__).resolve().parent
@@ -74,8 +75,9 @@ class Node:
         return self.run(*given, visible=visible, timeout=timeout)
 
     def document(self, *words: str) -> Any:
-        """What a reading command prints with ``--json``."""
-        done = self.run(*words, "--json")
+        """What a reading command prints with ``--json``; in this process, as the command itself is another test's."""
+        words = (*words, "--json", "--home", str(self.home))
+        done = here.autotune(words, self.folder, self.environment())
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
