@@ -21,7 +21,8 @@ needs_ray()
 pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 15.0
+WITHIN_S = 30.0
+"""The most that is waited is 5 s; a busy machine takes the rest to start."""
 UNLIKE = {
     "n2": {"AUTOTUNE_TRIAL_LACKS": "vllm"},
     "n3": {"MADE_UP_DRIVER": "580.65"},

@@ -57,6 +57,8 @@ class RayCluster:
             address = os.environ.get("RAY_ADDRESS") or address
         if address.startswith("ray://"):
             raise UsageError(f"--ray {address}: start the tuner on a machine of the cluster, with --ray auto")
+        if address != "auto":
+            _check(address)  # before Ray is imported, which takes seconds
         for name, value in OF_DRIVER.items():
             os.environ.setdefault(name, value)
         try:
@@ -68,8 +70,11 @@ class RayCluster:
         self._groups: dict[int, Any] = {}
         with _own_signals():
             try:
+                if address == "auto":
+                    address = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+                    _check(address)
                 ray.init(
-                    address=_reached(ray, address),
+                    address=address,
                     log_to_driver=False,
                     configure_logging=False,
                     logging_level=logging.CRITICAL,
@@ -221,14 +226,9 @@ class RayAgent:
             raise
 
 
-def _reached(ray: Any, address: str) -> str:
-    """``HOST:PORT`` as Ray takes it, where a cluster can be; Ray takes the loopback's name for this machine's."""
-    found = address
-    with contextlib.suppress(ValueError):  # no HOST:PORT, as the fault will say
-        found = ray._private.services.canonicalize_bootstrap_address_or_die(address)
-    if (why := fault(found)) is not None:
-        raise UsageError(f"--ray {found if address == 'auto' else address}: {why}")
-    return found
+def _check(address: str) -> None:
+    if (why := fault(address)) is not None:
+        raise UsageError(f"--ray {address}: {why}")
 
 
 @contextlib.contextmanager
