@@ -21,7 +21,8 @@ from autotune.running.command import BoundedCommand, OutputLine, run_command
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
-from autotune.running.server_beside import listened_on, server_beside
+from autotune.running.server_beside import server_beside
+from autotune.running.sockets import listeners
 from autotune.settings import Settings
 from autotune.verify.compare_run import (
     CycleShape,
@@ -125,7 +126,7 @@ class Rehearsal:
             yield lambda: None
             return
         port = urlsplit(health).port or 0
-        if listened_on(port):
+        if listeners(port):
             raise MachineError(
                 f"port {port}, which the exported rollout server takes, is in use; free it and try again"
             )

@@ -24,6 +24,7 @@ from autotune.running.companion import free_ports
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from autotune.verify import compare_run
+from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
 from trainer.frameworks.trl.exported import Wanted
@@ -282,6 +283,27 @@ def test_a_port_that_is_taken_is_said_before_anything_is_started(autotune: Run, 
     assert (code, out) == (5, "")
     assert f"port {port}, which the exported rollout server takes, is in use" in err
     assert not (tmp_path / "training" / "served.txt").exists()
+
+
+def test_an_answer_of_another_process_is_not_the_servers(autotune: Run, served: Any, tmp_path: Path) -> None:
+    """Its port was free when the server was started, which takes it only at the end of its start."""
+    _, port = served("time.sleep(600)")
+    started, strangers = tmp_path / "training" / "served.txt", list[Stranger]()
+
+    def take() -> None:
+        while not started.exists():
+            time.sleep(0.02)
+        strangers.append(Stranger(port))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    code, out, err = autotune("verify", "--updates", "2")
+    thread.join()
+    strangers[0].end()
+    assert (code, out) == (5, "")
+    assert f"another process answers at port {port}, which the rollout server was to have" in err
+    assert not (tmp_path / "training" / "trained.txt").exists()
+    assert alive(tmp_path / "training") == []
 
 
 @pytest.mark.parametrize(
