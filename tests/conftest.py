@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from tests.support import lanes, shared
 from tests.support.trl_trials import NO_TRAINING, TRAINING_VARIABLE
 
+pytest_plugins = ["tests.support.computing"]
+
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
 HOUSE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("house", HOUSE, max_examples=40)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import lanes
+from tests.support import computing, lanes
 from tests.support.lanes import may_have
 from tests.support.trl_trials import training_python
 
@@ -56,3 +56,15 @@ def test_of_any_other_expression_a_file_may_have_a_test(tmp_path: Path) -> None:
     assert may_have(file, "full or slow")
     assert may_have(file, "not (full)")
     assert may_have(file, "")
+
+
+@pytest.mark.parametrize(("took", "failed"), [(computing.MOST_S - 1, False), (computing.MOST_S + 1, True)])
+def test_a_unit_test_has_so_many_seconds_of_computing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, took: float, failed: bool
+) -> None:
+    item = request.node
+    call = pytest.CallInfo.from_call(lambda: None, "teardown")
+    monkeypatch.setattr(computing, "computed", lambda: item.stash[computing.BEGAN] + took)
+    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    assert report.computed == pytest.approx(took)
+    assert report.failed is failed
