@@ -44,9 +44,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     by_file: Counter[str] = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            by_file[getattr(report, "nodeid", "").partition("::")[0]] += getattr(report, "computed", 0.0)
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if hasattr(report, "computed"):
+            by_file[report.nodeid.partition("::")[0]] += report.computed
     if by_file.total() > 0:
         terminalreporter.section(f"{by_file.total():.0f} s of computing, most of it by")
         for file, seconds in by_file.most_common(SHOWN):
