@@ -100,7 +100,7 @@ def next_step(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
 ) -> NextTrial | StudyEnd:
     """The next trial or the end. Reads nothing but its arguments."""
-    gpus = study.spec.resources.gpus
+    gpus = study.spec.resources.total_gpus
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
         return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
@@ -132,7 +132,7 @@ def next_beside(
     runs may still lead.
     """
     trials = nodes.whole_rounds(trials, spot.nodes)
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     copy = neighbours.due(study, trials, budget.at_once)
     if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
         return NextTrial(copy)
@@ -193,7 +193,7 @@ def interrupted(
     if waiting is None:
         return None
     here = None if spot is None else spot.here
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     cost = _cost(study, trials, waiting.kind, waiting.configuration, here)
     if left is None or (cost is None and left > 0):
         return waiting
@@ -219,7 +219,7 @@ def deadline(
         own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), FIRST_TRIAL_TIMEOUT_S)
     else:
         own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     if left is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
@@ -235,13 +235,13 @@ def deadline(
 
 def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
     """Wall seconds from now until the study will end; ``None`` without a time limit."""
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     return None if left is None else max(0.0, left)
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
-    whole = budget.seconds_on(study.spec.resources.gpus)
+    whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None or study.spec.sampler == SWEEP:
         return 0.0
     return confirmation.reserve_s(study.spec, trials, whole, study.lengths)
