@@ -219,7 +219,7 @@ def test_no_server_is_started_beside_several_nodes() -> None:
         "beside them"
     )
     machine = replace(on("trl"), nodes=2)
-    with pytest.raises(UsageError, match="because of several nodes all GPUs train, .*; set .* to colocate"):
+    with pytest.raises(UsageError, match=r"because of several nodes all GPUs train, .*; set .* to colocate"):
         build.refuse_server(trl, served_by(1), machine)
     build.refuse_server(trl, served_by(1), on("trl"))
 
