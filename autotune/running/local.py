@@ -202,10 +202,13 @@ class LocalRunner:
         study = assignment.study
         cores = study.spec.resources.cpu_cores if self.lane is None else len(self.lane.cpus)
         own = {} if self.lane is None else {CPUS_VARIABLE: ",".join(map(str, self.lane.cpus))}
+        caches = launch.caches(self.caches, os.environ)
+        if companion is not None:
+            companion = replace(companion, environment={**caches, **companion.environment})
         return Job(
             argv=launch.command(self.python, self.start, paths, spec, assignment.meeting),
             environment={
-                **launch.caches(self.caches, os.environ),
+                **caches,
                 **launch.environment(spec, cores, os.environ, assignment.meeting),
                 **own,
                 **(gpu_choice.environment(gpus) if gpus else {}),

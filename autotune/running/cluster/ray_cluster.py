@@ -17,6 +17,7 @@ from typing import Any
 
 from autotune.errors import MachineError, UsageError
 from autotune.ports import Assignment
+from autotune.running.cluster.addresses import fault
 from autotune.running.cluster.agent import SILENCE_S, Agent, Answer, Facts, Message
 from autotune.running.cluster.places import ClusterPlace, Node, distinct
 from autotune.running.cluster.runner import LostError
@@ -28,6 +29,14 @@ RESERVE_S = 30.0
 START_S = 120.0
 """For an agent's process to start and import."""
 LOOK_S = 1.0
+OF_DRIVER = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray asks 20 times for 35 s each.
+    "RAY_NUM_REDIS_GET_RETRIES": "1",
+    "RAY_py_gcs_connect_timeout_s": "4",
+    "RAY_gcs_rpc_server_connect_timeout_s": "1",
+}
+"""Variables of Ray for this process, unless they are set."""
 FORCED = (signal.SIGTERM, signal.SIGINT)
 """Signals that Ray would handle itself."""
 
@@ -41,12 +50,17 @@ class RayCluster:
         address: ``auto`` is the one of ``RAY_ADDRESS``, else the one this machine belongs to.
 
         Raises:
-            UsageError: Ray is not installed here, or the address is one of Ray Client.
-            MachineError: no cluster answers there.
+            UsageError: Ray is not installed here, or no cluster answers at the address that was named.
+            MachineError: none is found, or it does not take this process in.
         """
+        if address == "auto":
+            address = os.environ.get("RAY_ADDRESS") or address
         if address.startswith("ray://"):
             raise UsageError(f"--ray {address}: start the tuner on a machine of the cluster, with --ray auto")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if address != "auto":
+            _check(address)  # before Ray is imported, which takes seconds
+        for name, value in OF_DRIVER.items():
+            os.environ.setdefault(name, value)
         try:
             import ray
         except ModuleNotFoundError:
@@ -56,6 +70,9 @@ class RayCluster:
         self._groups: dict[int, Any] = {}
         with _own_signals():
             try:
+                if address == "auto":
+                    address = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+                    _check(address)
                 ray.init(
                     address=address,
                     log_to_driver=False,
@@ -63,6 +80,8 @@ class RayCluster:
                     logging_level=logging.CRITICAL,
                     ignore_reinit_error=True,
                 )
+            except UsageError:
+                raise
             except Exception as error:
                 raise MachineError(f"--ray {address}: no cluster answers: {_first_line(error)}") from None
         # What its daemons report would be written between the lines of --json; it is in their logs.
@@ -214,6 +233,11 @@ class RayAgent:
         except LostError:
             self._cluster.dismiss(self._actor)
             raise
+
+
+def _check(address: str) -> None:
+    if (why := fault(address)) is not None:
+        raise UsageError(f"--ray {address}: {why}")
 
 
 @contextlib.contextmanager
