@@ -85,8 +85,8 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (folder / "my_reward.py").write_text("def score(completions, **_):\n    return [len(c) % 3 for c in completions]\n")
     (folder / "space.yaml").write_text(case.space)
     words = [*case.words(), "--space", "space.yaml", "--max-trials", "2", "--sampler", "grid", "--cold"]
-    batch = ("--effective-batch", "16", "--set", "num_generations=4", "--max-completion-length", "16")
-    done = node.start(*words, *batch, "--max-prompt-length", "48", timeout=2 * PATIENCE_S)
+    words += ["--set", "micro_batch_size=4", "--set", "num_generations=4", "--effective-batch", "16"]
+    done = node.start(*words, "--max-completion-length", "16", "--max-prompt-length", "48", timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return node
 

@@ -30,6 +30,7 @@ knobs:
 """
 FASTER = {"open_r1": "server", "ms_swift": "colocate"}
 """By the made-up figures (``scripted_python.seconds``): one GPU serves three sooner than seven."""
+pytestmark = pytest.mark.timeout(1200)
 CYCLE_S = 0.1
 AFTER_S = 2.0
 """A trial beside a server takes about as long."""
@@ -59,7 +60,7 @@ def test_a_killed_study_goes_on_recommends_one_and_leaves_no_server(case: Case, 
         tuner.kill()
         tuner.communicate()
     assert servers(node), "it was killed once there was a server"
-    done = node.run(*words)
+    done = node.run(*words, timeout=900.0)
     assert done.returncode == 0, done.stderr
     assert tagged(node.home) == []
     assert [port for port in servers(node) if listeners(port)] == []

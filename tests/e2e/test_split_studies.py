@@ -17,7 +17,7 @@ from tests.support.node import Node
 from tests.support.split_studies import CASES, Case, split, words_of
 from trainer.frameworks.common.serving import SERVE
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 
 
 SPACE = """\
@@ -37,7 +37,7 @@ def study(case: Case, folder: Path) -> Node:
     node = Node(folder, [{}] * case.gpus, case.name)
     (folder / "space.yaml").write_text(SPACE)
     words = words_of(case, folder)
-    done = node.start("--max-trials", "30", "--space", "space.yaml", "--sampler", "grid", *words)
+    done = node.start("--max-trials", "30", "--space", "space.yaml", "--sampler", "grid", *words, timeout=2000.0)
     assert done.returncode == 0, done.stderr
     return node
 
