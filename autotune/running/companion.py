@@ -24,12 +24,12 @@ MOST = 1 << 16
 """Bytes of an answer that are looked at."""
 
 
-def free_ports(count: int) -> tuple[int, ...]:
-    """Different loopback ports on which nothing listens; another process may take one before it is used."""
+def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
+    """Different ports of an address on which nothing listens; another process may take one before it is used."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
-            each.bind((LOOPBACK, 0))
+            each.bind((address, 0))
         return tuple(int(each.getsockname()[1]) for each in sockets)
 
 

@@ -184,7 +184,9 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
 
 
 def _check_machine(study: Study, clock: Clock) -> None:
-    python = study.spec.python
+    python, nodes = study.spec.python, study.spec.resources.nodes
+    if nodes > 1:
+        raise UsageError(f"a trial of study {study.spec.name!r} has {nodes} nodes, and verify runs on this one alone")
     if not os.access(python, os.X_OK):
         raise MachineError(f"{python} is not an interpreter that can be run; the study was measured with it")
     usable_resources(lambda _: None, study.spec.resources.gpus, asked=f"study {study.spec.name!r}")  # as its trials

@@ -18,14 +18,16 @@ import pytest
 import yaml
 
 from autotune.domain import Configuration, Study, TrialKind
+from autotune.errors import UsageError
 from autotune.frameworks import Beside, framework_named
+from autotune.machine.clock import SystemClock
 from autotune.recommendation import export
 from autotune.running import proc
 from autotune.running.companion import free_ports
 from autotune.settings import HomePaths
 from autotune.specification.interpreter import Interpreter
 from autotune.store import open_store
-from autotune.verify import compare_run
+from autotune.verify import compare_run, exported_run
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
@@ -413,3 +415,9 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
     assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said
     assert framework.names.helper in made.files
+
+
+def test_a_study_whose_trials_have_several_nodes_is_not_verified_on_one() -> None:
+    spec = factories.study_spec(resources=factories.resources(gpus=8, nodes=2, device="cuda"))
+    with pytest.raises(UsageError, match=r"a trial of study .* has 2 nodes, and verify runs on this one alone"):
+        exported_run._check_machine(factories.study(spec=spec), SystemClock())
