@@ -47,12 +47,14 @@ def quiet(folder: Path) -> Mapping[str, str]:
 
 
 class Nodes:
-    """``n1`` (the head) to ``nN``."""
+    """``n1`` (the head) to ``nN``; ``variables`` are those of a node that the others have not."""
 
-    def __init__(self, count: int, folder: Path, gpus: int = GPUS) -> None:
+    def __init__(
+        self, count: int, folder: Path, gpus: int = GPUS, variables: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         from ray.cluster_utils import Cluster
 
-        self.folder = folder
+        self.folder, self.variables = folder, variables or {}
         self.cluster: Any = Cluster(shutdown_at_exit=False)
         self.nodes: dict[str, Any] = {}
         for number in range(1, count + 1):
@@ -74,6 +76,7 @@ class Nodes:
             node_name=name,
             num_cpus=CPUS,
             num_gpus=gpus,
+            env_vars=dict(self.variables.get(name, {})),
             object_store_memory=80 << 20,
             include_dashboard=False,
             include_log_monitor=False,
@@ -108,13 +111,13 @@ def _title(process: psutil.Process) -> str:
 
 
 @contextmanager
-def nodes(count: int, gpus: int = GPUS) -> Iterator[Nodes]:
+def nodes(count: int, gpus: int = GPUS, variables: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Nodes]:
     """A cluster while the block runs; its environment is that of this process meanwhile."""
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # Ray has sockets in it, whose paths must be short
     with patch.dict(os.environ, quiet(folder)):
         os.environ.pop("RAY_ADDRESS", None)
         try:
-            found = Nodes(count, folder, gpus)
+            found = Nodes(count, folder, gpus, variables)
             yield found
             found.shutdown()
         finally:

@@ -14,7 +14,8 @@ Each launch is appended to ``launches.jsonl`` in the folder of the variable ``SC
 environment concerns GPUs. A trial reads the settings TRL would get. Nothing is computed; how fast a configuration is
 is decided by ``seconds``, and what does not fit by ``MOST_ROWS`` and ``MOST_SHARE``. A file ``pace.json`` beside
 ``launches.jsonl`` makes a trial meet things: ``cycle_s`` are real seconds of a cycle, ``segment`` names shared memory
-that it maps together with a process of a session of its own, as engines do.
+that it maps together with a process of a session of its own, as engines do. The package that the variable
+``AUTOTUNE_TRIAL_LACKS`` names is not there.
 """
 
 from __future__ import annotations
@@ -276,6 +277,7 @@ def answer(command: str, paths: RunPaths) -> Result:
     wanted = json.loads(paths.config.read_text())
     if command == "probe":
         packages = {**PACKAGES, **OF_FRAMEWORK.get(os.environ.get("SCRIPTED_FRAMEWORK", ""), {})}
+        packages.pop(os.environ.get("AUTOTUNE_TRIAL_LACKS", ""), None)
         data = {"python": "3.11.7", "executable": sys.executable, "packages": packages, "trl_supported": True}
         return Result(ok=True, data=data)
     if command == "probe_speed":

@@ -21,6 +21,7 @@ from autotune.machine import hardware
 from autotune.machine.lanes import Lane, lanes
 from autotune.ports import Assignment, RunReport
 from autotune.running.cluster.guardian import Guardian
+from autotune.running.companion import free_ports
 from autotune.running.local import LocalRunner
 from trainer.child.contract import CurrentPhase, Record
 
@@ -34,7 +35,7 @@ class Share:
     """An agent's part of its machine."""
 
     place: int
-    """Number among all places of the study."""
+    """Number among all places of the study; those of one trial on several machines have the same."""
     index: int
     """Number among those of its machine."""
     count: int
@@ -118,6 +119,10 @@ class Agent:
         except OSError:
             there = False
         return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
+
+    def free_port(self) -> int:
+        """One on which nothing listens here."""
+        return free_ports(1, "")[0]
 
     def begin(self, assignment: Assignment) -> None:
         """Starts an attempt; ``hear`` tells of it."""
