@@ -17,11 +17,12 @@ _CANONICAL = json.JSONEncoder(separators=(",", ":"))
 class Configuration(Mapping[str, KnobValue]):
     """One value for every knob that is set; immutable, hashable, ordered by knob name."""
 
-    __slots__ = ("_key", "_values")
+    __slots__ = ("_hash", "_key", "_values")
 
     def __init__(self, values: Mapping[str, KnobValue]) -> None:
         self._values: Mapping[str, KnobValue] = MappingProxyType(dict(sorted(values.items())))
         self._key: str | None = None
+        self._hash: int | None = None
 
     def __getitem__(self, name: str) -> KnobValue:
         return self._values[name]
@@ -45,7 +46,9 @@ class Configuration(Mapping[str, KnobValue]):
         return self._values.items()
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values.values()))
+        if self._hash is None:
+            self._hash = hash(tuple(self._values.values()))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Configuration) and self.key == other.key

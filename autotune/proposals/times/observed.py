@@ -168,9 +168,9 @@ class Starts:
     counts: Mapping[ProcessKind, int] = field(default_factory=dict)
     warm_up: float = WARM_UP
 
-    def seconds(self, task: Task, kinds: NDArray[np.intp], cycle_s: Column) -> Column:
-        """Of processes of these kinds, whose cycles take ``cycle_s``."""
-        several, place = np.unique(kinds, return_inverse=True)
+    def seconds(self, task: Task, kinds: tuple[NDArray[np.intp], NDArray[np.intp]], cycle_s: Column) -> Column:
+        """Of processes of these kinds (``Features.kinds``), whose cycles take ``cycle_s``."""
+        several, place = kinds
         start = np.array([self._start(task, ProcessKind(int(kind))) for kind in several], dtype=np.float64)
         return start[place] + self.warm_up * cycle_s
 
