@@ -36,6 +36,8 @@ from autotune.study.nodes import Spot
 from autotune.study.protocols import baseline_draft, rows, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
+from search_spaces.batch import serving_gpus
+from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
@@ -44,6 +46,8 @@ FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
+FIRST_SERVER_S = 900.0
+"""For the start of a rollout server, as long as no trial has told how long it takes: as long as it may take."""
 SAFELY = 1.25
 """A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
 ENDING_S = 10.0
@@ -218,7 +222,8 @@ def deadline(
     elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
         own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), FIRST_TRIAL_TIMEOUT_S)
     else:
-        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
+        own = max(TIMEOUT_FACTOR * _longest_s(trials, trial, cost), SHORTEST_TIMEOUT_S)
+        own += FIRST_SERVER_S if _first_server(study, trials, trial.configuration) else 0.0
     left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     if left is None:
         return Deadline(own, by_budget=False)
@@ -231,6 +236,23 @@ def deadline(
         # Half of the grace is kept for ending the process tree and writing the recommendation.
         left += GRACE_S / 2
     return Deadline(min(own, left), by_budget=left < own)
+
+
+def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
+    """What it takes, if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
+    if trial.kind is TrialKind.SEARCH:
+        cost = predict_search(_ended(trials), trial.configuration, kept=False) or cost
+    return cost.total(trial.protocol)
+
+
+def _first_server(study: Study, trials: Sequence[Trial], configuration: Configuration) -> bool:
+    """Whether it needs a rollout server, and no trial's start has shown how long one takes."""
+    known = any(StartupPart.SERVER.value in t.startup for t in trials)
+    return not known and serving_gpus(configuration, study.spec.resources) > 0
+
+
+def _ended(trials: Sequence[Trial]) -> list[Trial]:
+    return [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
 
 
 def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
@@ -324,7 +346,7 @@ def _cost(
     """
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
-    others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
+    others = _ended(trials)
     last = others if here is None else here
     kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)
