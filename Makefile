@@ -86,7 +86,7 @@ test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own
 	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)
 
 test-ray: env-ray ## the tests on a Ray cluster of four nodes with made-up GPUs, in the tool's environment with Ray
-	"$(RAY)/bin/python" -m pytest -q -n 0 -rs tests/contracts/test_ray_runner.py tests/e2e/test_ray_doctor.py tests/e2e/test_ray_study.py $(ARGS)
+	"$(RAY)/bin/python" -m pytest -q -n 0 -rs tests/contracts/test_ray_runner.py $(addprefix tests/e2e/test_ray_,doctor.py study.py faults.py) $(ARGS)
 
 check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the child, and that every test can be collected
 	"$(TOOL)/bin/ruff" check .
