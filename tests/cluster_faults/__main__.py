@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from typing import Any
 from tests.campaign import invariants
 from tests.campaign.__main__ import is_over
 from tests.campaign.faults import Fault
-from tests.cluster_faults.faults import CUT, FAULTS, Deck
+from tests.campaign.study import Run
+from tests.cluster_faults.faults import CUT, ENDED_BY_RAY, FAULTS, HEAD, Deck
 from tests.cluster_faults.machines import SOONER, Machines
 from tests.cluster_faults.network import Network, network
 from tests.cluster_faults.study import ClusterStudy, right
@@ -96,7 +98,9 @@ class Faults:
         return {"code": run.code, "drawn": at, "met": run.met, "wrong": wrong, "seconds": round(run.seconds, 1)}
 
     @staticmethod
-    def wrong(study: ClusterStudy, run: Any, faults: list[Fault]) -> Iterator[str]:
+    def wrong(study: ClusterStudy, run: Run, faults: list[Fault]) -> Iterator[str]:
+        if HEAD in run.met and run.code == ENDED_BY_RAY:
+            run = replace(run, code=-signal.SIGKILL)  # as if it were killed
         yield from invariants.after(study, run, faults)
         if run.code < 0:
             yield from (f"process {pid} is left: {words}" for pid, words in study.processes())

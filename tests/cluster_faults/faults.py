@@ -71,7 +71,8 @@ def _cut(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
     study.machines.network.cut()
 
 
-MACHINE = frozenset({0, MachineError.exit_code})
+ENDED_BY_RAY = 1
+"""Ray ends a process whose cluster has lost its head, with a sentence of its own."""
 DRIVER, HEAD, CUT = "driver killed", "head lost", "network cut"
 FAULTS = (
     Fault(DRIVER, _driver, frozenset({-signal.SIGKILL})),
@@ -80,12 +81,12 @@ FAULTS = (
     Fault("raylet killed", _raylet),
     Fault("node removed", _removed),
     Fault("node frozen", _frozen),
-    Fault(HEAD, _head, MACHINE),
+    Fault(HEAD, _head, frozenset({MachineError.exit_code, ENDED_BY_RAY, -signal.SIGKILL})),
     Fault("database away", _database),
     Fault(CUT, _cut),
 )
 LAST_OF_A_RUN = (DRIVER, HEAD)
-RECORDS = 40
+RECORDS = 60
 """A fault comes after at most so many records of the tuner."""
 
 
@@ -99,7 +100,7 @@ class Deck:
     def drawn(self, most: int) -> list[tuple[int, Fault]]:
         """Of one run of the tuner, each with the records it waits for; what ends the tuner is the last."""
         found: list[Fault] = []
-        for _ in range(min(most, self.rng.randint(1, 4))):
+        for _ in range(min(most, self.rng.randint(2, 6))):
             if not self._left:
                 self._left = self.rng.sample(self._kinds, len(self._kinds))
             if found and (found[-1].name in LAST_OF_A_RUN or self._left[-1] in found):

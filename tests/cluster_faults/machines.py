@@ -72,11 +72,15 @@ class Machines(Nodes):
                 if process.status() == psutil.STATUS_STOPPED and str(self.folder) in " ".join(_environment(process)):
                     process.send_signal(signal.SIGCONT)
 
+    def mend(self) -> None:
+        """The network is whole."""
+        if self.network is not None:
+            self.network.mend()
+
     def whole(self) -> bool:
         """Whether the hurt nodes could be replaced; not where the head is gone."""
         self.thaw()
-        if self.network is not None:
-            self.network.mend()
+        self.mend()
         if "n1" in self.hurt:
             return False
         for name in sorted(self.hurt):
@@ -100,7 +104,7 @@ class Machines(Nodes):
             if words.startswith("ray::Agent") or "guardian.py" in words:
                 with suppress(psutil.Error):
                     if str(self.folder) in " ".join(_environment(process)):
-                        found.append((process.pid, words))
+                        found.append((process.pid, words.strip()))
         return found
 
 

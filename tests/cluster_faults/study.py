@@ -45,14 +45,17 @@ class ClusterStudy(Study):
         super().calm()
 
     def processes(self) -> list[tuple[int, str]]:
-        """What is left on any node after ``GONE_S``."""
-        until = time.monotonic() + GONE_S
-        while (found := self._now()) and time.monotonic() < until:
-            time.sleep(0.5)
-        return found
+        """What is left on any node: trials even of one that is cut off, agents when nothing is any more."""
+        left = _until_gone(lambda: [(pid, words_of(pid)) for pid in self.tagged()])
+        self.machines.mend()
+        return left + _until_gone(self.machines.agents_left)
 
-    def _now(self) -> list[tuple[int, str]]:
-        return [*((pid, words_of(pid)) for pid in self.tagged()), *self.machines.agents_left()]
+
+def _until_gone(look: Callable[[], list[tuple[int, str]]]) -> list[tuple[int, str]]:
+    until = time.monotonic() + GONE_S
+    while (found := look()) and time.monotonic() < until:
+        time.sleep(0.5)
+    return found
 
 
 def right(study: ClusterStudy) -> Iterator[str]:
