@@ -105,6 +105,7 @@ class Resources:
     """
 
     gpus: int = 0
+    """Of each node."""
     nodes: int = 1
     cpu_cores: int = 1
     device: str = "cpu"
@@ -125,7 +126,7 @@ class Resources:
     allow_learning: bool = True
     """Learning knobs may leave the baseline's values where the space frees them."""
     cpu_ranks: int = 1
-    """Processes that train on a CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
+    """Processes that train on a node's CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
     per_micro_batch: str = ""
     """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
     quantized: str = ""
@@ -138,9 +139,14 @@ class Resources:
         return hash((self.gpus, self.nodes, self.device, self.framework, self.rows_per_update, self.model))
 
     @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.gpus * self.nodes
+
+    @property
     def training_processes(self) -> int:
-        """Ranks that train when every GPU trains; ``cpu_ranks`` on a CPU."""
-        return max(1, self.gpus * self.nodes if self.gpus else self.cpu_ranks)
+        """Ranks that train when every GPU trains; ``cpu_ranks`` of each node on CPUs."""
+        return max(1, self.nodes * (self.gpus or self.cpu_ranks))
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. What says nothing is not mentioned: studies stored before it was there keep their digest."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock
+from autotune.running import launch
 from autotune.running.ending import REASONS, Ending, ended_by_reward, exit_sentence
 from autotune.running.job import Graces, Job
 from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
@@ -71,6 +73,7 @@ def run_tool(
     write_atomic(paths.config, dumps(payload))
     job = Job(
         argv=(python, str(start), command, "--directory", str(paths.root)),
+        environment=launch.caches(paths.scratch, os.environ),  # torch leaves a folder at its import
         paths=paths,
         tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
         deadline_s=timeout,

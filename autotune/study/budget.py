@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialState
+from autotune.domain import Budget, Configuration, CycleKind, FailureReason, Protocol, Trial, TrialState
 from autotune.ports import Clock, Store
 from trainer.child.contract import StartupPart
 
@@ -90,7 +90,8 @@ def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
     """The sentence of the limit that is used up, or ``None``.
 
-    ``max_trials`` counts the baseline and the search trials; a winner's confirmation comes on top.
+    ``max_trials`` counts the baseline and the search trials that the machine did not end; a winner's confirmation
+    comes on top.
     """
     if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
         return "the time budget is used up"
@@ -102,8 +103,10 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 
 def searched(trials: Sequence[Trial]) -> int:
-    """How many trials count against ``max_trials``."""
-    return sum(t.kind.is_searched for t in trials)
+    """How many trials count against ``max_trials``: one that failed for the machine decided nothing."""
+    return sum(
+        t.kind.is_searched and (t.outcome is None or t.outcome.reason is not FailureReason.INFRA) for t in trials
+    )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from autotune.domain import StudyStatus, Trial
 from autotune.errors import AutotuneError
 from tests.campaign import invariants, mutants
 from tests.campaign.faults import FAULTS, Fault
-from tests.campaign.plans import Plan, drawn
+from tests.campaign.plans import Plan, drawn, is_real
 from tests.campaign.study import Study, mount
 from tests.support.postgresql import server
 from tests.support.trl_trials import TRAINING_VARIABLE
@@ -41,6 +41,8 @@ RUNS = 5
 """A study that was disturbed so often is left in peace."""
 RECORDS = 25
 """A fault comes after at most so many."""
+PLANS = 40
+"""Studies drawn, of which the first is taken that the fault due can come to."""
 
 
 class Campaign:
@@ -56,13 +58,13 @@ class Campaign:
     def study(self, number: int) -> dict[str, Any]:
         """One study from its beginning to its end, disturbed; what was met and what did not hold."""
         rng = random.Random(f"{self.seed}/{number}")
-        plan = drawn(rng, number, real=self.real, disk=self.disk)
+        plan, due = study_of(self.seed, number, rng, real=self.real, disk=self.disk)
         began = time.monotonic()
         study = Study(self._new(f"{number}"), plan, self.server)
         runs: list[dict[str, Any]] = []
         try:
             for turn in range(RUNS + 1):
-                faults = _faults(rng, plan) if turn < RUNS else []
+                faults = faults_of(rng, plan, None if turn else due) if turn < RUNS else []
                 runs.append(_run(study, faults, rng))
                 if is_over(study) or (self.until_wrong and runs[-1]["wrong"]):
                     break
@@ -98,9 +100,26 @@ class Campaign:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
 
-def _faults(rng: random.Random, plan: Plan) -> list[tuple[int, Fault]]:
-    """Of one run of the tuner, in the order in which they come; those that end it last."""
-    found = rng.sample([fault for fault in FAULTS if fault.suits(plan)], rng.randint(1, 4))
+def study_of(seed: int, number: int, rng: random.Random, *, real: bool, disk: bool) -> tuple[Plan, Fault]:
+    """The ``number``-th study, and the fault that it meets in any case.
+
+    Each kind has its turn, in an order of the seed's; those that one guard alone stands against have theirs first.
+    """
+    order = random.Random(seed).sample(FAULTS, len(FAULTS))
+    order.sort(key=lambda fault: not fault.alone)
+    turn = sum(not is_real(earlier, real=real) for earlier in range(number))  # a real one takes nobody's
+    turns = [order[(turn + more) % len(order)] for more in range(len(order))]
+    plans = [drawn(rng, number, real=real, disk=disk) for _ in range(PLANS)]
+    return next((plan, fault) for fault in turns for plan in plans if fault.suits(plan))
+
+
+def faults_of(rng: random.Random, plan: Plan, due: Fault | None) -> list[tuple[int, Fault]]:
+    """Of one run of the tuner, in the order in which they come; those that end it last. ``due`` comes in any case."""
+    count = rng.randint(1, 4)
+    found = rng.sample([fault for fault in FAULTS if fault.suits(plan)], count)
+    if due is not None:  # beside it only what does not end the tuner before
+        mild = [fault for fault in found if 0 in fault.codes and not fault.before and fault is not due]
+        found = [due, *mild][:count]
     if any(fault.before for fault in found):
         return [(0, next(fault for fault in found if fault.before))]
     found.sort(key=lambda fault: 0 not in fault.codes)

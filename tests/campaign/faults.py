@@ -38,6 +38,8 @@ class Fault:
     suits: Callable[[Plan], bool] = lambda plan: True
     before: bool = False
     """It is there when the tuner begins, and does not come in the middle."""
+    alone: bool = False
+    """One guard of the product alone stands against it."""
 
 
 def _signals(*numbers: signal.Signals) -> Act:
@@ -196,7 +198,7 @@ def _sqlite(plan: Plan) -> bool:
 AGAIN, MACHINE = frozenset({exit_codes.RUN_AGAIN}), frozenset({0, MachineError.exit_code})
 INTERRUPTED = frozenset({exit_codes.INTERRUPTED})
 FAULTS = (
-    Fault("SIGKILL to the tuner", _signals(signal.SIGKILL), frozenset({-signal.SIGKILL})),
+    Fault("SIGKILL to the tuner", _signals(signal.SIGKILL), frozenset({-signal.SIGKILL}), alone=True),
     Fault("SIGTERM", _signals(signal.SIGTERM), AGAIN),
     Fault("SIGUSR1", _signals(signal.SIGUSR1), AGAIN),
     Fault("SIGTERM to all", _notice_to_all, AGAIN),
@@ -208,9 +210,9 @@ FAULTS = (
     Fault("SIGTERM to a child", _to_a_child(signal.SIGTERM)),
     Fault("SIGKILL to a rollout server", _to_a_child(signal.SIGKILL, "vllm"), suits=lambda p: p.space == "split"),
     Fault("SIGKILL to the page's server", _kill_page, suits=lambda p: p.served),
-    Fault("second tuner", _second_tuner),
+    Fault("second tuner", _second_tuner, alone=True),
     Fault("database locked", _lock, suits=_sqlite),
-    Fault("database replaced", _replace, frozenset({StoreError.exit_code}), suits=_sqlite),
+    Fault("database replaced", _replace, frozenset({StoreError.exit_code}), suits=_sqlite, alone=True),
     Fault("database server away", _no_database, suits=lambda p: p.database == "postgresql"),
     Fault("disk full", _fill, MACHINE | {StoreError.exit_code}, suits=lambda p: p.small_disk),
     Fault("disk read-only", _read_only, frozenset({UsageError.exit_code}), lambda p: p.small_disk, before=True),

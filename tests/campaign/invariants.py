@@ -7,14 +7,16 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from autotune.domain import Trial, TrialState
-from autotune.errors import NoDatabaseError
+from autotune.domain import FailureReason, Trial, TrialKind, TrialState
+from autotune.errors import NoDatabaseError, StoreError
 from tests.campaign.faults import Fault
 from tests.campaign.study import Run, Study, cells
 from tests.e2e.commands import written_cycles
 from tests.support.node import Node
 from trainer.child.contract import RunPaths
 
+LOST = frozenset({StoreError.exit_code})
+"""Exit code of a tuner that cannot write to its database any more, because it is full or another's."""
 OVER = frozenset({0})
 """Exit code of a study that has ended."""
 SLACK_S = 5.0
@@ -44,7 +46,7 @@ def after(study: Study, run: Run, faults: Sequence[Fault]) -> Iterator[str]:
     if not killed:
         yield from left(study)
     if not any(fault.before for fault in met):
-        yield from stored(study, killed=killed)
+        yield from stored(study, killed=killed or run.code in LOST)
 
 
 def left(study: Study) -> Iterator[str]:
@@ -74,7 +76,10 @@ def answers(port: int) -> bool:
 
 
 def stored(study: Study, *, killed: bool) -> Iterator[str]:
-    """Everything anybody was told of is in the database, and what is there fits together."""
+    """Everything anybody was told of is in the database, and what is there fits together.
+
+    ``killed``: the tuner could not write what became of its trials; the next one does.
+    """
     try:
         store = study.store()
     except NoDatabaseError:
@@ -124,8 +129,9 @@ def at_the_end(study: Study, whole: tuple[Trial, ...]) -> Iterator[str]:
         return
     if not found.rows and any(trial.outcome is not None and trial.outcome.ok for trial in trials):
         yield "trials went well, and nothing is recommended"
-    judged = [trial.configuration.key for trial in trials if trial.kind.is_searched and not trial.inconclusive]
-    if len(judged) != len(set(judged)):  # one that the machine broke may be proposed again
+    decided = [trial for trial in trials if trial.outcome is None or trial.outcome.reason is not FailureReason.INFRA]
+    searched = [trial.configuration.key for trial in decided if trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
+    if len(searched) != len(set(searched)):
         yield "a configuration was searched twice"
     for trial, other in zip(trials, whole, strict=False):
         if (trial.kind, trial.configuration) != (other.kind, other.configuration):

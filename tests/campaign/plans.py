@@ -46,9 +46,14 @@ class Plan:
         return Plan(self.space, self.at_once, 2 if self.space == "split" else 1, self.trials, self.sampler)
 
 
+def is_real(number: int, *, real: bool) -> bool:
+    """Whether the ``number``-th study is of real trials."""
+    return real and number % REAL_EVERY == REAL_EVERY // 2
+
+
 def drawn(rng: random.Random, number: int, *, real: bool, disk: bool) -> Plan:
     """The ``number``-th study; ``real`` and ``disk``: such studies can be had here."""
-    if real and number % REAL_EVERY == REAL_EVERY // 2:
+    if is_real(number, real=real):
         return Plan("real", gpus=0, trials=2, grace_s=25, served=rng.random() < 0.5)
     space = rng.choice(["one GPU", "one GPU", "one GPU", "split"])
     at_once = rng.choice([1, 1, 2]) if space == "one GPU" else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -172,7 +173,8 @@ class Study(Node):
         self.close_follower()
         if self.server is not None:
             self.server.drop(self.database)
-        if self.plan.small_disk:
+        if self.plan.small_disk:  # its mount ends here, and what did not hold is to be read
+            shutil.copytree(self.home, self.folder / "home", dirs_exist_ok=True)
             subprocess.run(["umount", "-l", str(self.disk)], check=True)
 
     def store(self) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,3 +89,13 @@ def test_a_lost_gpu_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     outcome = outcome_without_server(tmp_path, 2).outcome
     assert outcome.reason is FailureReason.INFRA
     assert outcome.message == "the driver does not answer for its GPUs: GPU is lost"
+
+
+def test_a_server_keeps_what_its_compiler_made_where_the_trials_keep_theirs(tmp_path: Path) -> None:
+    """torch, once imported, would make a folder of its own among the temporary files."""
+    python, told = tmp_path / "python", tmp_path / "told"
+    python.write_text(f'#!/bin/sh\necho "$TORCHINDUCTOR_CACHE_DIR" > {told}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    wanted = assignment(tmp_path / "attempt", {"server": {"python": str(python)}})
+    assert local_runner(TestLocalRunner.home, caches=tmp_path / "cache").run(wanted, Seen(), FakeStop()).outcome.ok
+    assert told.read_text() == f"{tmp_path}/cache/inductor\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.__main__ import faults_of, study_of
 from tests.campaign.faults import FAULTS
 from tests.campaign.mutants import MUTANTS
 from tests.campaign.plans import drawn
@@ -27,3 +28,29 @@ def test_every_fault_suits_one_of_the_studies_of_an_hour() -> None:
     assert {plan.database for plan in plans} == {"sqlite", "postgresql"}
     assert any(plan.real for plan in plans)
     assert [fault.name for fault in FAULTS if not any(map(fault.suits, plans))] == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_kind_of_fault_has_its_study_and_what_one_guard_stands_against_the_first(seed: int) -> None:
+    met: list[set[str]] = []
+    for number in range(len(FAULTS) + 2):  # two of real trials take no turn
+        rng = random.Random(f"{seed}/{number}")
+        plan, due = study_of(seed, number, rng, real=True, disk=True)
+        found = faults_of(rng, plan, due)
+        assert due.suits(plan)
+        assert due in [fault for _, fault in found]
+        assert [records for records, _ in found] == sorted(records for records, _ in found)
+        assert all(0 in fault.codes for _, fault in found if fault is not due), "nothing ends the tuner before"
+        met.append({fault.name for _, fault in found})
+    assert set.union(*met) == {fault.name for fault in FAULTS}
+    first = {fault.name for fault in FAULTS if fault.alone}
+    assert first == {"SIGKILL to the tuner", "second tuner", "database replaced"}
+    assert first <= set.union(*met[: len(first)])
+
+
+def test_an_open_disk_or_no_training_interpreter_leaves_the_rest_of_the_faults_their_turns() -> None:
+    for number in range(len(FAULTS)):
+        plan, due = study_of(1, number, random.Random(f"1/{number}"), real=False, disk=False)
+        assert due.suits(plan)
+        assert not plan.real
+        assert not plan.small_disk

@@ -229,6 +229,8 @@ class ProcessKind(IntFlag):
     ENGINE_COMPILES = 4
     TRAINER_COMPILES = 8
     SHARDED = 16
+    NODES = 32
+    """On several."""
 
 
 def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
@@ -245,6 +247,7 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
         ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
         ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
         ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+        ProcessKind.NODES: task.resources.nodes > 1,
     }
     return ProcessKind(sum(kind for kind, needed in found.items() if needed))
 

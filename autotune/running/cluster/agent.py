@@ -21,6 +21,7 @@ from autotune.machine import hardware
 from autotune.machine.lanes import Lane, lanes
 from autotune.ports import Assignment, RunReport
 from autotune.running.cluster.guardian import Guardian
+from autotune.running.companion import free_ports
 from autotune.running.local import LocalRunner
 from trainer.child.contract import CurrentPhase, Record
 
@@ -36,7 +37,7 @@ class Share:
     """An agent's part of its machine."""
 
     place: int
-    """Number among all places of the study."""
+    """Number among all places of the study; those of one trial on several machines have the same."""
     index: int
     """Number among those of its machine."""
     count: int
@@ -123,6 +124,10 @@ class Agent:
             there = False
         return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
 
+    def free_port(self) -> int:
+        """One on which nothing listens here."""
+        return free_ports(1, "")[0]
+
     def begin(self, assignment: Assignment) -> None:
         """Starts an attempt; ``hear`` tells of it."""
         if self._thread is not None:
@@ -151,11 +156,16 @@ class Agent:
 
     def alive(self) -> None:
         """The tuner is there, though it may have no time to listen."""
-        first, self._heard_at = self._heard_at is None, time.monotonic()
-        if first:
-            threading.Thread(target=self._leave_alone, daemon=True, name="tuner").start()
+        self._heard_at = time.monotonic()
         if self._wire is not None:
             self._wire.beat()
+
+    def attended(self) -> None:
+        """As ``alive``, in a process of the agent's own: from the first time on it ends where no more are heard."""
+        first = self._heard_at is None
+        self.alive()
+        if first:
+            threading.Thread(target=self._leave_alone, daemon=True, name="tuner").start()
 
     def _leave_alone(self) -> None:
         """Ends this process once the tuner is gone and nothing runs: on a node that is cut off Ray would keep it."""

@@ -1,7 +1,7 @@
 """The one file that knows Ray: a cluster, the places a study holds in it, and agents as its actors.
 
-A place is a placement group of one bundle, bound to its node, so that nobody else gets its GPUs between two agents. An
-agent is an actor whose owner is this process: when it dies, Ray ends the agent.
+A place is a placement group of one bundle for each of its nodes, bound to them, so that nobody else gets its GPUs
+between two agents. An agent is an actor whose owner is this process: when it dies, Ray ends the agent.
 """
 
 from __future__ import annotations
@@ -99,20 +99,25 @@ class RayCluster:
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         names = distinct([node["NodeName"] for node in alive], [node["NodeID"] for node in alive])
         found = [
-            Node(each["NodeID"], name, int(each["Resources"].get("CPU", 0)), int(each["Resources"].get("GPU", 0)))
+            Node(
+                each["NodeID"],
+                name,
+                int(each["Resources"].get("CPU", 0)),
+                int(each["Resources"].get("GPU", 0)),
+                each["NodeManagerAddress"],
+            )
             for name, each in zip(names, alive, strict=True)
         ]
         return tuple(sorted(found, key=lambda node: node.name))
 
-    def reserve(self, place: ClusterPlace) -> None:
-        """Asks for a place."""
+    def reserve(self, *gang: ClusterPlace) -> None:
+        """Asks for a place, on one node or with parts on several."""
         from ray.util.placement_group import placement_group
 
-        bundle: dict[str, float] = {"CPU": place.cpus}
-        if place.share.gpus:
-            bundle["GPU"] = place.share.gpus
-        here = {"ray.io/node-id": place.node.id}
-        self._groups[place.share.place] = placement_group([bundle], "STRICT_PACK", bundle_label_selector=[here])
+        bundles = [{"CPU": place.cpus, **({"GPU": place.share.gpus} if place.share.gpus else {})} for place in gang]
+        where = [{"ray.io/node-id": place.node.id} for place in gang]
+        strategy = "STRICT_SPREAD" if len(gang) > 1 else "STRICT_PACK"
+        self._groups[gang[0].share.place] = placement_group(bundles, strategy, bundle_label_selector=where)
 
     def had(self, place: ClusterPlace, until: float) -> bool:
         """Whether Ray has given the place, by the monotonic time ``until``."""
@@ -129,12 +134,12 @@ class RayCluster:
                 remove_placement_group(group)
 
     def hire(self, place: ClusterPlace, runner: LocalRunner) -> RayAgent:
-        """Starts an agent in a place; ``RayAgent.meet`` waits for it."""
+        """Starts an agent in a place, or in one node's part of it; ``RayAgent.meet`` waits for it."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if place.share.place not in self._groups:
             raise LostError(f"{place.node.name}: the place was given back", place=True)
-        where = PlacementGroupSchedulingStrategy(self._groups[place.share.place], placement_group_bundle_index=0)
+        where = PlacementGroupSchedulingStrategy(self._groups[place.share.place], place.part)
         actor = self._ray.remote(Agent).options(
             num_cpus=place.cpus,
             num_gpus=place.share.gpus,
@@ -199,6 +204,10 @@ class RayAgent:
         found: Facts = self._call("meet", file, text, patience_s=START_S)
         return found
 
+    def free_port(self) -> int:
+        found: int = self._call("free_port", patience_s=START_S)
+        return found
+
     def begin(self, assignment: Assignment) -> None:
         self._call("begin", assignment, patience_s=START_S)
 
@@ -208,7 +217,7 @@ class RayAgent:
 
     def alive(self) -> None:
         with contextlib.suppress(Exception):
-            self._actor.alive.remote()
+            self._actor.attended.remote()
 
     def close(self) -> tuple[int, ...]:
         left: tuple[int, ...] = self._call("close")

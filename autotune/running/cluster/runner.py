@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autotune.domain import FailureReason, Outcome
 from autotune.ports import Assignment, Clock, RunReport, StopToken, Watcher
@@ -18,6 +18,7 @@ from autotune.running.cluster.agent import Answer, End, Message
 from trainer.child.contract import CurrentPhase, Record, Result
 
 PULSE_S = 2.0
+T = TypeVar("T")
 
 
 class LostError(Exception):
@@ -34,6 +35,8 @@ class LostError(Exception):
 
 class Remote(Protocol):
     """``Agent`` from afar. Each call may raise ``LostError``."""
+
+    def free_port(self) -> int: ...
 
     def begin(self, assignment: Assignment) -> None: ...
 
@@ -85,23 +88,23 @@ class PlaceRunner:
             return _Attempt(agent, watcher, stop).follow()
         except LostError as lost:
             self._agent = None
-            outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
-            seconds = self._clock.monotonic() - began
-            return RunReport(
-                outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else ""
-            )
+            return lost_report(lost, self._clock.monotonic() - began, started)
+
+    def free_port(self) -> int:
+        """One there. May raise ``LostError``."""
+        return self._at_rest(lambda agent: agent.free_port())[1]
 
     def _begun(self, assignment: Assignment) -> Remote:
-        """The agent that has begun; another one if it was lost while it had nothing to do."""
+        return self._at_rest(lambda agent: agent.begin(assignment))[0]
+
+    def _at_rest(self, ask: Callable[[Remote], T]) -> tuple[Remote, T]:
+        """The agent, with what it answers; another one if it was lost while it had nothing to do."""
         if self._agent is not None:
-            try:
-                self._agent.begin(assignment)
-                return self._agent
-            except LostError:
-                self._agent = None
+            with contextlib.suppress(LostError):
+                return self._agent, ask(self._agent)
+            self._agent = None
         agent = self._known()
-        agent.begin(assignment)
-        return agent
+        return agent, ask(agent)
 
     def _known(self) -> Remote:
         if self._agent is None:
@@ -127,6 +130,12 @@ class PlaceRunner:
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         return self._recover(directory)
+
+
+def lost_report(lost: LostError, seconds: float, started: bool) -> RunReport:
+    """Of an attempt that cannot be followed any more."""
+    outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
+    return RunReport(outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else "")
 
 
 class _Attempt:

@@ -143,7 +143,7 @@ from tests.unit.running.test_cluster_agent import ALONE, local_runner
 from autotune.running.cluster.agent import Agent
 found = Agent(local_runner("idle"), ALONE, silence_s=0.5)
 for _ in range(40):
-    found.alive()
+    found.attended()
     time.sleep(0.1)
 print("stayed", flush=True)
 if sys.argv[1:]:

@@ -25,6 +25,7 @@ with open(os.path.join(directory, "phase"), "w") as stream:
 time.sleep(payload["sleep"])
 if payload["answer"]:
     data = {"command": sys.argv[1], "asked": payload["asked"]}
+    data["compiled"] = os.environ["TORCHINDUCTOR_CACHE_DIR"]
     with open(os.path.join(directory, "result.json"), "w") as stream:
         json.dump({"ok": True, "data": data}, stream)
 else:
@@ -55,7 +56,9 @@ def test_a_tool_is_given_its_payload_and_answers_with_its_result(start: Path) ->
     seen: list[str] = []
     result = ask(start, seen=seen)
     assert result.ok
+    compiled = result.data.pop("compiled")
     assert result.data == {"command": "probe", "asked": ["torch", "trl"]}
+    assert start.parent in Path(compiled).parents, "not in the folder for temporary files"
     assert seen == ["load"]
 
 

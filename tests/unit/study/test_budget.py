@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain import Budget, CycleKind, Protocol, Trial, TrialKind, TrialState
+from autotune.domain import Budget, CycleKind, FailureReason, Protocol, Trial, TrialKind, TrialState
 from autotune.store import open_store
 from autotune.study.budget import READ_AGAIN, Cost, Ledger, Spent, limit_reached, predict, predict_search, remaining_s
 from tests.support import factories as f
@@ -24,6 +24,13 @@ def test_the_first_limit_reached_is_named() -> None:
 def test_confirmations_do_not_count_against_max_trials() -> None:
     trials = [f.finished(0), f.finished(1, kind=TrialKind.CONFIRM)]
     assert limit_reached(Budget(max_trials=2), Spent(0, 0), trials) is None
+
+
+def test_trials_that_the_machine_ended_do_not_count_against_max_trials() -> None:
+    failed = f.finished(1, outcome=f.failure(FailureReason.INFRA))
+    assert limit_reached(Budget(max_trials=2), Spent(0, 0), [f.finished(0), failed]) is None
+    failed = f.finished(1, outcome=f.failure(FailureReason.CRASH))
+    assert limit_reached(Budget(max_trials=2), Spent(0, 0), [f.finished(0), failed]) is not None
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 8))

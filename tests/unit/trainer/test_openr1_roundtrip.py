@@ -223,3 +223,8 @@ def test_tokens_are_cut_off_only_where_the_user_says_so(said: dict[str, int]) ->
     found = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough=said)).files[RECIPE])
     assert found.get("top_k") == said.get("top_k")
     assert FIELDS["top_k"].default is None
+
+
+def test_a_run_on_several_nodes_is_not_exported() -> None:
+    with pytest.raises(ValueError, match="a run of Open-R1 on 2 nodes is not exported"):
+        export(wanted({"micro_batch_size": 16}, nodes=2))

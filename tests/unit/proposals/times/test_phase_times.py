@@ -237,6 +237,17 @@ def test_starts_are_presumed_then_measured() -> None:
     assert model.starts.warm_up == pytest.approx(1.5, rel=0.4)
 
 
+def test_a_start_on_several_nodes_is_a_figure_of_its_own() -> None:
+    """Presumed to take longer, until starts there were measured; what one machine took says nothing else of it."""
+    plain = next(c for c in SPACE if c["rollout_engine"] == "transformers")
+    alone = made.task()
+    several = replace(alone, resources=replace(alone.resources, nodes=2))
+    before = [starts(PRIOR.fitted(task, ()), [plain])[0] for task in (alone, several)]
+    assert before[1] > before[0] + 5.0
+    took = [t.with_(startup={"spawn": 40.0, "import": 60.0}) for t in made.trials([plain] * 5)]
+    assert starts(PRIOR.fitted(several, took), [plain])[0] == pytest.approx(100.0, rel=0.4)
+
+
 def test_a_trial_in_a_process_that_was_there_says_nothing_of_a_start() -> None:
     plain = next(c for c in SPACE if c["rollout_engine"] == "transformers")
     cold = {"spawn": 10.0, "import": 90.0}
