@@ -217,7 +217,7 @@ class RayAgent:
 
     def alive(self) -> None:
         with contextlib.suppress(Exception):
-            self._actor.alive.remote()
+            self._actor.attended.remote()
 
     def close(self) -> tuple[int, ...]:
         left: tuple[int, ...] = self._call("close")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -71,14 +71,21 @@ class PlaceRunner:
     ) -> None:
         self._hire, self._release, self._recover, self._clock = hire, release, recover, clock
         self._agent = agent
+        self._over = threading.Event()
+        threading.Thread(target=self._pulse, daemon=True, name="pulse").start()
+
+    def _pulse(self) -> None:
+        """Tells the agent that the tuner is there, which may be busy for long, or have nothing for it to do."""
+        while not self._over.wait(PULSE_S):
+            if (agent := self._agent) is not None:
+                agent.alive()
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         began, started = self._clock.monotonic(), False
         try:
             agent = self._begun(assignment)
             started = True
-            with _pulse(agent):
-                return _Attempt(agent, watcher, stop).follow()
+            return _Attempt(agent, watcher, stop).follow()
         except LostError as lost:
             self._agent = None
             return lost_report(lost, self._clock.monotonic() - began, started)
@@ -105,6 +112,7 @@ class PlaceRunner:
         return self._agent
 
     def close(self) -> tuple[int, ...]:
+        self._over.set()
         left: tuple[int, ...] = ()
         if self._agent is not None:
             with contextlib.suppress(LostError):
@@ -128,22 +136,6 @@ def lost_report(lost: LostError, seconds: float, started: bool) -> RunReport:
     """Of an attempt that cannot be followed any more."""
     outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
     return RunReport(outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else "")
-
-
-@contextlib.contextmanager
-def _pulse(agent: Remote) -> Iterator[None]:
-    """Tells the agent that the tuner is there while the block runs: what watches may wait for long."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(PULSE_S):
-            agent.alive()
-
-    threading.Thread(target=beat, daemon=True, name="pulse").start()
-    try:
-        yield
-    finally:
-        over.set()
 
 
 class _Attempt:
