@@ -53,6 +53,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.journal import Journal
 from trainer.child.looks import ANSWER_S, is_enough
 
 
@@ -64,6 +65,7 @@ class ScriptedTrial:
         self.told: Mapping[str, Any] = spec.passthrough.get("script", {})
         self.script = json.loads(Path(self.told["file"]).read_text()) if "file" in self.told else self.told
         self.mark = PhaseMark(paths.phase)
+        self.journal = Journal(paths, marks=False)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
         self.prompt = max(1, spec.max_prompt_length // 2)
         self.lengths: tuple[int, ...] = tuple(spec.protocol.lengths)
@@ -170,7 +172,7 @@ class ScriptedTrial:
         return memory
 
     def record(self, record: Any) -> None:
-        self.metrics.write(dumps(record).encode() + b"\n")
+        self.journal.write(record)
 
     def act(self, at: object) -> None:
         for act in self.script.get("acts", ()):

@@ -57,6 +57,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.journal import Journal
 from trainer.child.looks import is_enough
 
 FOLDER = "SCRIPTED_PYTHON"
@@ -113,7 +114,7 @@ class MadeUpTrial:
         self.settings = dict(spec.settings)
         self.serving = self.servers_gpus() if self.settings.get("vllm_mode") == "server" else 0
         self.mark = PhaseMark(paths.phase)
-        self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
+        self.journal = Journal(paths, marks=False)
 
     def meet(self) -> float:
         """What ``pace.json`` says; real seconds of a cycle."""
@@ -193,7 +194,7 @@ class MadeUpTrial:
         return Peaks(device_used=(40 + rank) * GIB, device_reserved=(39 + rank) * GIB, host=GIB)
 
     def record(self, record: Any) -> None:
-        self.metrics.write(dumps(record).encode() + b"\n")
+        self.journal.write(record)
 
 
 def share_memory(name: str) -> None:
