@@ -85,8 +85,9 @@ test-full: setup ## every test there is, for hours: all of the above, and what .
 test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own environments; skipped, with the reason, where one is missing
 	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)
 
-test-ray: env-ray ## the tests on a Ray cluster of four nodes with made-up GPUs, in the tool's environment with Ray
-	"$(RAY)/bin/python" -m pytest -q -n 0 -rs tests/contracts/test_ray_runner.py tests/e2e/test_ray_study.py $(ARGS)
+test-ray: env-ray setup-training ## the tests on a Ray cluster of four nodes with made-up GPUs, in the tool's environment with Ray
+	"$(RAY)/bin/python" -m pytest -q -n 0 -rs tests/contracts/test_ray_runner.py tests/e2e/test_ray_doctor.py \
+		tests/e2e/test_ray_study.py tests/e2e/test_gang_study.py tests/e2e/test_ray_faults.py $(ARGS)
 
 check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the child, and that every test can be collected
 	"$(TOOL)/bin/ruff" check .

@@ -148,8 +148,8 @@ def guesses(r: Replay) -> list[Guess]:
         model = MemoryModel.before(r.task).fitted(r.task, r.trials[:k])
         known = {t.configuration for t in r.trials[:k]}
         later = [t for t in r.trials[k:] if r.peak(t) and t.configuration not in known]
-        matrix = features(r.task, [t.configuration for t in later])
-        forecast = model.forecast_of(matrix)
+        asked = [t.configuration for t in later]
+        matrix, forecast = features(r.task, asked), model.forecast(asked)
         loaded = matrix[0][:, 0, [PARTS.index(part) for part in LOADED]].sum(axis=1)
         for place, trial in enumerate(later):
             near = nearest(r, trial, r.trials[:k])

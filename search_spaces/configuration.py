@@ -17,11 +17,12 @@ _CANONICAL = json.JSONEncoder(separators=(",", ":"))
 class Configuration(Mapping[str, KnobValue]):
     """One value for every knob that is set; immutable, hashable, ordered by knob name."""
 
-    __slots__ = ("_key", "_values")
+    __slots__ = ("_hash", "_key", "_values")
 
     def __init__(self, values: Mapping[str, KnobValue]) -> None:
         self._values: Mapping[str, KnobValue] = MappingProxyType(dict(sorted(values.items())))
         self._key: str | None = None
+        self._hash: int | None = None
 
     def __getitem__(self, name: str) -> KnobValue:
         return self._values[name]
@@ -45,7 +46,9 @@ class Configuration(Mapping[str, KnobValue]):
         return self._values.items()
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values.values()))
+        if self._hash is None:
+            self._hash = hash(tuple(self._values.values()))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Configuration) and self.key == other.key
@@ -105,6 +108,7 @@ class Resources:
     """
 
     gpus: int = 0
+    """Of each node."""
     nodes: int = 1
     cpu_cores: int = 1
     device: str = "cpu"
@@ -125,7 +129,7 @@ class Resources:
     allow_learning: bool = True
     """Learning knobs may leave the baseline's values where the space frees them."""
     cpu_ranks: int = 1
-    """Processes that train on a CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
+    """Processes that train on a node's CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
     per_micro_batch: str = ""
     """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
     quantized: str = ""
@@ -138,9 +142,14 @@ class Resources:
         return hash((self.gpus, self.nodes, self.device, self.framework, self.rows_per_update, self.model))
 
     @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.gpus * self.nodes
+
+    @property
     def training_processes(self) -> int:
-        """Ranks that train when every GPU trains; ``cpu_ranks`` on a CPU."""
-        return max(1, self.gpus * self.nodes if self.gpus else self.cpu_ranks)
+        """Ranks that train when every GPU trains; ``cpu_ranks`` of each node on CPUs."""
+        return max(1, self.nodes * (self.gpus or self.cpu_ranks))
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. What says nothing is not mentioned: studies stored before it was there keep their digest."""

@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import shared
+from tests.support import lanes, shared
 from tests.support.trl_trials import NO_TRAINING, TRAINING_VARIABLE
+
+pytest_plugins = ["tests.support.computing"]
 
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
 HOUSE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("house", HOUSE)
+settings.register_profile("house", HOUSE, max_examples=40)
 settings.register_profile("full", HOUSE)  # ``tests.support.properties.examples`` asks for it; `make test-full`
 settings.load_profile("house")
 
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
-UNIT = tuple(Path(__file__).parent / name for name in ("unit", "contracts"))
-"""What is below these is of the unit lane, unless marked ``trl``, ``slow`` or ``full``."""
 
 LONGEST = (
     "parity/test_parity_everywhere.py",
@@ -39,18 +38,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(shared.begin())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out a file that has no test of the lane, unless it is named."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    named = {(config.invocation_params.dir / given.partition("::")[0]).resolve() for given in config.args}
+    return None if collection_path in named or lanes.may_have(collection_path, config.option.markexpr) else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Which lane each is of; the longest files come first."""
     last = len(LONGEST)
     items.sort(key=lambda item: next((i for i, name in enumerate(LONGEST) if item.path.match(name)), last))
     for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        if marks & {"gpu", "frameworks"}:
-            item.add_marker(pytest.mark.full)
-            item.add_marker(pytest.mark.alone)  # a GPU, and the memory of a trial of another framework, are there once
-        elif not marks & {"trl", "slow", "full"} and any(folder in item.path.parents for folder in UNIT):
-            item.add_marker(pytest.mark.unit)
+        marks = lanes.all_of(mark.name for mark in item.iter_markers())
+        if lanes.is_unit(item.path, marks):
+            marks |= {"unit"}
+        every, one = lanes.marks_in(item.path)
+        if not every <= marks <= one:  # `make check` collects all
+            raise pytest.UsageError(f"{item.nodeid} has the marks {set(marks)}: its file has to name them itself")
+        for mark in marks:
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import io
 import json
 import os
 import random
@@ -34,9 +33,7 @@ import httpx
 
 from api.app import application_of
 from api.guard.security import Access
-from autotune.cli import console
-from autotune.cli.failures import exit_code_of
-from tests.support import hostile
+from tests.support import here, hostile
 from tests.support.served import URL, Reader, settings_in, whole_study
 
 KEPT = Path(__file__).parent / "fixtures" / "kept_inputs.jsonl"
@@ -112,7 +109,12 @@ def command(place: Place, words: Sequence[str], *, alone: bool = False) -> Ended
     """One command line, here or in a process of its own."""
     before = place.files()
     try:
-        code, out, err = _alone(place, words) if alone else _here(place, words)
+        if alone:
+            code, out, err = _alone(place, words)
+        else:
+            with bounded():
+                ran = here.autotune(words, place.work, place.environment)
+            code, out, err = ran.returncode, ran.stdout, ran.stderr
     except (TooLongError, subprocess.TimeoutExpired):
         return Ended(words[0], "does not end", [f"still running after {LONGEST_S:.0f} s"])
     wrong = list(wrong_in(code, out, err))
@@ -121,28 +123,6 @@ def command(place: Place, words: Sequence[str], *, alone: bool = False) -> Ended
     if words[0] in LOOKING and new:
         wrong.append(f"it made {sorted(new)[:3]}")
     return Ended(words[0], f"exit code {code}", wrong)
-
-
-def _here(place: Place, words: Sequence[str]) -> tuple[int, str, str]:
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape") for _ in range(2))
-    kept, folder = dict(os.environ), Path.cwd()
-    os.environ.clear()
-    os.environ.update(place.environment)
-    os.chdir(place.work)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), bounded():
-            console.tolerate_encoding()
-            code = exit_code_of(lambda: hostile.program()(list(words), prog_name="autotune"))
-    finally:
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(kept)
-    return code, _text(out), _text(err)
-
-
-def _text(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    return stream.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined, no-any-return]
 
 
 def _alone(place: Place, words: Sequence[str]) -> tuple[int, str, str]:

@@ -74,7 +74,7 @@ def model_name(model: str) -> str:
 def machine_words(found: StudyReading) -> str:
     """``CPU, 2 cores`` or ``2 GPUs, NVIDIA H200``."""
     resources = found.study.spec.resources
-    gpus = resources.gpus * resources.nodes
+    gpus = resources.total_gpus
     if not gpus:
         ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
         return f"CPU, {resources.cpu_cores} cores{ranks}"

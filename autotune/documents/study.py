@@ -98,7 +98,7 @@ def study_json(study: Study) -> Document:
         "rows_per_update": spec.workload.rows_per_update,
         "max_prompt_tokens": spec.workload.max_prompt_length,
         "max_completion_tokens": spec.workload.max_completion_length,
-        "gpus": resources.gpus * resources.nodes,
+        "gpus": resources.total_gpus,
         "device": plain(resources.device),
         "memory_limit_bytes": spec.memory_limit,
         "sampler": plain(spec.sampler),

@@ -101,7 +101,7 @@ def _of(study: Study, gpu_name: str) -> dict[str, str | int | float | None]:
         "params_b": None if parameters is None else parameters / 1e9,
         "framework": spec.framework,
         "gpu": gpu_name or spec.resources.device,
-        "gpus": spec.resources.gpus * spec.resources.nodes,
+        "gpus": spec.resources.total_gpus,
         "rows_per_update": spec.workload.rows_per_update,
         "max_prompt_tokens": spec.workload.max_prompt_length,
         "max_completion_tokens": spec.workload.max_completion_length,

@@ -53,7 +53,7 @@ def _comparable(there: StudySpec, here: StudySpec) -> bool:
 
 def _wanted(spec: StudySpec) -> TrainingProfile:
     return TrainingProfile(
-        gpus=spec.resources.gpus * spec.resources.nodes or None,
+        gpus=spec.resources.total_gpus or None,
         rows_per_update=spec.workload.rows_per_update,
         max_prompt_tokens=spec.workload.max_prompt_length or None,
         max_completion_tokens=spec.workload.max_completion_length,

@@ -4,7 +4,7 @@ from autotune.ports.clock import Clock
 from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place, ServerLaunch
 from autotune.ports.people import Observer, Requests, StopToken
 from autotune.ports.proposers import FrugalProposer, PlacedProposer, Proposer
-from autotune.ports.runners import Assignment, Crew, RunReport, TrialRunner, Watcher
+from autotune.ports.runners import Assignment, Crew, Rendezvous, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Place",
     "PlacedProposer",
     "Proposer",
+    "Rendezvous",
     "Requests",
     "RunReport",
     "ServerLaunch",

@@ -12,6 +12,19 @@ from trainer.child.contract import CurrentPhase, Record, Result
 
 
 @dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of an attempt on several nodes meet, and which of the nodes this is."""
+
+    address: str
+    """Of the first node."""
+    port: int
+    """Free there."""
+    node: int
+    """From 0."""
+    nodes: int
+
+
+@dataclass(frozen=True)
 class Assignment:
     """One attempt at one trial: the input of a runner."""
 
@@ -21,6 +34,8 @@ class Assignment:
     """Empty or absent before the attempt; everything the attempt leaves is in it."""
     deadline_s: float
     """Wall seconds after which the attempt is stopped as TIMEOUT."""
+    meeting: Rendezvous | None = None
+    """Of one node's part in an attempt on several; ``None``: all of its ranks are on one."""
 
 
 @dataclass(frozen=True)

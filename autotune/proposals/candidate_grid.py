@@ -149,10 +149,9 @@ class CandidateGrid:
         return self._points[indices]
 
     def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:
-        """The ``count`` candidates of ``left`` closest to ``point``, nearest first."""
+        """The ``count`` candidates of ``left`` closest to ``point``, in their order."""
         indices = np.flatnonzero(left)
-        order = np.argsort(self._distance(indices, point), kind="stable")
-        return indices[order[:count]]
+        return indices[highest(-self._distance(indices, point), count)]
 
     def farthest(self, points: Sequence[Point], left: Mask, seed: int) -> int:
         """The candidate of ``left`` whose nearest of ``points`` is farthest away; ``seed`` decides between equals.
@@ -237,6 +236,15 @@ class CandidateGrid:
             found = [dominance.value_text(quantity, c) for c in self.candidates]
             self._text_columns[quantity] = np.array(found, dtype=np.str_)
         return self._text_columns[quantity]
+
+
+def highest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """The places of the ``count`` highest values, in their order; the first of equals."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    least = np.partition(values, -count)[-count]
+    above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    return np.sort(np.concatenate([above, equal[: count - len(above)]]))
 
 
 def coordinate(name: str, configuration: Configuration) -> KnobValue | None:

@@ -305,6 +305,8 @@ def regions(trials: Iterable[Trial], *, one_memory: bool, memory: RegionCache | 
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
     known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration) for t in passed)]
     presumed = [p for r in known if (p := memory.presumed(r)) is not None]
+    if not presumed:
+        return tuple(known)
     fitting = {t.configuration.key: t.configuration for t in ordered if t.fits}
     memory.meet(fitting)
     return (*known, *(p for p in presumed if not memory.covers_any(p, fitting)))

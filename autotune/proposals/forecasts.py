@@ -126,7 +126,7 @@ class TimeForecast:
     restart_s: Column
     """Seconds from the trial's start to its first timed cycle, were it run in a fresh process."""
 
-    def part(self, chosen: slice) -> TimeForecast:
+    def part(self, chosen: slice | NDArray[np.int64]) -> TimeForecast:
         """Of some of the configurations."""
         phases = {name: column[chosen] for name, column in self.phases.items()}
         return TimeForecast(self.log_seconds[chosen], self.spread[chosen], phases, self.restart_s[chosen])

@@ -272,7 +272,7 @@ def _server_lines(exported: Exported) -> list[str]:
 def _measured(exported: Exported, study: Study) -> list[str]:
     workload = study.spec.workload
     resources = study.spec.resources
-    gpus = "one GPU" if resources.gpus == 1 else f"{resources.gpus} GPUs"
+    gpus = "one GPU" if resources.total_gpus == 1 else f"{resources.total_gpus} GPUs"
     where = f"{resources.cpu_cores} CPU cores" if resources.device == "cpu" else gpus
     ranks = training_gpus(exported.row.configuration, resources)
     if ranks > 1 or exported.export.server:

@@ -81,7 +81,7 @@ def whole_run(
     Raises:
         UsageError: a price for GPUs that the study does not hold.
     """
-    gpus = spec.resources.gpus * spec.resources.nodes
+    gpus = spec.resources.total_gpus
     if price is not None and not gpus:
         raise UsageError(f"--price {price:g} is for a GPU-hour, and this study runs on a CPU; leave it out")
     row = answer.rows[0] if answer is not None and answer.rows else None

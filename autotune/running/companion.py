@@ -7,10 +7,13 @@ import socket
 import threading
 import urllib.request
 from http.client import HTTPException
+from urllib.parse import urlsplit
 
 from autotune.ports import Clock, ServerLaunch
 from autotune.running.ending import Stop, ended_by
 from autotune.running.log import CappedLog, read_tail
+from autotune.running.process_tree import ProcessTree
+from autotune.running.sockets import strangers_at
 from autotune.running.spawn import spawn
 from trainer.child.contract import PhaseMark, RunPaths, StartupPart, StartupRecord, dumps
 
@@ -21,12 +24,12 @@ MOST = 1 << 16
 """Bytes of an answer that are looked at."""
 
 
-def free_ports(count: int) -> tuple[int, ...]:
-    """Different loopback ports on which nothing listens; another process may take one before it is used."""
+def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
+    """Different ports of an address on which nothing listens; another process may take one before it is used."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
-            each.bind((LOOPBACK, 0))
+            each.bind((address, 0))
         return tuple(int(each.getsockname()[1]) for each in sockets)
 
 
@@ -80,15 +83,25 @@ class RunningServer:
         self._health = ReadinessPoll(launch.health, launch.answer)
         self.greeted = False
         """It was ready, and the trial was told."""
+        self._port = urlsplit(launch.health).port or 0
+        self._displaced = False
         self._health.start()
 
-    def greet(self) -> bool:
-        """Records the server's start-up time as a part of the trial's start-up; called once, when the server is ready.
+    def greet(self, tree: ProcessTree) -> bool:
+        """Records the server's start-up time as a part of the trial's start-up; true once, when the server is ready.
+
+        An answer at its port is the server's if only processes of ``tree`` listen there. Most servers' answers do not
+        say whose they are. A server that takes its port last of all (swift/pipelines/infer/rollout.py:1112,
+        trl/scripts/vllm_serve.py:570) leaves it to others for minutes, and several servers may share one
+        (``SO_REUSEPORT``, vllm/entrypoints/launchers/launcher.py:221).
 
         Raises:
             OSError: the record could not be written.
         """
-        if self.greeted or not self._health.ready:
+        if self.greeted or self._displaced or not self._health.ready:
+            return False
+        self._displaced = strangers_at(self._port, {member.pid for member in tree.refresh()})
+        if self._displaced:
             return False
         record = StartupRecord(StartupPart.SERVER, self._clock.monotonic() - self._began)
         with self._paths.metrics.open("ab") as stream:
@@ -102,6 +115,8 @@ class RunningServer:
         if code is not None:
             when = "in the middle of the trial" if self.greeted else "before it was ready"
             return Stop.SERVER, f"the rollout server {'was ' if code < 0 else ''}{ended_by(code)} {when}"
+        if self._displaced:
+            return Stop.DISPLACED, f"another process answers at port {self._port}, which the rollout server was to have"
         waited = self._clock.monotonic() - self._began
         if not self.greeted and waited >= self._launch.ready_s:
             return Stop.NOT_READY, f"the rollout server was not ready after {waited:.0f} s"

@@ -41,6 +41,8 @@ class Stop(StrEnum):
     """The rollout server beside the trial had ended."""
     NOT_READY = "not ready"
     """The rollout server did not come up in time."""
+    DISPLACED = "displaced"
+    """Another process listens at the rollout server's port."""
 
 
 REASONS = {
@@ -53,8 +55,9 @@ REASONS = {
     Stop.NOT_STARTED: FailureReason.INFRA,
     Stop.SERVER: FailureReason.CRASH,
     Stop.NOT_READY: FailureReason.TIMEOUT,
+    Stop.DISPLACED: FailureReason.INFRA,
 }
-OF_SERVER = (Stop.SERVER, Stop.NOT_READY)
+OF_SERVER = (Stop.SERVER, Stop.NOT_READY, Stop.DISPLACED)
 STUCK_SYNC_S = 60.0
 """A weight sync that shows no progress for so long when the trial's time is over is stuck; one takes seconds."""
 MARKING = 0
@@ -109,6 +112,8 @@ class Ending:
     @property
     def port_taken(self) -> bool:
         """The rollout server was not started because somebody else had its port by then."""
+        if self.stop is Stop.DISPLACED:
+            return True
         return self.stop is Stop.SERVER and not self.served and PORT_TAKEN.search(self.server_log) is not None
 
 

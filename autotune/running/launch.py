@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune.ports import Rendezvous
 from trainer.child.contract import RunPaths, TrialSpec
 
 SHARDING = ("deepspeed", "fsdp")
@@ -16,15 +17,17 @@ def launched(spec: TrialSpec) -> bool:
     return spec.world_size > 1 or any(spec.settings.get(name) for name in SHARDING)
 
 
-def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple[str, ...]:
+def command(
+    python: str, start: Path, paths: RunPaths, spec: TrialSpec, meeting: Rendezvous | None = None
+) -> tuple[str, ...]:
     """Command line of the child, under ``torchrun`` where there are several ranks.
 
-    The ranks meet at this machine's own address, on a port the system chooses.
+    The ranks meet at this machine's own address, on a port the system chooses, or as ``meeting`` says.
     """
     child = (str(start), "trial", "--directory", str(paths.root))
     if not launched(spec):
         return (python, *child)
-    ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(spec.world_size))
+    ranks = (*_place(meeting), "--nproc-per-node", str(_here(spec, meeting)))
     # Without a folder of ours it leaves one of its own under /tmp.
     return (python, "-m", "torch.distributed.run", *ranks, "--log-dir", str(paths.scratch / "ranks"), *child)
 
@@ -48,7 +51,21 @@ def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:
     return {name: str(folder / place) for name, place in CACHES.items() if name not in own}
 
 
-def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
+def _place(meeting: Rendezvous | None) -> tuple[str, ...]:
+    if meeting is None:
+        return ("--standalone", "--local-addr", "127.0.0.1")
+    nodes = ("--nnodes", str(meeting.nodes), "--node-rank", str(meeting.node))
+    return (*nodes, "--master-addr", meeting.address, "--master-port", str(meeting.port))
+
+
+def _here(spec: TrialSpec, meeting: Rendezvous | None) -> int:
+    """Ranks on this node."""
+    return spec.world_size if meeting is None else spec.world_size // meeting.nodes
+
+
+def environment(
+    spec: TrialSpec, cores: int, own: Mapping[str, str], meeting: Rendezvous | None = None
+) -> dict[str, str]:
     """Variables added to the tuner's environment for a trial; the configuration's own take precedence.
 
     Args:
@@ -57,4 +74,4 @@ def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str
     """
     if not launched(spec) or "OMP_NUM_THREADS" in own:
         return dict(spec.environment)
-    return {"OMP_NUM_THREADS": str(max(1, cores // spec.world_size)), **spec.environment}
+    return {"OMP_NUM_THREADS": str(max(1, cores // _here(spec, meeting))), **spec.environment}

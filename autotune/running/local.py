@@ -46,6 +46,8 @@ from trainer.child.contract import (
 
 CHILD_START = Path(contract.__file__).parent.parent / "start.py"
 TOOL = "tool"
+PART = "node-"
+"""Folders in an attempt's folder that begin so are of its other nodes."""
 PORT_TRIES = 3
 """A port that was free may be taken before the rollout server has it."""
 
@@ -109,7 +111,7 @@ class LocalRunner:
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
-        if paths.root.exists() and any(paths.root.iterdir()):
+        if paths.root.exists() and any(not each.name.startswith(PART) for each in paths.root.iterdir()):
             raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
         if self.lane is not None:  # of this thread, and of every process that it starts
             os.sched_setaffinity(0, self.lane.cpus)
@@ -197,22 +199,22 @@ class LocalRunner:
         companion: Companion | None,
         gpus: tuple[Gpu, ...],
     ) -> Job:
-        trial, study = assignment.trial, assignment.study
+        study = assignment.study
         cores = study.spec.resources.cpu_cores if self.lane is None else len(self.lane.cpus)
         own = {} if self.lane is None else {CPUS_VARIABLE: ",".join(map(str, self.lane.cpus))}
         caches = launch.caches(self.caches, os.environ)
         if companion is not None:
             companion = replace(companion, environment={**caches, **companion.environment})
         return Job(
-            argv=launch.command(self.python, self.start, paths, spec),
+            argv=launch.command(self.python, self.start, paths, spec, assignment.meeting),
             environment={
                 **caches,
-                **launch.environment(spec, cores, os.environ),
+                **launch.environment(spec, cores, os.environ, assignment.meeting),
                 **own,
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
             paths=paths,
-            tag=f"{study_tag(self.home, study.id)}{trial.number}:{trial.attempt}",
+            tag=self._tag(assignment),
             deadline_s=max(0.0, assignment.deadline_s - spent),
             memory_limit=study.spec.memory_limit if self.memory_limit is None else self.memory_limit,
             guard=self._guard(study),
@@ -244,8 +246,13 @@ class LocalRunner:
 
     def tags(self, assignment: Assignment) -> tuple[str, ...]:
         """Tags of the processes an attempt may have; one with a dash at its end is the beginning of several."""
-        prefix, trial = study_tag(self.home, assignment.study.id), assignment.trial
-        return f"{prefix}{trial.number}:{trial.attempt}", f"{prefix}{self._worker_name}"
+        return self._tag(assignment), f"{study_tag(self.home, assignment.study.id)}{self._worker_name}"
+
+    def _tag(self, assignment: Assignment) -> str:
+        """Of the attempt's own processes; two nodes of one attempt may be on one machine, and each ends its own."""
+        trial, meeting = assignment.trial, assignment.meeting
+        tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
+        return tag if meeting is None else f"{tag}:{meeting.node}"
 
     @property
     def _worker_name(self) -> str:

@@ -64,7 +64,7 @@ class Processes:
         if self.server is None:
             return None
         try:
-            if self.server.greet():
+            if self.server.greet(self.tree):
                 self._start()
         except OSError as error:
             return Stop.NOT_STARTED, f"the training process could not be started: {error}"

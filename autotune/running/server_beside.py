@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.errors import MachineError
 from autotune.ports import Clock, ServerLaunch, StopToken
-from autotune.running.companion import LOOPBACK, RunningServer
+from autotune.running.companion import RunningServer
 from autotune.running.job import Graces
 from autotune.running.process_tree import ProcessTree, become_subreaper
 from trainer.child.contract import RunPaths
 
 STEP_S = 0.05
-
-
-def listened_on(port: int) -> bool:
-    """Whether somebody listens on ``port`` of this machine's loopback."""
-    with socket.socket() as client:
-        client.settimeout(1.0)
-        return client.connect_ex((LOOPBACK, port)) == 0
 
 
 @contextmanager
@@ -48,7 +40,7 @@ def server_beside(
         raise MachineError(f"the rollout server could not be started: {error}") from None
     tree = ProcessTree(lambda found: found == tag, server.child)
     try:
-        while not server.greet() and stop.level == 0:
+        while not server.greet(tree) and stop.level == 0:
             trouble = server.trouble()
             if trouble is not None:
                 raise MachineError(f"{trouble[1]}; its output is in {paths.server_log}")

@@ -24,6 +24,7 @@ from search_spaces import baseline as baselines
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import not_guessed, per_micro_batch, quantized
@@ -87,13 +88,29 @@ _SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
 """Knobs that say something of a rollout server only."""
 
 
-def without_server(space: SearchSpace, framework: Integration, *, served: bool = False) -> tuple[SearchSpace, str]:
+def refuse_nodes(framework: Integration, resources: Resources) -> None:
+    """Raises ``UsageError`` where no trial of ``framework`` can be on so many nodes."""
+    if resources.nodes > 1 and facts_of(framework.name).starts_processes:
+        said = f"{framework.title} starts its processes by a Ray of its own, so a trial of it has one node"
+        raise UsageError(f"--nodes {resources.nodes}: {said}; leave it out")
+
+
+def _server_missing(framework: Integration, nodes: int) -> str:
+    """Why no trial can have a rollout server; empty: one can."""
+    beside = "of several nodes all GPUs train, and no server is started beside them"
+    return framework.no_server or (beside if nodes > 1 else "")
+
+
+def without_server(
+    space: SearchSpace, framework: Integration, nodes: int = 1, *, served: bool = False
+) -> tuple[SearchSpace, str]:
     """``space`` without the rollout servers that no trial of ``framework`` can have, and a sentence on what went.
 
     Where vLLM generates on GPUs of its own unless something says otherwise, a space that does not speak of a server
     says otherwise, unless the study begins with one.
 
     Args:
+        nodes: of a trial.
         served: the baseline has a rollout server.
 
     Raises:
@@ -103,17 +120,16 @@ def without_server(space: SearchSpace, framework: Integration, *, served: bool =
     data = space.as_json()
     mode, engine = (_listed(data["knobs"].get(name, ())) for name in ("rollout_mode", "rollout_engine"))
     silent = not mode and "vllm" in engine and defaults(framework.name).get("rollout_mode") == "server"
-    if not framework.no_server:
+    why = _server_missing(framework, nodes)
+    if not why:
         silent = silent and not served and "rollout_gpus" not in data["knobs"]
         return (_colocated(data, data["knobs"]), "") if silent else (space, "")
     if not ("server" in mode or silent):
         return space, ""
     if mode == ["server"]:
-        raise UsageError(f"the space has no rollout_mode but server; {_no_server(framework, 'rollout_mode')}.")
+        raise UsageError(f"the space has no rollout_mode but server; {_no_server(framework, 'rollout_mode', why)}.")
     knobs = {name: values for name, values in data["knobs"].items() if name not in _SERVERS}
-    return _colocated(
-        data, knobs
-    ), "" if silent else f"rollout_mode server is left out of the space: {framework.no_server}"
+    return _colocated(data, knobs), "" if silent else f"rollout_mode server is left out of the space: {why}"
 
 
 def _colocated(data: Mapping[str, Any], knobs: Mapping[str, Any]) -> SearchSpace:
@@ -141,15 +157,16 @@ def refuse_server(
     Raises:
         UsageError: ``configuration`` has one.
     """
-    if not framework.no_server or not resources.gpus or not legality.Case(configuration, resources).server:
+    why = _server_missing(framework, resources.nodes)
+    if not why or not resources.gpus or not legality.Case(configuration, resources).server:
         return
     key = key_of("rollout_mode", framework.name)
-    said = f"{key} server: {_no_server(framework, key)}"
+    said = f"{key} server: {_no_server(framework, key, why)}"
     raise UsageError(located(said, name, lines) if name else f"{said}.")
 
 
-def _no_server(framework: Integration, key: str) -> str:
-    said = f"{framework.title} trials cannot have a rollout server, because {framework.no_server}"
+def _no_server(framework: Integration, key: str, why: str) -> str:
+    said = f"{framework.title} trials cannot have a rollout server, because {why}"
     return f"{said}; set {key} to {'colocate' if key == 'rollout_mode' else framework.beside_training}"
 
 

@@ -69,8 +69,9 @@ def prepare(
     named_sampler(request.sampler)
     settings.home.prepare()
     machine = build.ranked(usable_resources(talk, request.gpus, at_once=limits.at_once), request.ranks)
-    machine = replace(machine, framework=framework.name)
-    request, scaling = with_published(request, machine.gpus * machine.nodes)
+    machine = replace(machine, framework=framework.name, nodes=request.nodes)
+    build.refuse_nodes(framework, machine)
+    request, scaling = with_published(request, machine.total_gpus)
     python = Interpreter(request.python, settings.home.root)
     may = Open.of(request, machine, bundled)
     whole = read_whole(request, python, machine, bundled, talk)
@@ -83,7 +84,7 @@ def prepare(
         found=found,
         machine=machine,
         space=space,
-        budget_s=limits.seconds_on(machine.gpus),
+        budget_s=limits.seconds_on(machine.total_gpus),
         talk=talk,
         models=settings.home.models,
         stored=stored,
@@ -128,7 +129,7 @@ def searched(whole: Complete, framework: Integration, machine: Resources, talk: 
     space = build.load_space(whole, machine)
     space, lacked = build.fitted(space, framework)
     served = legality.Case(whole.baseline, machine).server
-    space, left_out = build.without_server(space, framework, served=served)
+    space, left_out = build.without_server(space, framework, machine.nodes, served=served)
     for said in (lacked, left_out):
         if said:
             talk(said)

@@ -104,7 +104,9 @@ class Request:
     gpus: int | None = None
     """GPUs to hold; ``None`` is all visible ones of a kind, 0 a run on the CPU."""
     ranks: int | None = None
-    """Training processes on a CPU; ``None`` is one."""
+    """Training processes on a node's CPU; ``None`` is one."""
+    nodes: int = 1
+    """Machines of one trial, each with ``gpus``."""
     python: str = ""
     protocol: Protocol = field(default_factory=Protocol)
     folder: str = ""

@@ -46,7 +46,7 @@ class Open:
             return cls()
         rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)
         return cls(
-            rows=rows and machine.gpus <= 1 and machine.cpu_ranks <= 1,
+            rows=rows and machine.training_processes <= 1,
             tokens=request.max_completion_length is None,
             model=bool(bundled) and _same(request.model or bundled, bundled) and not machine.gpus,
         )

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
 from autotune.errors import NoDatabaseError, UnfitDatabaseError
@@ -93,6 +91,9 @@ def _no_tuner(backend: Backend, engine: Engine) -> Iterator[None]:
 
 
 def _upgrade(backend: Backend, engine: Engine) -> None:
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     with (

@@ -180,7 +180,7 @@ class StudyLoop:
     @property
     def _held(self) -> int:
         """GPUs of all places."""
-        return self._study.spec.resources.gpus * len(self._crew.places)
+        return self._study.spec.resources.total_gpus * len(self._crew.places)
 
     def _waiting(self, draft: TrialDraft) -> Trial | None:
         alike = (

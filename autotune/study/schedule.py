@@ -36,6 +36,8 @@ from autotune.study.nodes import Spot
 from autotune.study.protocols import baseline_draft, rows, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
+from search_spaces.batch import serving_gpus
+from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
@@ -44,6 +46,8 @@ FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
+FIRST_SERVER_S = 900.0
+"""For the start of a rollout server, as long as no trial has told how long it takes: as long as it may take."""
 SAFELY = 1.25
 """A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
 ENDING_S = 10.0
@@ -100,7 +104,7 @@ def next_step(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
 ) -> NextTrial | StudyEnd:
     """The next trial or the end. Reads nothing but its arguments."""
-    gpus = study.spec.resources.gpus
+    gpus = study.spec.resources.total_gpus
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
         return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
@@ -132,7 +136,7 @@ def next_beside(
     runs may still lead.
     """
     trials = nodes.whole_rounds(trials, spot.nodes)
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     copy = neighbours.due(study, trials, budget.at_once)
     if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
         return NextTrial(copy)
@@ -193,7 +197,7 @@ def interrupted(
     if waiting is None:
         return None
     here = None if spot is None else spot.here
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     cost = _cost(study, trials, waiting.kind, waiting.configuration, here)
     if left is None or (cost is None and left > 0):
         return waiting
@@ -218,8 +222,9 @@ def deadline(
     elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
         own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), FIRST_TRIAL_TIMEOUT_S)
     else:
-        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+        own = max(TIMEOUT_FACTOR * _longest_s(trials, trial, cost), SHORTEST_TIMEOUT_S)
+        own += FIRST_SERVER_S if _first_server(study, trials, trial.configuration) else 0.0
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     if left is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
@@ -233,15 +238,32 @@ def deadline(
     return Deadline(min(own, left), by_budget=left < own)
 
 
+def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
+    """What it takes, if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
+    if trial.kind is TrialKind.SEARCH:
+        cost = predict_search(_ended(trials), trial.configuration, kept=False) or cost
+    return cost.total(trial.protocol)
+
+
+def _first_server(study: Study, trials: Sequence[Trial], configuration: Configuration) -> bool:
+    """Whether it needs a rollout server, and no trial's start has shown how long one takes."""
+    known = any(StartupPart.SERVER.value in t.startup for t in trials)
+    return not known and serving_gpus(configuration, study.spec.resources) > 0
+
+
+def _ended(trials: Sequence[Trial]) -> list[Trial]:
+    return [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
+
+
 def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
     """Wall seconds from now until the study will end; ``None`` without a time limit."""
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     return None if left is None else max(0.0, left)
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
-    whole = budget.seconds_on(study.spec.resources.gpus)
+    whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None or study.spec.sampler == SWEEP:
         return 0.0
     return confirmation.reserve_s(study.spec, trials, whole, study.lengths)
@@ -324,7 +346,7 @@ def _cost(
     """
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
-    others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
+    others = _ended(trials)
     last = others if here is None else here
     kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)

@@ -73,7 +73,7 @@ def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
 def _next(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, again: Again
 ) -> NextTrial | StudyEnd:
-    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
     reached = limit_reached(replace(budget, max_trials=None), spent, trials)
     if reached is not None:
         return StudyEnd(reached)

@@ -19,6 +19,9 @@ from search_spaces.batch import data_ranks, training_gpus
 
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
+CHANGED = 1.5
+"""A reference kernel that takes so many times as long, or as short, tells of a changed machine: on one that had not
+changed its seconds were 44 % apart (docs/lab/disturbed-cycles.md)."""
 
 _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", "num_tokens"
 
@@ -84,6 +87,8 @@ class StatedFigure:
     """Prompt and completion tokens of a row of the update, padding included, meaned."""
     shares: dict[str, float]
     """Share of cycle time by phase."""
+    kernel: float | None = None
+    """Seconds of the reference kernel around the cycles, meaned; ``None`` if it was not run."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ class RunVerdict:
     stated_longest: float
     observed_prompt: float | None
     stated_prompt: float
+    machine: float | None = None
+    """Seconds of the reference kernel around the runs ÷ those around the stated figure's cycles."""
 
     @property
     def ratio(self) -> float:
@@ -116,6 +123,24 @@ class RunVerdict:
     def agrees(self) -> bool:
         """Whether observed and expected differ by at most ``TOLERANCE``."""
         return abs(self.ratio - 1.0) <= TOLERANCE
+
+    @property
+    def undecided(self) -> bool:
+        """Whether they differ, and the machine's speed has changed in the same direction: that may be all of it."""
+        if self.agrees or self.machine is None or max(self.machine, 1.0 / self.machine) < CHANGED:
+            return False
+        return (self.ratio < 1.0) == (self.machine > 1.0)
+
+    @property
+    def answer(self) -> str:
+        """The verdict in words."""
+        if self.agrees:
+            return "within 5 %"
+        if not self.undecided or self.machine is None:
+            return "not within 5 %"
+        if self.machine > 1.0:
+            return f"not decided: the machine is {self.machine:.1f} times as busy as when this was measured"
+        return f"not decided: the machine was {1 / self.machine:.1f} times as busy when this was measured as it is now"
 
 
 def read_step(text: str, at: float) -> LoggedUpdate | None:
@@ -204,6 +229,7 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape
     lengths = [n for c in cycles for n in c.lengths]
     if not lengths:
         return None
+    kernels = [c.reference_seconds for c in cycles if c.reference_seconds is not None]
     spent = phase_seconds(cycles)
     total = sum(spent.values())
     return StatedFigure(
@@ -213,6 +239,7 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape
         sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles),
         sum(c.computed_tokens for c in cycles) / (len(cycles) * shape.trained_rows),
         {phase: seconds / total for phase, seconds in spent.items()},
+        statistics.fmean(kernels) if kernels else None,
     )
 
 
@@ -226,8 +253,10 @@ def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
     return found
 
 
-def judge(observed: ObservedRun, stated: StatedFigure, shape: CycleShape) -> RunVerdict:
-    """The verdict, corrected for the lengths observed.
+def judge(
+    observed: ObservedRun, stated: StatedFigure, shape: CycleShape, kernels: Sequence[float | None] = ()
+) -> RunVerdict:
+    """The verdict, corrected for the lengths observed; ``kernels``: seconds of the reference kernel around the runs.
 
     Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
     lengths. With L the mean completion length, M the longest completion of a generation, P the mean prompt length,
@@ -249,6 +278,7 @@ def judge(observed: ObservedRun, stated: StatedFigure, shape: CycleShape) -> Run
     wider = max(0.0, stated.width + observed.longest - stated.longest + prompts) / stated.width
     growth = generate * observed.longest / stated.longest + passes * wider + (1.0 - generate - passes)
     spread = _spread(observed)
+    taken = [seconds for seconds in kernels if seconds is not None]
     return RunVerdict(
         observed=observed.tokens_per_hour,
         low=observed.tokens_per_hour * math.exp(-spread),
@@ -263,6 +293,7 @@ def judge(observed: ObservedRun, stated: StatedFigure, shape: CycleShape) -> Run
         stated_longest=stated.longest,
         observed_prompt=observed.prompt,
         stated_prompt=stated.prompt,
+        machine=statistics.fmean(taken) / stated.kernel if taken and stated.kernel else None,
     )
 
 

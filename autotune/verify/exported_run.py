@@ -21,7 +21,8 @@ from autotune.running.command import BoundedCommand, OutputLine, run_command
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
-from autotune.running.server_beside import listened_on, server_beside
+from autotune.running.server_beside import server_beside
+from autotune.running.sockets import listeners
 from autotune.settings import Settings
 from autotune.verify.compare_run import (
     CycleShape,
@@ -49,6 +50,8 @@ RANKS = "ranks"
 
 Heard = Callable[[int, int, LoggedUpdate], None]
 """Told (round, update, step) for every update."""
+Kernel = Callable[[], float | None]
+"""Runs the reference kernel as a trial does; its seconds, or ``None``."""
 
 
 class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
@@ -69,6 +72,7 @@ class Rehearsal:
     stop: StopToken
     heard: Heard
     clock: Clock
+    kernel: Kernel = lambda: None
 
     @property
     def shape(self) -> CycleShape:
@@ -125,7 +129,7 @@ class Rehearsal:
             yield lambda: None
             return
         port = urlsplit(health).port or 0
-        if listened_on(port):
+        if listeners(port):
             raise MachineError(
                 f"port {port}, which the exported rollout server takes, is in use; free it and try again"
             )
@@ -171,12 +175,18 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")
     _check_machine(rehearsal.study, rehearsal.clock)
     rehearsal.write()
-    observed = together([rehearsal.run(number) for number in range(1, rounds + 1)])
-    return judge(observed, stated, rehearsal.shape)
+    kernel = rehearsal.kernel if stated.kernel is not None else lambda: None
+    kernels, runs = [kernel()], []
+    for number in range(1, rounds + 1):
+        runs.append(rehearsal.run(number))
+        kernels.append(kernel())
+    return judge(together(runs), stated, rehearsal.shape, kernels)
 
 
 def _check_machine(study: Study, clock: Clock) -> None:
-    python = study.spec.python
+    python, nodes = study.spec.python, study.spec.resources.nodes
+    if nodes > 1:
+        raise UsageError(f"a trial of study {study.spec.name!r} has {nodes} nodes, and verify runs on this one alone")
     if not os.access(python, os.X_OK):
         raise MachineError(f"{python} is not an interpreter that can be run; the study was measured with it")
     usable_resources(lambda _: None, study.spec.resources.gpus, asked=f"study {study.spec.name!r}")  # as its trials

@@ -21,11 +21,10 @@ from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
 from autotune.proposals.candidate_grid import Mask
 from autotune.proposals.forecasts import Column, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.models import KeptTimes
 from autotune.proposals.openings import openings, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, StudySampler
-from autotune.proposals.times import roofline
+from autotune.proposals.times import PhaseTimes, roofline
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.roofline import Observed
 from autotune.proposals.times.roofline import World as TimeWorld
@@ -59,16 +58,15 @@ def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observ
     return np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)
 
 
-def with_wrong_prior(times: TimeModel) -> KeptTimes:
+def with_wrong_prior(times: TimeModel) -> PhaseTimes:
     """The project's own model of times with ``turned_round`` for its roofline.
 
     Raises:
         TypeError: another model has no prior that could be turned round.
     """
-    if not isinstance(times, KeptTimes):
+    if not isinstance(times, PhaseTimes):
         raise TypeError(f"{type(times).__name__} has no prior that could be turned round")
-    inner = replace(times.inner, prior=turned_round)
-    return replace(times, inner=inner.fitted(times.inner.known.task, ()))
+    return replace(times, prior=turned_round).fitted(times.known.task, ())
 
 
 class OfProposer:

@@ -124,7 +124,7 @@ class Case:
 
     @property
     def total_gpus(self) -> int:
-        return self.resources.gpus * self.resources.nodes
+        return self.resources.total_gpus
 
     @property
     def training_gpus(self) -> int:

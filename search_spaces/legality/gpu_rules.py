@@ -86,14 +86,6 @@ def tensor_parallel_node(case: Case) -> str | None:
     return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
 
 
-@rule((), ())
-def multi_node(case: Case) -> str | None:
-    """Several nodes need GPUs in each."""
-    if case.resources.nodes == 1 or case.on_gpu:
-        return None
-    return f"{case.resources.nodes} nodes without GPUs cannot train together; give each node at least one GPU"
-
-
 @rule(("zero_stage", "fsdp"), ("zero_stage", "fsdp"))
 def zero_or_fsdp(case: Case) -> str | None:
     """Weights are sharded by DeepSpeed or by FSDP2, not both."""
@@ -185,7 +177,6 @@ def sequence_parallel(case: Case) -> str | None:
 
 
 RULES = (
-    multi_node,
     gpu_split,
     training_split,
     tensor_parallel_world,

@@ -207,6 +207,29 @@ class ServedTrialSuite:
         assert len(tried) == 2
         assert tried[0] != tried[1]
 
+    def test_a_strangers_answer_is_not_the_servers(
+        self, make_runner: MakeRunner, assign: Assign, steal: Callable[[Assignment, int], list[int]]
+    ) -> None:
+        """The stranger answers all the while that the server starts, and the answer does not say whose it is."""
+        assignment = assign(server={"binds": 2.0, "answer": ""}, acts=[act("ask", path="/v1/models")])
+        tried = steal(assignment, 1)
+        seen = Seen()
+        report = self.run(make_runner, assignment, seen)
+        assert report.outcome.ok, report.outcome.sentence()
+        assert len(set(tried)) == 2
+        (started,) = [r for r in seen.records if isinstance(r, StartupRecord) and r.part is StartupPart.SERVER]
+        assert started.seconds >= 2.0, "the stranger had answered before"
+
+    def test_strangers_at_every_port_end_it(
+        self, make_runner: MakeRunner, assign: Assign, steal: Callable[[Assignment, int], list[int]]
+    ) -> None:
+        assignment = assign(server={"binds": 600, "answer": ""})
+        tried = steal(assignment, 99)
+        report = self.run(make_runner, assignment)
+        assert report.outcome.reason is FailureReason.INFRA
+        assert f"another process answers at port {tried[-1]}" in report.outcome.message
+        assert 1 < len(tried) < 10
+
     def test_ports_that_are_always_taken_end_it(
         self, make_runner: MakeRunner, assign: Assign, steal: Callable[[Assignment, int], list[int]]
     ) -> None:

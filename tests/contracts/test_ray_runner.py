@@ -33,7 +33,7 @@ class TestRayRunner(TrialRunnerSuite):
     @pytest.fixture
     def make_runner(self, cluster: RayCluster) -> Iterator[MakeRunner]:
         made: list[PlaceRunner] = []
-        place = planned(cluster.nodes(), 0, 1)[0]
+        ((place,),) = planned(cluster.nodes(), 0, 1)
 
         def make(**changes: Any) -> PlaceRunner:
             inner = local_runner(self.home, **changes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sqlite3
@@ -13,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.cli.app import build_app
-from autotune.cli.failures import exit_code_of
 from autotune.running.local import home_tag
-from tests.support.waiting import PATIENCE_S
+from tests.e2e.forked import Forked
+from tests.support import here
 from trainer.child.contract import TAG_VARIABLE
 
 COMMAND = Path(sys.executable).with_name("autotune")
-_begun: list[subprocess.Popen[str]] = []
+_begun: list[subprocess.Popen[str] | Forked] = []
 
 
 def environment_for(home: Path) -> dict[str, str]:
@@ -36,6 +33,11 @@ def begin(*arguments: str, home: Path, cwd: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(command, cwd=cwd, env=environment_for(home), stdout=pipe, stderr=pipe, text=True)
     _begun.append(process)
     return process
+
+
+def end_later(process: Forked) -> None:
+    """When the test is over, if it still runs then."""
+    _begun.append(process)
 
 
 def end_what_was_begun(patience: float = 60.0) -> None:
@@ -59,8 +61,8 @@ def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> 
 
 
 def document(*arguments: str, home: Path, cwd: Path) -> Any:
-    """What a reading command prints with ``--json``."""
-    done = autotune(*arguments, "--json", home=home, cwd=cwd, timeout=PATIENCE_S)
+    """What a reading command prints with ``--json``; in this process, as the command itself is another test's."""
+    done = here.autotune([*arguments, "--json", "--home", str(home)], cwd)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -68,17 +70,8 @@ def document(*arguments: str, home: Path, cwd: Path) -> Any:
 def trials_of(home: Path, cwd: Path) -> list[Mapping[str, Any]]:
     """Every trial with its cycles, by number."""
     numbers = sorted(t["number"] for t in document("trials", home=home, cwd=cwd)["trials"])
-    return [s.get("trial", s) for s in (_shown(home, number) for number in numbers)]
-
-
-def _shown(home: Path, number: int) -> Any:
-    """What ``show`` prints with ``--json``, in this process: one for each trial would only import the same again."""
-    out = io.StringIO()
-    words = ["show", str(number), "--json", "--home", str(home)]
-    with contextlib.redirect_stdout(out):
-        code = exit_code_of(lambda: build_app()(words, prog_name="autotune"))
-    assert code == 0, out.getvalue()
-    return json.loads(out.getvalue())
+    shown = (document("show", str(number), home=home, cwd=cwd) for number in numbers)
+    return [s.get("trial", s) for s in shown]
 
 
 def tagged(home: Path) -> list[int]:

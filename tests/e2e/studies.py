@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from autotune.domain import Configuration, Study, Trial
 from autotune.ports import Store
 from autotune.store import open_store
+from tests.e2e import commands
 from tests.e2e.commands import tagged
+from tests.e2e.forked import Forked
 from tests.e2e.tuner import SPACE, specification
 from tests.support.factories import LENGTHS, ROWS
 from tests.support.scripted_model import phase_seconds
@@ -19,7 +19,6 @@ from tests.support.shared import made_once
 from tests.support.waiting import wait_for
 from trainer.child.contract import write_atomic
 
-ROOT = Path(__file__).parents[2]
 UNDISTURBED = 6
 """Trials of the search of ``undisturbed``."""
 
@@ -30,7 +29,6 @@ class Tuner:
     def __init__(self, home: Path, **plan: object) -> None:
         self.home = home
         self.plan = plan
-        self.process: subprocess.Popen[str] | None = None
 
     @classmethod
     def held(
@@ -54,10 +52,10 @@ class Tuner:
         file = self.home.with_suffix(".script")
         write_atomic(file, json.dumps({**json.loads(file.read_text()), "held": []}))
 
-    def start(self) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "tests.e2e.tuner", str(self.home), json.dumps(self.plan)]
-        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return self.process
+    def start(self) -> Forked:
+        process = Forked([str(self.home), json.dumps(self.plan)])
+        commands.end_later(process)
+        return process
 
     def finish(self, timeout: float = 280.0) -> dict[str, object]:
         process = self.start()

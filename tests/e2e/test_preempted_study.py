@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from autotune.cli import exit_codes
 from autotune.cli.stopping import GRACE_S
 from autotune.domain import StudyStatus, TrialState
+from tests.e2e.forked import Forked
 from tests.e2e.studies import UNDISTURBED, Tuner, undisturbed
 from tests.support.properties import is_full
 from tests.support.waiting import PATIENCE_S
@@ -105,6 +105,6 @@ def _send(pid: int, number: int) -> None:
         return
 
 
-def _ended(process: subprocess.Popen[str]) -> int:
+def _ended(process: Forked) -> int:
     process.communicate(timeout=PATIENCE_S)
     return process.returncode

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialState
 from search_spaces.configuration import Configuration
 from tests.e2e.commands import stored_cycles, written_cycles
+from tests.e2e.forked import Forked
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
 from tests.support.factories import MIB
 from tests.support.waiting import PATIENCE_S
@@ -66,7 +66,7 @@ def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path:
     assert tuner.tagged() == []
 
 
-def interrupt(process: subprocess.Popen[str]) -> None:
+def interrupt(process: Forked) -> None:
     """Ctrl-C, heard: a second one that comes before would be the same one."""
     assert process.stdout is not None
     process.send_signal(signal.SIGINT)

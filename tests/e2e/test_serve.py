@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -24,9 +23,10 @@ import pytest
 from api.client import Client
 from autotune.errors import UsageError
 from tests.e2e.commands import COMMAND, autotune, document, environment_for
+from tests.e2e.forked import Forked
+from tests.e2e.studies import Tuner
 from tests.support.waiting import PATIENCE_S, wait_for
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery-staple"
 ANYWHERE = "0.0.0.0"  # noqa: S104 - every one that is bound has a token
 
@@ -203,9 +203,8 @@ def test_broken_requests_break_nothing(attacked: Server, raw: bytes) -> None:
     assert attacked.get("/healthz")[0] == 200
 
 
-def begin_study(home: Path, **plan: object) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "tests.e2e.tuner", str(home), json.dumps(plan)]
-    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin_study(home: Path, **plan: object) -> Forked:
+    return Tuner(home, **plan).start()
 
 
 class Poller(threading.Thread):

@@ -14,29 +14,30 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import tagged
-from tests.support import trl_trials
+from tests.support import openr1_trials, swift_trials, trl_trials
 from tests.support.node import Node
 from tests.support.trl_trials import one_thread, training_python
 from tests.support.without_gpu import overlay
 
-pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.alone, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.alone, pytest.mark.timeout(5400)]
 
 PATIENCE_S = 1100.0
 SPACE = """\
 require: {device: cuda, gpus: 2}
 knobs:
-  rollout_engine: vllm
+  rollout_engine: [transformers, vllm]
   rollout_mode: server
   rollout_gpus: 1
   enforce_eager: true
-  rollout_dtype: fp32
   precision: fp32
   master_weights: fp32
   attn_implementation: sdpa
   optimizer: adamw_torch
   gradient_checkpointing: false
-  micro_batch_size: [4, 2]
+  micro_batch_size: 4
 """
+"""Completions by the training processes on both GPUs, or by a server on one; vLLM beside the training needs a GPU."""
+FP32 = "  rollout_dtype: fp32\n"
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,24 @@ class Case:
 
     name: str
     python: Callable[[], str]
-    words: tuple[str, ...] = ()
+    words: Callable[[], tuple[str, ...]] = tuple
+    space: str = SPACE
 
     def tiny(self, folder: Path) -> Path:
         """A model that its own interpreter has made, with prompts."""
         return trl_trials.build_tiny(folder, python=self.python())
 
 
-CASES = (Case("trl", training_python),)
+CASES = (
+    Case("trl", training_python, space=SPACE + FP32),
+    Case("ms_swift", swift_trials.swift_python, lambda: ("--framework", "swift")),
+    Case(
+        "open_r1",
+        lambda: openr1_trials.environment()[0],
+        lambda: ("--framework", "openr1", "--openr1", openr1_trials.environment()[1]),
+        SPACE + FP32,
+    ),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +74,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=CASES, ids=[case.name for case in CASES])
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """A study of its baseline, run once."""
+    """A study of both, run once."""
     case: Case = request.param
     folder = tmp_path_factory.mktemp(case.name)
     tiny = case.tiny(folder / "tiny")
@@ -72,31 +83,33 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     node.python = Path(overlay(folder / "without-gpu", case.python(), training_python(), node.model))
     shutil.copy(tiny / "prompts.jsonl", folder / "prompts.jsonl")
     (folder / "my_reward.py").write_text("def score(completions, **_):\n    return [len(c) % 3 for c in completions]\n")
-    (folder / "space.yaml").write_text(SPACE)
-    words = [*case.words]
-    words += ["--space", "space.yaml", "--max-trials", "1", "--sampler", "grid", "--cold"]
-    batch = ("--effective-batch", "16", "--set", "num_generations=4", "--max-completion-length", "16")
-    done = node.start(*words, *batch, "--max-prompt-length", "48", timeout=PATIENCE_S)
+    (folder / "space.yaml").write_text(case.space)
+    words = [*case.words(), "--space", "space.yaml", "--max-trials", "2", "--sampler", "grid", "--cold"]
+    words += ["--set", "micro_batch_size=4", "--set", "num_generations=4", "--effective-batch", "16"]
+    done = node.start(*words, "--max-completion-length", "16", "--max-prompt-length", "48", timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return node
 
 
-def test_trials_beside_real_servers_are_measured_and_one_is_recommended(node: Node) -> None:
+def test_colocated_and_served_are_measured_and_one_is_recommended(node: Node) -> None:
     trials = node.document("trials")["trials"]
-    whole = [trial for trial in trials if trial["state"] == "COMPLETE"]
-    assert trials[0]["state"] == "COMPLETE", trials[0]["outcome"]
-    assert {trial["configuration"]["rollout_gpus"] for trial in whole} == {1}
+    assert [trial["outcome"]["ok"] for trial in trials[:2]] == [True, True], [trial["outcome"] for trial in trials]
+    assert [trial["configuration"]["rollout_engine"] for trial in trials[:2]] == ["transformers", "vllm"]
     best = node.document("best")["recommendation"]["rows"][0]
+    assert best["configuration"] in [trial["configuration"] for trial in trials[:2]]
     assert best["tokens_per_hour_low"] <= best["tokens_per_hour"] <= best["tokens_per_hour_high"]
     assert tagged(node.home) == []
 
 
 def test_verify_starts_the_exported_server_itself(node: Node) -> None:
-    """How close the figure is, is a matter of the machine; that both are of the same run, is not."""
-    done = node.run("verify", "--trial", "0", "--updates", "4", "--json", timeout=PATIENCE_S)
-    assert done.returncode in (0, 3), done.stderr[-4000:]
+    """It holds, or the machine has changed; that it does not at all is told apart from both."""
+    done = node.run("verify", "--trial", "1", "--updates", "4", "--json", timeout=PATIENCE_S)
+    assert done.returncode in (0, 3, 5), done.stderr[-4000:]
     verdict = json.loads(done.stdout)
     assert verdict["updates"] == 4
     assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
     assert verdict["ratio"] == pytest.approx(verdict["observed_tokens_per_hour"] / verdict["expected_tokens_per_hour"])
+    assert verdict["reference_kernel_ratio"] > 0, "the kernel is timed around the trial's cycles and around the run"
+    found = (verdict["within_5_percent"], verdict["undecided"])
+    assert found == {0: (True, False), 3: (False, False), 5: (False, True)}[done.returncode]
     assert tagged(node.home) == []

@@ -7,8 +7,6 @@ the launch lines all is real. What the launches do on GPUs has not yet run on a 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +14,12 @@ import pytest
 
 from tests.e2e.commands import tagged
 from tests.support.node import Node
+from tests.support.split_studies import CASES, Case, split, words_of
 from trainer.frameworks.common.serving import SERVE
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A framework on its users' machine."""
-
-    name: str
-    word: str
-    gpus: int
-    rows: int
-    """Per update, which all splits share."""
-    sizes: tuple[str, str]
-    """The server's options for the GPUs of a replica and for the replicas."""
-
-
-CASES = (
-    Case("open_r1", "openr1", 4, 24, ("--tensor_parallel_size", "--data_parallel_size")),
-    Case("ms_swift", "swift", 8, 336, ("--vllm_tensor_parallel_size", "--vllm_data_parallel_size")),
-)
 SPACE = """\
 require: {device: cuda, gpus: 2}
 knobs:
@@ -54,14 +36,8 @@ def study(case: Case, folder: Path) -> Node:
     """A study of the whole small space, run once."""
     node = Node(folder, [{}] * case.gpus, case.name)
     (folder / "space.yaml").write_text(SPACE)
-    words = ["--framework", case.word, "--set", "rollout_engine=vllm", "--set", "rollout_mode=colocate"]
-    if case.name == "open_r1":
-        script = folder / "open-r1" / "src" / "open_r1" / "grpo.py"
-        script.parent.mkdir(parents=True)
-        script.write_text("")
-        words += ["--openr1", str(folder / "open-r1")]
-    batch = ("--effective-batch", str(case.rows), "--max-completion-length", "32")
-    done = node.start("--max-trials", "30", "--space", "space.yaml", "--sampler", "grid", *words, *batch)
+    words = words_of(case, folder)
+    done = node.start("--max-trials", "30", "--space", "space.yaml", "--sampler", "grid", *words, timeout=2000.0)
     assert done.returncode == 0, done.stderr
     return node
 
@@ -79,12 +55,6 @@ def node(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 def option(argv: list[str], name: str) -> str:
     return argv[argv.index(name) + 1]
-
-
-def split(trial: Mapping[str, Any], gpus: int) -> tuple[int, int]:
-    """(GPUs that train, GPUs of the server)."""
-    given = trial["configuration"].get("rollout_gpus", 0) if trial["configuration"]["rollout_mode"] == "server" else 0
-    return gpus - given, given
 
 
 def test_colocated_and_served_splits_are_tried_and_one_is_recommended(case: Case, node: Node) -> None:

@@ -3,7 +3,8 @@
     python -m tests.e2e.tuner HOME '{"max_trials": 8, "wall_s": null, "script": {...}, "baseline": {...}, "warm": true}'
 
 Real store, proposer, loop, runner and processes; only the training framework is a script. With ``"ray": ADDRESS`` and
-``"at_once": N`` trials run on the nodes of a cluster, each on a GPU that is made up.
+``"at_once": N`` trials run on the nodes of a cluster, each on a GPU that is made up; with ``"nodes": 2`` each on two
+nodes, with a rank on either.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import SeenObserver
+from tests.support.scripted import TwoNodes, launcher
 from tests.support.scripted_framework import ScriptedFramework
 
 SCRIPTED_CHILD = Path(__file__).parents[1] / "support" / "scripted_child.py"
@@ -52,7 +55,11 @@ SPACE = SearchSpace.from_json(
 
 
 def specification(
-    script: dict[str, object], baseline: dict[str, object], memory_limit: int | None, gpus: int = 0
+    script: dict[str, object],
+    baseline: dict[str, object],
+    memory_limit: int | None,
+    gpus: int = 0,
+    nodes: int = 1,
 ) -> StudySpec:
     """The study every run of one test shares."""
     return f.study_spec(
@@ -61,7 +68,7 @@ def specification(
         baseline=f.configuration(**baseline),  # type: ignore[arg-type]
         memory_limit=memory_limit,
         python=sys.executable,
-        **({"resources": f.resources(gpus=gpus)} if gpus else {}),
+        **({"resources": f.resources(gpus=gpus, nodes=nodes)} if gpus else {}),
     )
 
 
@@ -94,7 +101,7 @@ def _spread(plan: dict[str, object]) -> Spread | None:
     if "ray" not in plan:
         return None
     silence_s = float(plan.get("silence_s", 30.0))  # type: ignore[arg-type]
-    return take(str(plan["ray"]), 1, int(plan["at_once"]), print, silence_s)  # type: ignore[call-overload, no-any-return]
+    return take(str(plan["ray"]), 1, int(plan["at_once"]), print, silence_s, int(plan.get("nodes", 1)))  # type: ignore[call-overload, no-any-return]
 
 
 def _crew(spread: Spread, runner: LocalRunner, home: Path, control: Control) -> SideBySide:
@@ -109,15 +116,15 @@ def main(home: str, plan: dict[str, object]) -> int:
     settings = read_settings(home=Path(home))
     settings.home.prepare()
     spread = _spread(plan)
-    gpus = 0 if spread is None else 1
-    spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"), gpus)  # type: ignore[arg-type]
+    gpus, nodes = 0 if spread is None else 1, int(plan.get("nodes", 1))  # type: ignore[call-overload]
+    spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"), gpus, nodes)  # type: ignore[arg-type]
     store = open_store(settings.database)
     clock = wiring.SystemClock()
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
     keeper = WarmWorkerPool(settings.home.workers(study.id, study.spec.name), clock)
     runner = LocalRunner(
-        python=spec.python,
-        framework=ScriptedFramework(),
+        python=spec.python if nodes == 1 else launcher(settings.home.root),
+        framework=ScriptedFramework() if nodes == 1 else TwoNodes(),
         home=home_tag(settings.home.root),
         clock=clock,
         start=SCRIPTED_CHILD,
@@ -150,5 +157,10 @@ def main(home: str, plan: dict[str, object]) -> int:
     return exit_codes.RUN_AGAIN if stop.preempted else 0
 
 
+def begin(words: Sequence[str]) -> int:
+    """What the command line says."""
+    return main(words[0], json.loads(words[1]))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(begin(sys.argv[1:]))

@@ -21,9 +21,10 @@ from autotune.cli.failures import exit_code_of
 from autotune.errors import StoreError
 from autotune.store import open_store
 from tests.contracts.store_cases import begin
-from tests.e2e.commands import autotune, tagged, written_cycles
+from tests.e2e.commands import environment_for, tagged, written_cycles
 from tests.fixtures.schemas import OLD, restore
 from tests.support import factories as make
+from tests.support import here
 from tests.support.served import settings_in, whole_study
 from tests.support.waiting import PATIENCE_S
 
@@ -175,7 +176,7 @@ def test_a_study_cannot_begin_in_a_home_that_may_only_be_read(small_disk: Path, 
     home.mkdir()
     make_read_only(small_disk)
     make_model(tmp_path)
-    done = autotune(*START, home=home, cwd=tmp_path, timeout=PATIENCE_S)
+    done = here.autotune(START, tmp_path, environment_for(home))
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
@@ -240,7 +241,7 @@ def test_a_database_of_a_newer_version_is_one_sentence_and_left_alone(tmp_path: 
     with closing(sqlite3.connect(home / "autotune.sqlite")) as connection, connection:
         connection.execute("UPDATE autotune_alembic SET version_num = '9999'")
         before = "".join(connection.iterdump())
-    done = autotune(*command, home=home, cwd=tmp_path, timeout=PATIENCE_S)
+    done = here.autotune(command, tmp_path, environment_for(home))
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
     assert "version 9999" in line

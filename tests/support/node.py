@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import here
 from tests.support.scripted_python import FOLDER
 
 TESTS = Path(__file__).resolve().parent
@@ -52,30 +53,37 @@ class Node:
             **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),
         }
 
+    def begin(self, *words: str, visible: str | None = None) -> subprocess.Popen[str]:
+        """``autotune WORDS``, running."""
+        argv = [sys.executable, "-m", "autotune.cli", *words, "--home", str(self.home)]
+        pipe, environment = subprocess.PIPE, self.environment(visible)
+        return subprocess.Popen(argv, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+
     def run(self, *words: str, visible: str | None = None, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
         """``autotune WORDS``, to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "autotune.cli", *words, "--home", str(self.home)],
-            check=False,
-            cwd=self.folder,
-            env=self.environment(visible),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        with self.begin(*words, visible=visible) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def started(self, *words: str) -> tuple[str, ...]:
+        """The words of ``autotune start`` of the model here, with its prompts and reward."""
+        workload = ("--model", str(self.model), "--data", "prompts.jsonl", "--reward", "my_reward.py:score")
+        return ("start", "--python", str(self.python), *workload, "--no-serve", "--no-live", *words)
 
     def start(
         self, *words: str, visible: str | None = None, timeout: float = 240.0
     ) -> subprocess.CompletedProcess[str]:
-        """``autotune start`` of the model here, with its prompts and reward."""
-        workload = ("--model", str(self.model), "--data", "prompts.jsonl", "--reward", "my_reward.py:score")
-        quiet = ("--no-serve", "--no-live")
-        given = ("start", "--python", str(self.python), *workload, *quiet, *words)
-        return self.run(*given, visible=visible, timeout=timeout)
+        """``autotune start`` of the model here, to its end."""
+        return self.run(*self.started(*words), visible=visible, timeout=timeout)
 
     def document(self, *words: str) -> Any:
-        """What a reading command prints with ``--json``."""
-        done = self.run(*words, "--json")
+        """What a reading command prints with ``--json``; in this process, as the command itself is another test's."""
+        words = (*words, "--json", "--home", str(self.home))
+        done = here.autotune(words, self.folder, self.environment())
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

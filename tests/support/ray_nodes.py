@@ -47,12 +47,20 @@ def quiet(folder: Path) -> Mapping[str, str]:
 
 
 class Nodes:
-    """``n1`` (the head) to ``nN``."""
+    """``n1`` (the head) to ``nN``, at ``address``; ``variables`` are those of a node that the others have not."""
 
-    def __init__(self, count: int, folder: Path, gpus: int = GPUS) -> None:
+    def __init__(
+        self,
+        count: int,
+        folder: Path,
+        gpus: int = GPUS,
+        variables: Mapping[str, Mapping[str, str]] | None = None,
+        address: str | None = None,
+    ) -> None:
         from ray.cluster_utils import Cluster
 
-        self.folder = folder
+        self.folder, self.variables = folder, variables or {}
+        self.at = {} if address is None else {"node_ip_address": address}
         self.cluster: Any = Cluster(shutdown_at_exit=False)
         self.nodes: dict[str, Any] = {}
         for number in range(1, count + 1):
@@ -74,6 +82,8 @@ class Nodes:
             node_name=name,
             num_cpus=CPUS,
             num_gpus=gpus,
+            env_vars=dict(self.variables.get(name, {})),
+            **self.at,
             object_store_memory=80 << 20,
             include_dashboard=False,
             include_log_monitor=False,
@@ -86,7 +96,7 @@ class Nodes:
 
     def agents(self, name: str) -> list[psutil.Process]:
         """Processes of agents on a node."""
-        return [p for p in self.raylet(name).children(recursive=True) if _title(p).startswith("ray::Agent")]
+        return [p for p in self.raylet(name).children(recursive=True) if title(p).startswith("ray::Agent")]
 
     def remove(self, name: str) -> None:
         """The node is taken away."""
@@ -100,7 +110,8 @@ class Nodes:
         self.cluster.shutdown()
 
 
-def _title(process: psutil.Process) -> str:
+def title(process: psutil.Process) -> str:
+    """Its words; none if it is gone."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -108,17 +119,29 @@ def _title(process: psutil.Process) -> str:
 
 
 @contextmanager
-def nodes(count: int, gpus: int = GPUS) -> Iterator[Nodes]:
-    """A cluster while the block runs; its environment is that of this process meanwhile."""
+def ray_folder(**variables: str) -> Iterator[Path]:
+    """Where Ray keeps to itself while the block runs; its environment is that of this process meanwhile."""
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # Ray has sockets in it, whose paths must be short
-    with patch.dict(os.environ, quiet(folder)):
+    with patch.dict(os.environ, {**quiet(folder), **variables}):
         os.environ.pop("RAY_ADDRESS", None)
         try:
-            found = Nodes(count, folder, gpus)
-            yield found
-            found.shutdown()
+            yield folder
         finally:
-            for process in psutil.process_iter():
-                if str(folder) in _title(process):
-                    process.kill()
+            end(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def end(folder: Path) -> None:
+    """Ends all processes of Ray's that keep to a folder."""
+    for process in psutil.process_iter():
+        if str(folder) in title(process):
+            process.kill()
+
+
+@contextmanager
+def nodes(count: int, gpus: int = GPUS, variables: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Nodes]:
+    """A cluster while the block runs."""
+    with ray_folder() as folder:
+        found = Nodes(count, folder, gpus, variables)
+        yield found
+        found.shutdown()

@@ -17,6 +17,7 @@ from tests.contracts.runner_suite import RealClock
 from tests.support import factories
 from tests.support.scripted_framework import ScriptedFramework
 from tests.support.waiting import PATIENCE_S
+from trainer.child.contract import TrialSpec
 
 CHILD = Path(__file__).with_name("scripted_child.py").resolve()
 GRACES = Graces(terminate_s=0.4, kill_s=3.0, linger_s=0.5, stack_s=0.3)
@@ -34,6 +35,22 @@ def local_runner(home: str, **changes: Any) -> LocalRunner:
         hang_limits=HangLimits(quiet_s=PATIENCE_S, phase_s=PATIENCE_S),
     )
     return replace(base, **changes)
+
+
+class TwoNodes(ScriptedFramework):
+    """Each trial has two ranks."""
+
+    def render(self, assignment: Assignment) -> TrialSpec:
+        return replace(super().render(assignment), world_size=2)
+
+
+def launcher(folder: Path) -> str:
+    """An interpreter whose ``torchrun`` is ``scripted_launcher.py``."""
+    python = folder / "launching-python"
+    script = Path(__file__).with_name("scripted_launcher.py").resolve()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
 
 
 def assignment(

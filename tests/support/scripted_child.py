@@ -10,7 +10,8 @@ renders it: ``settings`` are the configuration itself, ``passthrough["script"]``
     answer_s  seconds it waits for the tuner's word on whether it has been measured enough (default ``ANSWER_S``)
     acts    list of {"do": name of an ``act_`` function of ``scripted_acts``,
             "at": "start" | cycle index | "end" | "exit" (the result is written),
-            "when": {knob: value, ...} that must all hold, "once": path of a marker file, ...its arguments}
+            "when": {knob: value, ...} that must all hold, "rank": the one that does it,
+            "once": path of a marker file, ...its arguments}
 
 How fast a configuration is and what memory it needs is decided by ``scripted_model`` alone.
 Standard library only; Python 3.10 syntax.
@@ -52,6 +53,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.journal import Journal
 from trainer.child.looks import ANSWER_S, is_enough
 
 
@@ -63,10 +65,12 @@ class ScriptedTrial:
         self.told: Mapping[str, Any] = spec.passthrough.get("script", {})
         self.script = json.loads(Path(self.told["file"]).read_text()) if "file" in self.told else self.told
         self.mark = PhaseMark(paths.phase)
+        self.journal = Journal(paths, marks=False)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
         self.prompt = max(1, spec.max_prompt_length // 2)
         self.lengths: tuple[int, ...] = tuple(spec.protocol.lengths)
         self.kept: list[bytearray] = []
+        self.rank = int(os.environ.get("RANK", "0"))
 
     def run(self) -> None:
         for part, seconds in ((StartupPart.IMPORT, 0.02), (StartupPart.LOAD, 0.01), (StartupPart.FIRST_BATCH, 0.01)):
@@ -133,6 +137,7 @@ class ScriptedTrial:
             zero_std_groups=groups // 4,
             reward_mean=0.25,
             started=started,
+            rank=self.rank,
         )
         self.record(record)
 
@@ -167,7 +172,7 @@ class ScriptedTrial:
         return memory
 
     def record(self, record: Any) -> None:
-        self.metrics.write(dumps(record).encode() + b"\n")
+        self.journal.write(record)
 
     def act(self, at: object) -> None:
         for act in self.script.get("acts", ()):
@@ -175,6 +180,8 @@ class ScriptedTrial:
                 ACTS[act["do"]](self, act)
 
     def applies(self, act: Mapping[str, Any]) -> bool:
+        if act.get("rank", self.rank) != self.rank:
+            return False
         if any(self.spec.settings.get(knob) != value for knob, value in act.get("when", {}).items()):
             return False
         if "once" in act:

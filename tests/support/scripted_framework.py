@@ -56,7 +56,7 @@ class ScriptedFramework:
             argv=(script.get("python", sys.executable), str(SERVER), str(place.port), name, json.dumps(script)),
             spec=replace(spec, settings={**spec.settings, "server": url}),
             health=f"{url}/v1/models",
-            answer=f'"{name}"',
+            answer=script.get("answer", f'"{name}"'),
             ready_s=float(script.get("ready_s", 20.0)),
             environment={"SCRIPTED": "server"},
             trial_environment={"SCRIPTED": "trial"},

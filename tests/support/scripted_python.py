@@ -14,7 +14,8 @@ Each launch is appended to ``launches.jsonl`` in the folder of the variable ``SC
 environment concerns GPUs. A trial reads the settings TRL would get. Nothing is computed; how fast a configuration is
 is decided by ``seconds``, and what does not fit by ``MOST_ROWS`` and ``MOST_SHARE``. A file ``pace.json`` beside
 ``launches.jsonl`` makes a trial meet things: ``cycle_s`` are real seconds of a cycle, ``segment`` names shared memory
-that it maps together with a process of a session of its own, as engines do.
+that it maps together with a process of a session of its own, as engines do. The package that the variable
+``AUTOTUNE_TRIAL_LACKS`` names is not there.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.journal import Journal
 from trainer.child.looks import is_enough
 
 FOLDER = "SCRIPTED_PYTHON"
@@ -112,7 +114,7 @@ class MadeUpTrial:
         self.settings = dict(spec.settings)
         self.serving = self.servers_gpus() if self.settings.get("vllm_mode") == "server" else 0
         self.mark = PhaseMark(paths.phase)
-        self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
+        self.journal = Journal(paths, marks=False)
 
     def meet(self) -> float:
         """What ``pace.json`` says; real seconds of a cycle."""
@@ -192,7 +194,7 @@ class MadeUpTrial:
         return Peaks(device_used=(40 + rank) * GIB, device_reserved=(39 + rank) * GIB, host=GIB)
 
     def record(self, record: Any) -> None:
-        self.metrics.write(dumps(record).encode() + b"\n")
+        self.journal.write(record)
 
 
 def share_memory(name: str) -> None:
@@ -276,6 +278,7 @@ def answer(command: str, paths: RunPaths) -> Result:
     wanted = json.loads(paths.config.read_text())
     if command == "probe":
         packages = {**PACKAGES, **OF_FRAMEWORK.get(os.environ.get("SCRIPTED_FRAMEWORK", ""), {})}
+        packages.pop(os.environ.get("AUTOTUNE_TRIAL_LACKS", ""), None)
         data = {"python": "3.11.7", "executable": sys.executable, "packages": packages, "trl_supported": True}
         return Result(ok=True, data=data)
     if command == "probe_speed":

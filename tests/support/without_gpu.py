@@ -159,6 +159,13 @@ def _codec(module: Any, told: Any) -> None:
     module.read_spec = lambda path: dataclasses.replace(own(path), device="cpu")
 
 
+def _guard(module: Any, told: Any) -> None:
+    """What a trial's kernel was timed on, a later one is."""
+    del told
+    own = module.ReferenceKernel
+    module.ReferenceKernel = lambda device: own("cpu")
+
+
 def reload_whole(runner: Any, weights: Any) -> None:
     """vLLM's build for CPUs packs its weights, and takes new ones by its own reload only; a tied head it forgets."""
     runner.reload_weights(weights_iterator=iter(weights))
@@ -324,6 +331,7 @@ AFTER: Mapping[str, Callable[..., None]] = {
 TRAINING: Mapping[str, Callable[..., None]] = {
     "_autotune_trainer.contract.codec": _codec,
     "_autotune_trainer.frameworks.trl.engine": _trl_engine,
+    "_autotune_trainer.guard": _guard,
     "trl.generation.vllm_client": _trl_client,
     "trl.generation.vllm_generation": _trl_generation,
 }

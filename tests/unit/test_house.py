@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,10 +17,10 @@ DOCUMENTED = 0.9
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for top in PRODUCT:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> tuple[tuple[Path, ast.Module], ...]:
+    paths = [path for top in PRODUCT for path in sorted((ROOT / top).rglob("*.py"))]
+    return tuple((path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
 
 
 def public(within: ast.Module | ast.ClassDef) -> Iterator[Definition]:

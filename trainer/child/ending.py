@@ -29,7 +29,13 @@ class ResultClaim:
     log, so nothing must be in its way.
     """
 
-    def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1, leads: Optional[bool] = None) -> None:
+        """Arguments:
+
+        leads: whether this is the first rank of its machine, which tells of a success and marks the phase; there is
+            one machine if nobody says.
+        """
+        self.leads = rank == 0 if leads is None else leads
         self._paths = paths
         self._rank = rank
         self._several = world_size > 1
@@ -50,7 +56,7 @@ class ResultClaim:
 
     def _is_told(self, result: Result) -> bool:
         if result.ok:
-            return self._rank == 0
+            return self.leads
         if not self._several:
             return True
         if result.reason is FailureReason.CANCELLED:

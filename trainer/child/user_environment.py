@@ -26,6 +26,16 @@ def put_environment(passthrough: Mapping[str, Any]) -> None:
     os.environ.update({str(name): str(value) for name, value in variables.items()})
 
 
+def meet_on_loopback() -> None:
+    """Gloo of ranks on one machine speaks there; to be called before torch is imported.
+
+    By default it listens on whatever the host's name resolves to, or fails if it does not.
+    """
+    here = os.environ.get("GROUP_WORLD_SIZE", "1") == "1" or os.environ.get("MASTER_ADDR", "").startswith("127.")
+    if "LOCAL_RANK" in os.environ and here:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
 def restore_environment(before: Mapping[str, str]) -> None:
     """``os.environ`` as it was."""
     for name in set(os.environ) - set(before):

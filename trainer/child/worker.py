@@ -32,7 +32,8 @@ FRAMEWORKS = {
 def main(directory: Path) -> Result:
     """Run the trial of ``directory``; every expected failure is in the result, which is also on disk."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    ending = ResultClaim(RunPaths(directory), rank, world_size)
+    # Each machine has a folder of its own, which its first rank tells of.
+    ending = ResultClaim(RunPaths(directory), rank, world_size, os.environ.get("LOCAL_RANK", "0") == "0")
     answer_sigterm(lambda: ending)
     return run(RunPaths(directory), ending, rank, world_size)
 
@@ -45,7 +46,7 @@ def run(
     try:
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        trial = TrialContext(spec, paths, Journal(paths, marks=rank == 0), rank, world_size, kept=kept)
+        trial = TrialContext(spec, paths, Journal(paths, marks=ending.leads), rank, world_size, kept=kept)
         if rank == 0 and (spawning := began.take()) is not None:
             trial.journal.write(StartupRecord(StartupPart.SPAWN, spawning))
         if spec.world_size != world_size:

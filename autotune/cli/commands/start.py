@@ -61,6 +61,7 @@ def start(asked: StartOptions) -> None:
       autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
       autotune start --budget 8h --gpus 1 --at-once 8 --config grpo.yaml
       autotune start --budget 8h --gpus 8 --ray auto --config grpo.yaml --home /shared/autotune
+      autotune start --budget 8h --gpus 8 --nodes 2 --ray auto --config grpo.yaml --home /shared/autotune
       autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
@@ -94,11 +95,13 @@ def start(asked: StartOptions) -> None:
 def _places(asked: StartOptions, say: Say) -> Iterator[Spread | None]:
     """Those of a cluster, held while the block runs; ``None``: trials run here."""
     if asked.ray is None:
+        if asked.nodes > 1:
+            raise UsageError(f"--nodes {asked.nodes}: name the Ray cluster of these nodes with --ray")
         yield None
         return
     from autotune.wiring import take
 
-    spread = take(asked.ray, asked.gpus, asked.at_once, say)
+    spread = take(asked.ray, asked.gpus, asked.at_once, say, together=asked.nodes)
     try:
         yield spread
     finally:

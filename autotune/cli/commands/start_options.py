@@ -45,6 +45,10 @@ RayOption = Annotated[
         metavar="ADDRESS",
     ),
 ]
+NodesOption = Annotated[
+    int,
+    typer.Option("--nodes", min=1, help="Nodes of one trial, each with --gpus GPUs; several need --ray.", metavar="N"),
+]
 GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
 
 _FRAMEWORK = typer.Option("--framework", help=f"What you train with: {', '.join(SHORT.values())}.", metavar="NAME")
@@ -248,6 +252,7 @@ class StudyOptions:
     gpus: GpusOption = None
     rollout_gpus: RolloutGpusOption = None
     ranks: RanksOption = None
+    nodes: NodesOption = 1
     name: NameOption = None
     dry_run: DryRunOption = False
     allow_busy: AllowBusyOption = False

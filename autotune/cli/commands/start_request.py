@@ -70,6 +70,7 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         memory_limit=_limit(asked.memory_limit, at_once),
         gpus=asked.gpus,
         ranks=asked.ranks,
+        nodes=asked.nodes,
         python=str(Path(os.path.expanduser(asked.python)).absolute()),
         folder=str(folder),
         config=None if asked.config is None else config_text(asked.config),

@@ -90,7 +90,7 @@ def plan_screen(
 def _model(spec: StudySpec) -> str:
     resources = spec.resources
     if resources.gpus:
-        machine = f"{resources.gpus * resources.nodes} GPU" + ("s" if resources.gpus * resources.nodes > 1 else "")
+        machine = f"{resources.total_gpus} GPU" + ("s" if resources.total_gpus > 1 else "")
     else:
         machine = f"CPU, {resources.cpu_cores} cores"
         if resources.cpu_ranks > 1:

@@ -299,10 +299,11 @@ def beware_words(notes: Sequence[NoteRecord]) -> str:
 def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
     """``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
     resources = study.spec.resources
-    if resources.gpus < 2:
+    if resources.total_gpus < 2:
         return ""
     training, served = training_gpus(trial.configuration, resources), serving_gpus(trial.configuration, resources)
-    idle = f", {resources.gpus - training - served} idle" if resources.gpus > training + served else ""
+    left = resources.total_gpus - training - served
+    idle = f", {left} idle" if left > 0 else ""
     split = f", {served} generate{'s' if served == 1 else ''}" if served else ""
     peaks: Mapping[str, int] = next((note.data.get("bytes", {}) for note in notes if note.name == "gpu_peaks"), {})
     seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""

@@ -18,6 +18,7 @@ from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.rollout import Rollout, Sync, rollout, sync
 from autotune.proposals.memory.settings import Settings, dimensions, settings
 from autotune.proposals.memory.training import States, Transients, states, transients
+from autotune.proposals.reading import coded_columns, distinct
 
 
 class Part(StrEnum):
@@ -129,6 +130,10 @@ PHASE_NOISE = 3.0
 
 Matrix = NDArray[np.float64]
 """Bytes by formula; axes: pool (``pools``), configuration, moment (``MOMENTS``), part (``PARTS``)."""
+PoolTable = tuple[tuple[NDArray[np.float64], NDArray[np.intp]], ...]
+"""Of one pool by moment: the different rows of parts, and of each configuration which one it is."""
+PeakTable = tuple[PoolTable, ...]
+"""By pool."""
 
 GIB = 1 << 30
 IMPORTS = 0.645e9
@@ -188,6 +193,23 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
     if task.resources.gpus:
         return np.stack([_device(found), _host_of_gpus(task, found)])
     return np.stack([_cpu(task, found)])
+
+
+def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    """The same with the configuration as the first axis."""
+    return np.moveaxis(features(task, configurations), 1, 0)
+
+
+def tabled(rows: NDArray[np.float64]) -> PeakTable:
+    """What ``read`` gave, each different row of a pool and a moment once: few knobs act on each."""
+    count, several = rows.shape[:2]
+    codes = coded_columns(rows.reshape(count, several * len(MOMENTS) * len(PARTS)))
+    found = []
+    for pool in range(several):
+        first = [(pool * len(MOMENTS) + moment) * len(PARTS) for moment in range(len(MOMENTS))]
+        places = [distinct(codes, range(at, at + len(PARTS)), count) for at in first]
+        found.append(tuple((rows[one, pool, moment], index) for moment, (one, index) in enumerate(places)))
+    return tuple(found)
 
 
 def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:

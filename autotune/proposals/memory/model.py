@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals.forecasts import Column, Earlier, PeakForecast, Task
@@ -28,12 +27,15 @@ from autotune.proposals.memory.features import (
     TRANSIENT_SPREAD,
     UNPROVEN_FRAMEWORK,
     UNPROVEN_SPREAD,
-    Matrix,
     Moment,
     Part,
+    PeakTable,
+    PoolTable,
     features,
     limits,
     pools,
+    read,
+    tabled,
 )
 from autotune.proposals.memory.regression import (
     Observations,
@@ -46,6 +48,7 @@ from autotune.proposals.memory.regression import (
     observations,
 )
 from autotune.proposals.memory.settings import dimensions
+from autotune.proposals.reading import Reader
 from autotune.statistics.distributions import normal_below
 from search_spaces.frameworks import facts_of
 
@@ -126,6 +129,8 @@ class MemoryModel:
     """By pool (``features.pools``)."""
     earlier: tuple[Observations, ...] = field(default=(), repr=False)
     """By pool, what earlier studies of the same pools measured (``carried_over``)."""
+    seen: Reader[PeakTable] = field(default_factory=lambda: Reader(read, tabled), compare=False, repr=False)
+    """What was read of configurations, by this model or those it was fitted from."""
 
     @classmethod
     def before(cls, task: Task, earlier: tuple[Observations, ...] = ()) -> MemoryModel:
@@ -143,14 +148,11 @@ class MemoryModel:
         alone = task.resources.training_processes == 1 and not has_device
         posteriors = []
         earlier = self.earlier or (None,) * len(pools(task))
-        for own, pool, limit, other in zip(features(task, told), pools(task), limits(task), earlier, strict=True):
+        matrix = np.moveaxis(self.seen.rows(task, told), 0, 1)
+        for own, pool, limit, other in zip(matrix, pools(task), limits(task), earlier, strict=True):
             seen = observations(trials, pool, limit, Rows(places, own), alone=alone, has_device=has_device)
             posteriors.append(begun(start, seen, other))
-        return MemoryModel(task, tuple(posteriors), self.earlier)
-
-    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
-        """See ``PeakModel``; who asks often about the same keeps ``features`` and asks ``forecast_of``."""
-        return self.forecast_of(features(self.task, configurations))
+        return MemoryModel(task, tuple(posteriors), self.earlier, self.seen)
 
     def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
         """Medians of the peaks of one pool in bytes, whatever limit is closer, and the spreads of their logarithms.
@@ -158,13 +160,14 @@ class MemoryModel:
         Raises ``ValueError`` for a pool the task does not have.
         """
         place = pools(self.task).index(pool)
-        return _pool(features(self.task, configurations)[place], self.posteriors[place])
+        return _pool(self.seen.table(self.task, configurations)[place], self.posteriors[place])
 
-    def forecast_of(self, matrix: Matrix) -> PeakForecast:
-        """Of configurations whose ``features`` of this task are ``matrix``."""
-        found = [_pool(m, posterior) for m, posterior in zip(matrix, self.posteriors, strict=True)]
+    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
+        """See ``PeakModel``."""
+        table = self.seen.table(self.task, configurations)
+        found = [_pool(own, posterior) for own, posterior in zip(table, self.posteriors, strict=True)]
         bounds = limits(self.task)
-        fits = np.ones(matrix.shape[1])
+        fits = np.ones(len(configurations))
         for (peak, spread), limit in zip(found, bounds, strict=True):
             if limit is not None:
                 fits = fits * normal_below(np.log(limit / peak) / spread)
@@ -173,17 +176,21 @@ class MemoryModel:
         if all(limit is None for limit in bounds):
             known = [1.0] * len(bounds)
         closest = np.argmax([peak / limit for (peak, _), limit in zip(found, known, strict=True)], axis=0)
-        columns = np.arange(matrix.shape[1])
+        columns = np.arange(len(configurations))
         peaks, spreads = np.array([p for p, _ in found]), np.array([s for _, s in found])
         return PeakForecast(peaks[closest, columns], spreads[closest, columns], fits)
 
 
-def _pool(matrix: NDArray[np.float64], posterior: Posterior) -> tuple[Column, Column]:
+def _pool(table: PoolTable, posterior: Posterior) -> tuple[Column, Column]:
     """Median and log-spread of the peaks of one pool."""
-    heights = matrix @ posterior.mean
-    rows = matrix[np.arange(len(matrix)), np.argmax(heights, axis=1)]
-    peaks = np.maximum(1.0, heights.max(axis=1, initial=0.0))
-    variance = np.einsum("ij,ij->i", rows @ posterior.covariance, rows) / peaks**2
+    peaks = variance = np.zeros(len(table[0][1]))
+    for rows, index in table:
+        height = np.einsum("ij,j->i", rows, posterior.mean).take(index)
+        square = np.einsum("ij,ij->i", rows @ posterior.covariance, rows).take(index)
+        higher = height > peaks
+        peaks, variance = np.where(higher, height, peaks), np.where(higher, square, variance)
+    peaks = np.maximum(1.0, peaks)
+    variance = variance / peaks**2
     variance = variance + (posterior.noise * np.hypot(1.0, NOISE_BYTES / (NOISE * peaks))) ** 2
     spread = np.sqrt(np.maximum(0.0, variance))
     return peaks, np.minimum(WIDEST, spread)
@@ -234,7 +241,7 @@ def breakdown(task: Task, configuration: Configuration, model: MemoryModel | Non
     found = []
     for pool, own, posterior in zip(pools(task), matrix, fitted.posteriors, strict=True):
         parts = own[0] * posterior.mean
-        heights = (own @ posterior.mean)[0]  # as a forecast adds them up, to the last bit
+        heights = np.einsum("ij,j->i", own[0], posterior.mean)  # as a forecast adds them up, to the last bit
         at = int(np.argmax(heights))
         places = {name: [PARTS.index(part) for part in members] for name, members in GROUPS.items()}
         found.append(

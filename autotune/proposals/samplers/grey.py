@@ -5,7 +5,7 @@ See docs/decisions/0031-grey-box-sampler.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from autotune.domain import Configuration, Trial
-from autotune.proposals.candidate_grid import CandidateGrid, Mask
+from autotune.proposals.candidate_grid import CandidateGrid, Mask, highest
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
 from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
@@ -26,9 +26,7 @@ from autotune.proposals.grey.models import (
     cycle_seconds,
     likely_enough,
     models_for,
-    peaks_at,
     places,
-    times_at,
     told,
 )
 from autotune.proposals.grey.surfaces import Array, Axes
@@ -84,6 +82,9 @@ class FittedGrey(StudySampler):
         resources = models.task.resources if models is not None else None
         self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
         self.costs: TrialCosts = trial_costs(self.trials, *self._place)
+        self._times_of: dict[int, TimeForecast] = {}
+        self._fits_of: dict[int, Array] = {}
+        """By the id of the grid: all candidates are asked about at once."""
 
     def at(self, here: Sequence[Trial]) -> FittedGrey:
         self.costs = trial_costs(self.trials, *self._place, here=here)
@@ -131,9 +132,19 @@ class FittedGrey(StudySampler):
     def may_fit(self, configuration: Configuration) -> bool:
         return self.peaks is None or bool(self.peaks.forecast([configuration]).fits[0] >= self.least)
 
+    def forecast(self, grid: CandidateGrid, times: TimeModel) -> TimeForecast:
+        """Of all candidates by ``times``, its model."""
+        if id(grid) not in self._times_of:
+            self._times_of[id(grid)] = times.forecast(grid.candidates)
+        return self._times_of[id(grid)]
+
     def fits(self, grid: CandidateGrid, pool: Indices) -> Array:
         """Probability that memory suffices; 1 where no model says."""
-        return np.ones(len(pool)) if self.peaks is None else peaks_at(self.peaks, grid, pool).fits
+        if self.peaks is None:
+            return np.ones(len(pool))
+        if id(grid) not in self._fits_of:
+            self._fits_of[id(grid)] = self.peaks.forecast(grid.candidates).fits
+        return self._fits_of[id(grid)][pool]
 
     def told(
         self, own: Sequence[Observation], known: Sequence[Observation], *, elsewhere: bool
@@ -145,15 +156,12 @@ class FittedGrey(StudySampler):
         found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
         return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
-    def promising(self, grid: CandidateGrid, indices: Indices) -> Indices:
-        """Candidates in the order of what they may reach; what hardly fits comes last."""
-        if self.times is None:
-            return indices
-        forecast = times_at(self.times, grid, indices)
-        divisors = self.divisors([grid.candidates[i] for i in indices.tolist()])
-        hope, fits = forecast.spread - forecast.log_seconds - divisors, self.fits(grid, indices)
+    def promising(self, grid: CandidateGrid, indices: Indices, times: TimeModel) -> Indices:
+        """Of ``indices`` those with the most hope of being fast; what hardly fits comes last."""
+        forecast, fits = self.forecast(grid, times), self.fits(grid, indices)
+        hope = (forecast.spread - forecast.log_seconds - self.divisors(grid.candidates))[indices]
         hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
-        return indices[np.argsort(-hope, kind="stable")]
+        return indices[highest(hope, WEIGHED)]
 
     def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:
         held = [e for e in own if e.standing is OptunaTrialStatus.FEASIBLE]
@@ -213,7 +221,7 @@ def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
         return indices[likely(fitted.fits(grid, indices), fitted.least)]
     if len(indices) <= WEIGHED:
         return indices
-    first = fitted.promising(grid, indices)[:WEIGHED]
+    first = fitted.promising(grid, indices, fitted.times)
     return np.unique(np.concatenate([first, _around(grid, left, best)]))
 
 
@@ -250,9 +258,12 @@ class _Pool:
         times = self.fitted.times
         if times is None:
             return None
-        measured = self.fitted.evidence_of(held[:COMPARED])
-        divisors = self.fitted.divisors
-        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured, divisors)
+        divisors, measured = self.fitted.divisors, self.fitted.evidence_of(held[:COMPARED])
+        own, every = [e.configuration for e in measured], self.fitted.forecast(self.grid, times)
+        among = [i for c in own if (i := self.grid.index(c)) is not None]
+        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
+        forecast = every.part(self.indices)
+        level, best = compared(measured, of_own.log_seconds + divisors(own), of_own.spread)
         restarts = self._restarts()
         seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
         value = level - forecast.log_seconds - divisors([self.grid.candidates[i] for i in self.indices])
@@ -271,21 +282,3 @@ class _Pool:
 
     def _restarts(self) -> Indices:
         return self.fitted.costs.restarts([self.grid.candidates[i] for i in self.indices])
-
-
-def _forecast(
-    times: TimeModel,
-    grid: CandidateGrid,
-    pool: Indices,
-    held: Sequence[Observation],
-    divisors: Callable[[Sequence[Configuration]], Array],
-) -> tuple[TimeForecast, tuple[float, float]]:
-    """Of ``pool``; and ``held`` compared with its own."""
-    own = [e.configuration for e in held]
-    among = [i for e in held if (i := grid.index(e.configuration)) is not None]
-    if len(among) < len(held):
-        of_held = times.forecast(own)
-        return times_at(times, grid, pool), compared(held, of_held.log_seconds + divisors(own), of_held.spread)
-    both, size = times_at(times, grid, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
-    first, rest = both.part(slice(0, size)), both.part(slice(size, None))
-    return first, compared(held, rest.log_seconds + divisors(own), rest.spread)

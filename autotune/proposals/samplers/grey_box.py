@@ -436,9 +436,10 @@ def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random
 
 def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Tried]:
     """What ``trials`` teach; those that teach nothing, or lie outside the space, are left out."""
-    measured = [t.value for t in trials if _stands(t) is OptunaTrialStatus.FEASIBLE and t.value is not None]
-    value_of = _value_of(measured, sign)
-    found = ((t, _lesson(candidates, t, value_of)) for t in trials)
+    known = [(t, stands) for t in trials if (stands := _stands(t)) is not None]
+    feasible = (t.value for t, stands in known if stands is OptunaTrialStatus.FEASIBLE)
+    value_of = _value_of([v for v in feasible if v is not None], sign)
+    found = ((t, _lesson(candidates, t, stands, value_of)) for t, stands in known)
     return [Tried(t, one, not t.user_attrs.get(INCOMPARABLE)) for t, one in found if one is not None]
 
 
@@ -467,9 +468,11 @@ def _stands(trial: FrozenTrial) -> OptunaTrialStatus | None:
     )
 
 
-def _lesson(candidates: Candidates, trial: FrozenTrial, value_of: Callable[[float], float]) -> Lesson | None:
-    place, standing = candidates.place(trial.params), _stands(trial)
-    if place is None or standing is None:
+def _lesson(
+    candidates: Candidates, trial: FrozenTrial, standing: OptunaTrialStatus, value_of: Callable[[float], float]
+) -> Lesson | None:
+    place = candidates.place(trial.params)
+    if place is None:
         return None
     value = math.nan
     if standing is OptunaTrialStatus.FEASIBLE and trial.value is not None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntFlag
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from autotune.domain import Configuration, Phase, Resources
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
+from autotune.proposals.reading import Codes, coded_columns, distinct
 from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
@@ -229,6 +230,8 @@ class ProcessKind(IntFlag):
     ENGINE_COMPILES = 4
     TRAINER_COMPILES = 8
     SHARDED = 16
+    NODES = 32
+    """On several."""
 
 
 def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
@@ -245,6 +248,7 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
         ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
         ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
         ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+        ProcessKind.NODES: task.resources.nodes > 1,
     }
     return ProcessKind(sum(kind for kind, needed in found.items() if needed))
 
@@ -260,8 +264,11 @@ GENERATIONS = "generations"
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
 """Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
-LARGEST = 1 << 62
-"""Of the numbers that stand for rows."""
+
+
+def constants(own: Mapping[str, Column]) -> dict[str, float]:
+    """Columns with one value: their names and that value."""
+    return {name: float(c[0]) for name, c in own.items() if len(c) and (c == c[0]).all()}
 
 
 @dataclass(frozen=True)
@@ -276,6 +283,21 @@ class PhaseRows:
     """Of each configuration, its row."""
     keys: tuple[bytes, ...]
     """Of each row; equal rows have equal keys whichever configurations they were computed with."""
+    kept: dict[Hashable, tuple[object, Column]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """By prior, what it was asked and said of these rows last."""
+
+    @cached_property
+    def places(self) -> Mapping[bytes, int]:
+        """Rows by their keys."""
+        return {key: place for place, key in enumerate(self.keys)}
+
+    @cached_property
+    def _same(self) -> Mapping[str, float]:
+        return constants(self.own)
+
+    def unlike(self, same: Mapping[str, float]) -> Mapping[str, Column]:
+        """``own`` without the knobs that have the one value of ``same`` in every row."""
+        return {name: column for name, column in self.own.items() if self._same.get(name, math.nan) != same.get(name)}
 
 
 @dataclass(frozen=True)
@@ -286,10 +308,11 @@ class Features:
     starts: NDArray[np.intp]
     """``ProcessKind`` of each."""
 
-    def part(self, places: NDArray[np.int64]) -> Features:
-        """Some of the configurations, in the order of ``places``."""
-        phases = {phase: replace(rows, index=rows.index[places]) for phase, rows in self.phases.items()}
-        return Features(phases, self.starts[places])
+    @cached_property
+    def kinds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The different ones of ``starts``, and of each configuration which one it is."""
+        several, index = np.unique(self.starts, return_inverse=True)
+        return several, index.reshape(-1)
 
 
 @lru_cache(maxsize=1)
@@ -343,7 +366,7 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
 
 def tabled(values: NDArray[np.float64]) -> Features:
     """What was read of configurations by phase, each different row once."""
-    codes = _codes(values)
+    codes = coded_columns(values)
     return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
 
 
@@ -365,22 +388,9 @@ def _places(phase: str) -> NDArray[np.intp]:
     return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
 
 
-Codes = Mapping[int, tuple[NDArray[np.int64], int]]
-"""Of each column that is not the same everywhere: its values by their order, and how many there are."""
-
-
-def _codes(values: NDArray[np.float64]) -> Codes:
-    found = {}
-    varying = np.flatnonzero(np.any(values != values[:1], axis=0)) if len(values) else ()
-    for place in varying:
-        several, codes = np.unique(values[:, place], return_inverse=True)
-        found[int(place)] = (codes.reshape(-1).astype(np.int64), len(several))
-    return found
-
-
 def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
     own, used, columns = knobs_of_phases()[phase], USED[phase], _places(phase)
-    first, index = _distinct([codes[place] for place in columns.tolist() if place in codes], len(values))
+    first, index = distinct(codes, columns.tolist(), len(values))
     few = np.ascontiguousarray(values[first][:, columns])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},
@@ -388,21 +398,6 @@ def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows
         index=index,
         keys=tuple(row.tobytes() for row in few),
     )
-
-
-def _distinct(columns: Sequence[tuple[NDArray[np.int64], int]], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First place of each different row, and of each row which one it is; ``size`` rows."""
-    if size == 0 or not columns:
-        return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)
-    number, count = np.zeros(size, dtype=np.int64), 1
-    for codes, several in columns:  # a row as one number: sorting whole rows takes many times as long
-        if count * several > LARGEST:
-            number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
-            count = int(number.max()) + 1
-        number = number * several + codes
-        count *= several
-    _, first, index = np.unique(number, return_index=True, return_inverse=True)
-    return first.astype(np.intp), index.reshape(-1).astype(np.intp)
 
 
 @dataclass(frozen=True)
@@ -461,26 +456,3 @@ def _code(knob: Knob, row: Mapping[str, KnobValue], unset: Mapping[str, KnobValu
 def coded(value: KnobValue) -> float:
     """A choice as a number: the same in every process, exact in a float."""
     return float(zlib.crc32(f"{type(value).__name__}:{value}".encode()))
-
-
-class FeatureCache:
-    """What ``features`` reads of configurations, kept, so that a fit reads only new ones.
-
-    Args:
-        task: of the study; a configuration reads differently in another.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._places: dict[str, int] = {}
-        self._values = read(task, ())
-
-    def features(self, task: Task, configurations: Sequence[Configuration]) -> Features:
-        """As ``features.features``; of another task nothing is kept."""
-        if task is not self._task and task != self._task:
-            return features(task, configurations)
-        new = {c.key: c for c in configurations if c.key not in self._places}
-        if new:
-            self._values = np.concatenate([self._values, read(task, tuple(new.values()))])
-            self._places.update(zip(new, range(len(self._places), len(self._values)), strict=True))
-        return tabled(self._values[[self._places[c.key] for c in configurations]])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.features import OFF, PhaseRows, is_number
+from autotune.proposals.times.features import OFF, PhaseRows, constants, is_number
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
 
 Matrix = NDArray[np.float64]
@@ -76,11 +76,17 @@ class Scales:
         """Logarithm of the prior probability, but for a constant."""
         return -0.5 * (math.log2(self.size) ** 2 + math.log2(self.misfit / 0.08) ** 2)
 
-    def of(self, effects: Matrix, apart: Matrix) -> Matrix:
-        """Covariance of rows of which ``effects`` and ``apart`` are known."""
-        powers = np.power(self.likeness, np.arange(int(apart.max(initial=0)) + 1, dtype=np.float64))
-        found: Matrix = self.size**2 * effects + self.misfit**2 * powers[apart.astype(np.intp)]
+    def of(self, effects: Matrix, near: Matrix) -> Matrix:
+        """Covariance of rows; ``effects``: what knobs' effects have in common, ``near``: as of ``alike``."""
+        found: Matrix = self.size**2 * effects + self.misfit**2 * near
         return found
+
+
+def alike(likeness: float, apart: Matrix) -> Matrix:
+    """``likeness`` to the power of each of ``apart``, which are whole numbers."""
+    powers = np.power(likeness, np.arange(int(apart.max(initial=0)) + 1, dtype=np.float64))
+    found: Matrix = powers[apart.astype(np.intp)]
+    return found
 
 
 TRIED = tuple(Scales(*one) for one in itertools.product((0.5, 1.0, 2.0), (0.03, 0.08, 0.2), (0.0, 0.5)))
@@ -88,8 +94,12 @@ TRIED = tuple(Scales(*one) for one in itertools.product((0.5, 1.0, 2.0), (0.03, 
 
 @dataclass(frozen=True)
 class Knobs:
-    """How rows are compared: by the knobs that changed where they act in what was measured. With no rows, by none."""
+    """Measured rows by their knobs. Rows are compared by those that changed where they act; with no rows, by none."""
 
+    own: Mapping[str, Column]
+    """Of the rows, by knob, as ``PhaseRows.own``."""
+    count: int
+    """How many rows."""
     numbers: Mapping[str, float]
     """Knob -> mean of what was measured."""
     choices: Mapping[str, Column]
@@ -98,16 +108,33 @@ class Knobs:
     """Knobs that had one value in all that was measured: knob -> that value."""
 
     @classmethod
-    def of(cls, own: Mapping[str, Column]) -> Knobs:
-        """Of measured rows."""
-        acting = {name: column[column != OFF] for name, column in own.items()}
+    def of(cls, own: Mapping[str, Column], count: int) -> Knobs:
+        same = constants(own)
+        acting = {name: column[column != OFF] for name, column in own.items() if name not in same}
         values = {name: np.unique(column) for name, column in acting.items()}
         several = {name: found for name, found in values.items() if len(found) > 1}
         return cls(
+            own=own,
+            count=count,
             numbers={name: float(np.mean(acting[name])) for name in several if is_number(name)},
             choices={name: found for name, found in several.items() if not is_number(name)},
-            steady={name: float(found[0]) for name, found in values.items() if len(found) == 1},
+            steady={name: value for name, value in same.items() if value != OFF}
+            | {name: float(found[0]) for name, found in values.items() if len(found) == 1},
         )
+
+    @cached_property
+    def same(self) -> Mapping[str, float]:
+        """Knobs with one value in all rows, ``OFF`` too."""
+        return constants(self.own)
+
+    @cached_property
+    def among(self) -> tuple[Matrix, Matrix]:
+        """Of all pairs of rows: what effects have in common, and in how many knobs they differ."""
+        return self.columns_of_own @ self.columns_of_own.T, self.apart(self.own, self.count)
+
+    @cached_property
+    def columns_of_own(self) -> Matrix:
+        return self.columns(self.own, self.count)
 
     def columns(self, own: Mapping[str, Column], size: int) -> Matrix:
         """rows x effects, whose products are what rows have in common."""
@@ -120,7 +147,8 @@ class Knobs:
         found = np.zeros(size)
         for name, values in self.choices.items():
             found += CHOICE_SD**2 * ~np.isin(own[name], [OFF, *values])
-        for name, value in self.steady.items():
+        for name in own.keys() & self.steady.keys():
+            value = self.steady[name]
             other = (own[name] != value) & (own[name] != OFF)
             if is_number(name):
                 found += np.square(np.where(other, SLOPE_SD * (own[name] - value), 0.0))
@@ -128,13 +156,27 @@ class Knobs:
                 found += 2.0 * CHOICE_SD**2 * other
         return found
 
+    def apart(self, own: Mapping[str, Column], size: int) -> Matrix:
+        """``size`` other rows x these: in how many knobs of ``own`` they differ."""
+        # Most knobs are the same everywhere; the others are counted by products of indicators of their values.
+        differ = [
+            (here, self.own[name], np.unique(self.own[name]))
+            for name, here in own.items()
+            if self.count and not (name in self.same and (here == self.same[name]).all())
+        ]
+        if not differ:
+            return np.zeros((size, self.count))
+        ours = np.concatenate([here[:, None] == values for here, _, values in differ], axis=1).astype(np.float64)
+        theirs = np.concatenate([there[:, None] == values for _, there, values in differ], axis=1).astype(np.float64)
+        found: Matrix = len(differ) - ours @ theirs.T
+        return found
+
 
 @dataclass(frozen=True)
 class Rows:
     """Measured rows of one phase; one array element each."""
 
-    own: Mapping[str, Column]
-    """By knob, as ``PhaseRows.own``."""
+    knobs: Knobs
     values: Column
     """Logarithm of measured over prior seconds."""
     noise: Column
@@ -142,34 +184,11 @@ class Rows:
     study: NDArray[np.intp]
     """Which earlier study it is of: 0, 1, ...; -1: of this one."""
 
-    @cached_property
-    def knobs(self) -> Knobs:
-        return Knobs.of(self.own)
-
-    @cached_property
-    def columns(self) -> Matrix:
-        return self.knobs.columns(self.own, len(self.values))
-
-    def apart(self, own: Mapping[str, Column], size: int) -> Matrix:
-        """``size`` other rows x these: in how many knobs they differ."""
-        if not len(self.values):
-            return np.zeros((size, 0))
-        # Most knobs are the same everywhere; the others are counted by products of indicators of their values.
-        pairs = ((own[name], there) for name, there in self.own.items())
-        several = (pair for pair in pairs if any(np.any(column != pair[1][0]) for column in pair))
-        differ = [(here, there, np.unique(there)) for here, there in several]
-        if not differ:
-            return np.zeros((size, len(self.values)))
-        ours = np.concatenate([here[:, None] == values for here, _, values in differ], axis=1).astype(np.float64)
-        theirs = np.concatenate([there[:, None] == values for _, there, values in differ], axis=1).astype(np.float64)
-        found: Matrix = len(differ) - ours @ theirs.T
-        return found
-
     def joined(self, others: Rows) -> Rows:
         """These, then others."""
-        own = {name: np.concatenate([column, others.own[name]]) for name, column in self.own.items()}
+        own = {name: np.concatenate([column, others.knobs.own[name]]) for name, column in self.knobs.own.items()}
         values, noise = np.concatenate([self.values, others.values]), np.concatenate([self.noise, others.noise])
-        return Rows(own, values, noise, np.concatenate([self.study, others.study]))
+        return Rows(Knobs.of(own, len(values)), values, noise, np.concatenate([self.study, others.study]))
 
 
 @dataclass(frozen=True)
@@ -191,13 +210,17 @@ class Process:
         return found
 
     def at(self, own: Mapping[str, Column], size: int) -> tuple[Column, Column]:
-        """Mean and variance of ``size`` rows nobody measured, their misfit included."""
-        columns = self.rows.knobs.columns(own, size)
-        cross = self.level_sd**2 + self.scales.of(columns @ self.rows.columns.T, self.rows.apart(own, size))
+        """Mean and variance of ``size`` rows nobody measured, their misfit included.
+
+        ``own`` may leave out knobs that have one value there and in all rows.
+        """
+        knobs = self.rows.knobs
+        columns, near = knobs.columns(own, size), alike(self.scales.likeness, knobs.apart(own, size))
+        cross = self.level_sd**2 + self.scales.of(columns @ knobs.columns_of_own.T, near)
         variance = self.level_sd**2 + self.scales.size**2 * np.sum(np.square(columns), axis=1) + self.scales.misfit**2
         left = np.maximum(variance - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)
         # Small effects of what was measured say nothing of what was not.
-        return cross @ self.weights, left + max(1.0, self.scales.size**2) * self.rows.knobs.unmeasured(own, size)
+        return cross @ self.weights, left + max(1.0, self.scales.size**2) * knobs.unmeasured(own, size)
 
     def at_measured(self) -> tuple[Column, Column]:
         """Mean and variance at the rows."""
@@ -222,14 +245,20 @@ def fit(rows: Rows, level_sd: float, tried: Sequence[Scales] = TRIED) -> Process
     if not count:
         return Process(rows, level_sd, Scales(), np.zeros((0, 0)), 0.0)
     levels = level_sd**2 + CARRIED_LEVEL_SD**2 * ((rows.study[:, None] == rows.study) & (rows.study >= 0))
-    effects, apart = rows.columns @ rows.columns.T, rows.apart(rows.own, count)
-    covariance = np.stack([one.of(effects, apart) for one in tried]) + levels + np.diag(rows.noise)
-    factor = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(factor, rows.values[:, None])[:, :, 0]
-    logs = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-    evidence = -0.5 * (np.sum(np.square(white), axis=1) + logs + count * math.log(2.0 * math.pi))
+    apiece = levels + np.diag(rows.noise)
+    effects, apart = rows.knobs.among
+    near = {likeness: alike(likeness, apart) for likeness in {one.likeness for one in tried}}
+    # The values as a last row (only the lower half is read): of the factor it is the values, made independent.
+    bordered = np.empty((len(tried), count + 1, count + 1))
+    for place, one in enumerate(tried):
+        np.add(one.of(effects, near[one.likeness]), apiece, out=bordered[place, :-1, :-1])
+    bordered[:, -1, :-1] = rows.values
+    bordered[:, -1, -1] = 1.0 + rows.values @ rows.values / rows.noise.min()
+    factor = np.linalg.cholesky(bordered)
+    logs = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)[:, :-1]), axis=1)
+    evidence = -0.5 * (np.sum(np.square(factor[:, -1, :-1]), axis=1) + logs + count * math.log(2.0 * math.pi))
     best = int(np.argmax(evidence + np.array([one.weight for one in tried])))
-    inverse: Matrix = np.linalg.inv(covariance[best]).astype(np.float64)
+    inverse: Matrix = np.linalg.inv(bordered[best, :-1, :-1]).astype(np.float64)
     return Process(rows, level_sd, tried[best], inverse, float(evidence[best]))
 
 
@@ -243,8 +272,8 @@ class MeasuredRows:
     """Of each trial it occurred in, the place of its row."""
     keys: tuple[bytes, ...]
     """Of the rows."""
-    own: Mapping[str, Column]
-    """Of the rows, by knob."""
+    knobs: Knobs
+    """Of the rows."""
 
     @cached_property
     def of_trials(self) -> NDArray[np.intp]:
@@ -259,7 +288,7 @@ def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -
     trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
     unique, places = np.unique(rows.index[trials], return_inverse=True)
     own = {name: column[unique] for name, column in rows.own.items()}
-    return MeasuredRows(trials, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+    return MeasuredRows(trials, places, tuple([rows.keys[i] for i in unique.tolist()]), Knobs.of(own, len(unique)))
 
 
 def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, study: int = -1) -> tuple[Rows, float]:
@@ -269,7 +298,7 @@ def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, st
     noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
     weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.keys))
     values = np.bincount(told.places, each / noise, minlength=len(told.keys)) / weight
-    return Rows(told.own, values, 1.0 / weight, np.full(len(values), study, dtype=np.intp)), process
+    return Rows(told.knobs, values, 1.0 / weight, np.full(len(values), study, dtype=np.intp)), process
 
 
 @dataclass(frozen=True)
@@ -285,17 +314,13 @@ class PhasePosterior:
 
     def at(self, rows: PhaseRows) -> tuple[Column, Column]:
         """Mean and variance of each row."""
-        mean, variance = self.known.at(rows.own, len(rows.keys))
-        places, known_mean, known_variance = self._measured
-        at = np.array([places.get(key, -1) for key in rows.keys], dtype=np.intp)
-        there = at >= 0
-        mean[there], variance[there] = known_mean[at[there]], known_variance[at[there]]
+        mean, variance = self.known.at(rows.unlike(self.known.rows.knobs.same), len(rows.keys))
+        both = [(place, at) for place, key in enumerate(self.told.keys) if (at := rows.places.get(key)) is not None]
+        if both:
+            place, at = np.array(both, dtype=np.intp).T
+            known = self.known.at_measured()
+            mean[at], variance[at] = known[0][place], known[1][place]
         return mean, variance
-
-    @cached_property
-    def _measured(self) -> tuple[Mapping[bytes, int], Column, Column]:
-        """Measured rows by their key, and mean and variance there."""
-        return {key: place for place, key in enumerate(self.told.keys)}, *self.known.at_measured()
 
 
 def learn(

@@ -19,8 +19,9 @@ import numpy as np
 
 from autotune.domain import Configuration, Phase, Trial
 from autotune.proposals.forecasts import Column, Earlier, Task, TimeForecast
+from autotune.proposals.reading import Reader
 from autotune.proposals.times import machine
-from autotune.proposals.times.features import PHASES, FeatureCache, Features, PhaseRows, features
+from autotune.proposals.times.features import PHASES, Features, PhaseRows, features, read, tabled
 from autotune.proposals.times.learning import (
     ENOUGH,
     LEVEL_SD,
@@ -169,10 +170,8 @@ def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
     return hardware if hardware is not None and same else machine.presumed(there)
 
 
-MOST_KEPT = 2000
-"""Configurations asked about at once, of which what was read is kept; of more only the table of candidates is."""
 TOGETHER = 0.5
-"""Correlation of what is not known of two phases' levels."""
+"""Correlation of what is not known of two phases' levels. What else is not known of phases does not go together."""
 
 
 @dataclass(frozen=True)
@@ -193,13 +192,13 @@ class PhaseTimes:
     """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
     noise: float = 0.0
     """Standard deviation of one trial's log cycle seconds around its configuration's."""
-    seen: FeatureCache | None = field(default=None, compare=False, repr=False)
-    """Configurations read before, by this model or another of the same task."""
+    seen: Reader[Features] = field(default_factory=lambda: Reader(read, tabled), compare=False, repr=False)
+    """What was read of configurations, by this model or those it was fitted from."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
         world = World(task, self.hardware or machine.presumed(task.resources), lengths_of(task, found))
-        table = self._read(task, found.configurations)
+        table = self.seen.table(task, found.configurations)
         carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried)
         trusted = self.prior is flat or prior_holds(ours)
@@ -213,29 +212,36 @@ class PhaseTimes:
         return any(one.begun for one in self.learnt.values())
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        return self.forecast_of(self._read(self.known.task, configurations))
-
-    def _read(self, task: Task, configurations: Sequence[Configuration]) -> Features:
-        if self.seen is None or len(configurations) > MOST_KEPT:
-            return features(task, configurations)
-        return self.seen.features(task, configurations)
+        return self.forecast_of(self.seen.table(self.known.task, configurations))
 
     def forecast_of(self, table: Features) -> TimeForecast:
-        """The same of candidates whose columns were computed before, by ``features`` of the same task."""
+        """The same of configurations whose columns were computed before, by ``features`` of the same task."""
         size = len(table.starts)
         seconds: dict[str, Column] = {}
-        variance: dict[str, Column] = {}
+        # Of a configuration: its seconds, the variance of each phase by itself, what phases have in common.
+        sums = np.zeros((size, 3))
         for phase in PHASES:
-            rows = table.phases[phase]
-            prior = self.prior(phase, rows, self.known, None)
-            mean, spread = self.learnt[phase].at(rows)
-            seconds[phase] = np.where(prior > 0, prior * np.exp(mean), 0.0)[rows.index]
-            variance[phase] = spread[rows.index]
-        whole = np.sum(list(seconds.values()), axis=0) if size else np.zeros(0)
-        level = {phase: self.learnt[phase].known.level_variance for phase in PHASES}
-        spread = _spread(seconds, variance, level, whole)
-        restart = self.starts.seconds(self.known.task, table.starts, whole)
+            rows, known = table.phases[phase], self.learnt[phase]
+            prior = self._prior_of(phase, rows)
+            mean, variance = known.at(rows)
+            own = np.where(prior > 0, prior * np.exp(mean), 0.0)
+            # At a measured row the variance may be less than the level's.
+            common = np.minimum(known.known.level_variance, variance)
+            each = np.column_stack([own, own**2 * (variance - TOGETHER * common), own * np.sqrt(common)])
+            sums += each.take(rows.index, axis=0) if len(own) > 1 else each
+            seconds[phase] = own.take(rows.index)
+        whole = sums[:, 0]
+        spread = np.sqrt(sums[:, 1] + TOGETHER * np.square(sums[:, 2])) / whole
+        restart = self.starts.seconds(self.known.task, table.kinds, whole)
         return TimeForecast(np.log(whole), spread, seconds, restart)
+
+    def _prior_of(self, phase: str, rows: PhaseRows) -> Column:
+        """What the prior says of ``rows``: the same for as long as the study's lengths are."""
+        world, seconds = rows.kept.get(self.prior, (None, np.zeros(0)))
+        if world != self.known:
+            seconds = self.prior(phase, rows, self.known, None)
+            rows.kept[self.prior] = self.known, seconds
+        return seconds
 
     @property
     def known(self) -> World:
@@ -243,21 +249,6 @@ class PhaseTimes:
         if self.world is None:
             raise ValueError("a model that was fitted to nothing; fitted(task, ()) gives the prior")
         return self.world
-
-
-def _spread(
-    seconds: Mapping[str, Column], variance: Mapping[str, Column], level: Mapping[str, float], whole: Column
-) -> Column:
-    """Standard deviation of the log of a sum, by the shares; levels go together, the rest does not."""
-    total, together, alone = np.zeros_like(whole), np.zeros_like(whole), np.zeros_like(whole)
-    for phase, column in seconds.items():
-        share = column / whole
-        total += np.square(share) * variance[phase]
-        # At a measured row the variance may be less than the level's.
-        common = np.minimum(level[phase], variance[phase])
-        together += share * np.sqrt(common)
-        alone += np.square(share) * common
-    return np.sqrt(total + TOGETHER * np.maximum(np.square(together) - alone, 0.0))
 
 
 def _noise(account: Account) -> float:

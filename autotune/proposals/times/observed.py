@@ -153,6 +153,8 @@ COMPILED_S = {"cpu": 46.0, "cuda": 25.0}
 """vLLM's compilation and graphs."""
 TRAINER_COMPILES_S = 90.0
 SHARDED_S = 10.0
+NODES_S = 10.0
+"""Several nodes' launchers, until they have met: presumed."""
 WARM_UP = 1.5
 """Seconds of the warm-up, in cycles."""
 
@@ -166,9 +168,9 @@ class Starts:
     counts: Mapping[ProcessKind, int] = field(default_factory=dict)
     warm_up: float = WARM_UP
 
-    def seconds(self, task: Task, kinds: NDArray[np.intp], cycle_s: Column) -> Column:
-        """Of processes of these kinds, whose cycles take ``cycle_s``."""
-        several, place = np.unique(kinds, return_inverse=True)
+    def seconds(self, task: Task, kinds: tuple[NDArray[np.intp], NDArray[np.intp]], cycle_s: Column) -> Column:
+        """Of processes of these kinds (``Features.kinds``), whose cycles take ``cycle_s``."""
+        several, place = kinds
         start = np.array([self._start(task, ProcessKind(int(kind))) for kind in several], dtype=np.float64)
         return start[place] + self.warm_up * cycle_s
 
@@ -209,5 +211,6 @@ def presumed_s(task: Task, key: ProcessKind) -> float:
         ProcessKind.ENGINE_COMPILES: COMPILED_S[device],
         ProcessKind.TRAINER_COMPILES: TRAINER_COMPILES_S,
         ProcessKind.SHARDED: SHARDED_S,
+        ProcessKind.NODES: NODES_S,
     }
     return BASE_S[device] + sum(seconds for kind, seconds in more.items() if kind & key)

@@ -21,10 +21,13 @@ from autotune.machine import hardware
 from autotune.machine.lanes import Lane, lanes
 from autotune.ports import Assignment, RunReport
 from autotune.running.cluster.guardian import Guardian
+from autotune.running.companion import free_ports
 from autotune.running.local import LocalRunner
 from trainer.child.contract import CurrentPhase, Record
 
 SILENCE_S = 30.0
+IDLE = 4
+"""An agent without a trial waits so many times as long for the tuner; a sweep may take its time."""
 LOOK_S = 0.5
 """A call of ``hear`` that has nothing to tell returns after this time."""
 
@@ -34,7 +37,7 @@ class Share:
     """An agent's part of its machine."""
 
     place: int
-    """Number among all places of the study."""
+    """Number among all places of the study; those of one trial on several machines have the same."""
     index: int
     """Number among those of its machine."""
     count: int
@@ -107,6 +110,8 @@ class Agent:
         self._silence_s = silence_s
         self._wire: _Wire | None = None
         self._thread: threading.Thread | None = None
+        self._heard_at: float | None = None
+        self._closed = False
         threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True, name="parent").start()
 
     def meet(self, file: Path, text: str) -> Facts:
@@ -118,6 +123,10 @@ class Agent:
         except OSError:
             there = False
         return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
+
+    def free_port(self) -> int:
+        """One on which nothing listens here."""
+        return free_ports(1, "")[0]
 
     def begin(self, assignment: Assignment) -> None:
         """Starts an attempt; ``hear`` tells of it."""
@@ -147,11 +156,28 @@ class Agent:
 
     def alive(self) -> None:
         """The tuner is there, though it may have no time to listen."""
+        self._heard_at = time.monotonic()
         if self._wire is not None:
             self._wire.beat()
 
+    def attended(self) -> None:
+        """As ``alive``, in a process of the agent's own: from the first time on it ends where no more are heard."""
+        first = self._heard_at is None
+        self.alive()
+        if first:
+            threading.Thread(target=self._leave_alone, daemon=True, name="tuner").start()
+
+    def _leave_alone(self) -> None:
+        """Ends this process once the tuner is gone and nothing runs: on a node that is cut off Ray would keep it."""
+        while not self._closed:
+            idle = self._thread is None or not self._thread.is_alive()
+            if idle and time.monotonic() - (self._heard_at or 0.0) > IDLE * self._silence_s:
+                os._exit(1)
+            time.sleep(LOOK_S)
+
     def close(self) -> tuple[int, ...]:
         """As ``TrialRunner.close``."""
+        self._closed = True
         left = self._runner.close()
         self._guardian.keep(())
         return left

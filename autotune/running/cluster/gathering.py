@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 from autotune.errors import MachineError
 from autotune.machine.gpu_choice import ALIKE
-from autotune.ports import Clock
+from autotune.ports import Clock, TrialRunner
 from autotune.running.cluster.agent import SILENCE_S, Facts
-from autotune.running.cluster.places import ClusterPlace, planned
+from autotune.running.cluster.gang import GangRunner
+from autotune.running.cluster.places import ClusterPlace, Gang, planned
 from autotune.running.cluster.ray_cluster import RESERVE_S, RayAgent, RayCluster
 from autotune.running.cluster.runner import LostError, PlaceRunner
 from autotune.running.local import LocalRunner
@@ -27,7 +28,7 @@ class Spread:
     """Places of a study that it holds."""
 
     cluster: RayCluster
-    places: tuple[ClusterPlace, ...]
+    places: tuple[Gang, ...]
 
 
 def take(
@@ -36,31 +37,36 @@ def take(
     at_once: int | None,
     say: Callable[[str], None],
     silence_s: float = SILENCE_S,
+    together: int = 1,
 ) -> Spread:
     """Connects and takes as many places as are asked for, or else as many as can be had now.
+
+    Args:
+        gpus: of a trial, on each of its nodes.
+        together: nodes of a trial.
 
     Raises:
         UsageError: they would not fit.
         MachineError: no cluster answers, or other jobs have what is asked for.
     """
     cluster = RayCluster(address, silence_s)
-    places = planned(cluster.nodes(), gpus, at_once)
-    for place in places:
-        cluster.reserve(place)
+    places = planned(cluster.nodes(), gpus, at_once, together)
+    for gang in places:
+        cluster.reserve(*gang)
     until = time.monotonic() + RESERVE_S
-    had = tuple(place for place in places if cluster.had(place, until))
+    had = tuple(gang for gang in places if cluster.had(gang[0], until))
     if not had or (at_once is not None and len(had) < at_once):
         cluster.close()
         raise MachineError(
             f"--ray {address}: of {len(places)} places {len(had)} can be had now; others of the cluster hold the rest "
             "(`ray status` tells)"
         )
-    for place in places:
-        if place not in had:
-            cluster.release(place.share.place)
+    for gang in places:
+        if gang not in had:
+            cluster.release(gang[0].share.place)
     if len(had) < len(places):
         say(f"{len(places) - len(had)} of {len(places)} places are held by others of the cluster and not used")
-    say(f"{len(had)} trial{'s' * (len(had) > 1)} at once on " + _counted([place.node.name for place in had]))
+    say(f"{len(had)} trial{'s' * (len(had) > 1)} at once on " + _counted(["+".join(_names(gang)) for gang in had]))
     return Spread(cluster, had)
 
 
@@ -105,43 +111,50 @@ class Gathered:
 
     name: str
     node: str
-    runner: PlaceRunner
+    runner: TrialRunner
 
 
 def gather(
     spread: Spread, runner_of: Callable[[ClusterPlace], LocalRunner], home: Path, memory_limit: int | None, clock: Clock
 ) -> tuple[Gathered, ...]:
-    """Starts an agent in every place.
+    """Starts an agent in every place, on each of its nodes.
 
     Args:
-        runner_of: what an agent is given; each has its own.
+        runner_of: what the agents of a place are given; each place has its own.
         home: must be the same folder everywhere.
         memory_limit: of a trial.
 
     Raises:
         MachineError: an agent cannot start, lacks the folder or the memory, or has another kind of GPU.
     """
-    runners = [runner_of(place) for place in spread.places]
-    agents = [spread.cluster.hire(place, runner) for place, runner in zip(spread.places, runners, strict=True)]
-    facts = _meet(spread.places, agents, home)
-    for place, found in zip(spread.places, facts, strict=True):
-        if (why := unfit(found, facts[0], spread.places[0].node.name, home, memory_limit)) is not None:
+    runners = [runner_of(gang[0]) for gang in spread.places]
+    every = [(place, runner) for gang, runner in zip(spread.places, runners, strict=True) for place in gang]
+    agents = [spread.cluster.hire(place, runner) for place, runner in every]
+    facts = _meet([place for place, _ in every], agents, home)
+    for (place, _), found in zip(every, facts, strict=True):
+        if (why := unfit(found, facts[0], every[0][0].node.name, home, memory_limit)) is not None:
             raise MachineError(f"node {place.node.name} {why}")
 
-    def gathered(place: ClusterPlace, runner: LocalRunner, agent: RayAgent, found: Facts) -> Gathered:
-        return Gathered(
-            f"{place.node.name} {found.name}",
-            place.node.name,
-            PlaceRunner(
-                hire=lambda: spread.cluster.hire(place, runner),
-                release=lambda: spread.cluster.release(place.share.place),
-                recover=runner.recover,
-                clock=clock,
-                agent=agent,
-            ),
+    def part(place: ClusterPlace, runner: LocalRunner, agent: RayAgent) -> PlaceRunner:
+        return PlaceRunner(
+            hire=lambda: spread.cluster.hire(place, runner),
+            release=lambda: spread.cluster.release(place.share.place),
+            recover=runner.recover,
+            clock=clock,
+            agent=agent,
         )
 
-    return tuple(map(gathered, spread.places, runners, agents, facts))
+    parts = iter([part(place, runner, agent) for (place, runner), agent in zip(every, agents, strict=True)])
+    names = iter([found.name for found in facts])
+
+    def gathered(gang: Gang, runner: LocalRunner) -> Gathered:
+        own, node = [next(parts) for _ in gang], "+".join(_names(gang))
+        held = ", ".join(dict.fromkeys(next(names) for _ in gang))
+        alone = own[0] if len(own) == 1 else None
+        together = GangRunner(own, gang[0].node.address, runner.framework.diagnose, clock)
+        return Gathered(f"{node} {held}", node, alone or together)
+
+    return tuple(map(gathered, spread.places, runners))
 
 
 def _meet(places: Sequence[ClusterPlace], agents: Sequence[RayAgent], home: Path) -> list[Facts]:
@@ -176,6 +189,10 @@ def unfit(found: Facts, first: Facts, first_name: str, home: Path, memory_limit:
     if len(found.gpus) != len(first.gpus):
         return f"shows {len(found.gpus)} GPUs to a trial and node {first_name} {len(first.gpus)}"
     return None
+
+
+def _names(gang: Gang) -> list[str]:
+    return [place.node.name for place in gang]
 
 
 def _counted(names: Sequence[str]) -> str:

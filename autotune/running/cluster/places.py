@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,14 +20,17 @@ class Node:
     """As people call it; each has another."""
     cpus: int
     gpus: int
+    address: str = ""
 
 
 @dataclass(frozen=True)
 class ClusterPlace:
-    """A place for trials on one node."""
+    """A place for trials on one node, or for one node's part in them."""
 
     node: Node
     share: Share
+    part: int = 0
+    """From 0, where trials are on several."""
 
     @property
     def cpus(self) -> int:
@@ -34,12 +38,17 @@ class ClusterPlace:
         return max(1, self.node.cpus // self.share.count)
 
 
-def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None) -> tuple[ClusterPlace, ...]:
+Gang = tuple[ClusterPlace, ...]
+"""A place for trials: on one node, or parts on several."""
+
+
+def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, together: int = 1) -> tuple[Gang, ...]:
     """As many places as fit, shared out evenly; on nodes without GPUs one each, unless more are asked for.
 
     Args:
-        gpus: of one trial; 0: trials run on CPUs.
+        gpus: of one trial on each of its nodes; 0: trials run on CPUs.
         at_once: trials side by side; ``None``: as many as fit.
+        together: nodes of one trial.
 
     Raises:
         UsageError: they do not fit.
@@ -47,24 +56,45 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None) -> tup
     if gpus is None:
         raise UsageError("--ray: say with --gpus how many GPUs one trial has; 0 is a run on CPUs")
     room = [node.gpus // gpus if gpus else node.cpus for node in nodes]
-    whole = sum(room) if gpus or at_once else sum(1 for cpus in room if cpus)
-    wanted = whole if at_once is None else at_once
-    if wanted > sum(room) or not wanted:
+    most = room if gpus or at_once else [min(1, cpus) for cpus in room]
+    found = _shared_out(most, at_once, together)
+    if not found or len(found) < (at_once or 0):
+        wanted, would = at_once or 1, len(_shared_out(room, None, together))
         each = f"{counted(gpus)} each" if gpus else "a CPU core each"
+        each += f" on {together} nodes" if together > 1 else ""
         raise UsageError(
-            f"--ray: {wanted or 1} trial{'s' * (wanted > 1)} of {each} do not fit on {_told(nodes)}; {sum(room)} would"
+            f"--ray: {wanted} trial{'s' * (wanted > 1)} of {each} do not fit on {_told(nodes)}; {would} would"
         )
-    counts = [0] * len(nodes)
-    for _ in range(wanted):
-        emptiest = min((n for n in range(len(nodes)) if counts[n] < room[n]), key=lambda n: counts[n])
-        counts[emptiest] += 1
-    return _numbered(nodes, counts, gpus)
+    return _numbered(nodes, sorted(found), gpus)
 
 
-def _numbered(nodes: Sequence[Node], counts: Sequence[int], gpus: int) -> tuple[ClusterPlace, ...]:
-    spots = [(node, index, count) for node, count in zip(nodes, counts, strict=True) for index in range(count)]
+def _shared_out(room: Sequence[int], wanted: int | None, together: int) -> list[list[int]]:
+    """For each place the numbers of its nodes, ascending: as many as are wanted, or as fit.
+
+    One node is the one that has least to do; several are those with most room left, of which most places can be made.
+    """
+    left, found = list(room), list[list[int]]()
+    while wanted is None or len(found) < wanted:
+        key = (lambda n: left[n] - room[n]) if together == 1 else (lambda n: left[n])
+        free = sorted((n for n in range(len(room)) if left[n]), key=key, reverse=True)[:together]
+        if len(free) < together:
+            break
+        found.append(sorted(free))
+        for n in free:
+            left[n] -= 1
+    return found
+
+
+def _numbered(nodes: Sequence[Node], found: Sequence[Sequence[int]], gpus: int) -> tuple[Gang, ...]:
+    counts = Counter(n for numbers in found for n in numbers)
+    had = Counter[int]()
+
+    def place(number: int, part: int, n: int) -> ClusterPlace:
+        had[n] += 1
+        return ClusterPlace(nodes[n], Share(number, had[n] - 1, counts[n], gpus), part)
+
     return tuple(
-        ClusterPlace(node, Share(number, index, count, gpus)) for number, (node, index, count) in enumerate(spots)
+        tuple(place(number, part, n) for part, n in enumerate(numbers)) for number, numbers in enumerate(found)
     )
 
 

@@ -1,7 +1,7 @@
 """The one file that knows Ray: a cluster, the places a study holds in it, and agents as its actors.
 
-A place is a placement group of one bundle, bound to its node, so that nobody else gets its GPUs between two agents. An
-agent is an actor whose owner is this process: when it dies, Ray ends the agent.
+A place is a placement group of one bundle for each of its nodes, bound to them, so that nobody else gets its GPUs
+between two agents. An agent is an actor whose owner is this process: when it dies, Ray ends the agent.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from autotune.errors import MachineError, UsageError
 from autotune.ports import Assignment
+from autotune.running.cluster.addresses import fault
 from autotune.running.cluster.agent import SILENCE_S, Agent, Answer, Facts, Message
 from autotune.running.cluster.places import ClusterPlace, Node, distinct
 from autotune.running.cluster.runner import LostError
@@ -28,6 +29,14 @@ RESERVE_S = 30.0
 START_S = 120.0
 """For an agent's process to start and import."""
 LOOK_S = 1.0
+OF_DRIVER = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray asks 20 times for 35 s each.
+    "RAY_NUM_REDIS_GET_RETRIES": "1",
+    "RAY_py_gcs_connect_timeout_s": "4",
+    "RAY_gcs_rpc_server_connect_timeout_s": "1",
+}
+"""Variables of Ray for this process, unless they are set."""
 FORCED = (signal.SIGTERM, signal.SIGINT)
 """Signals that Ray would handle itself."""
 
@@ -41,12 +50,17 @@ class RayCluster:
         address: ``auto`` is the one of ``RAY_ADDRESS``, else the one this machine belongs to.
 
         Raises:
-            UsageError: Ray is not installed here, or the address is one of Ray Client.
-            MachineError: no cluster answers there.
+            UsageError: Ray is not installed here, or no cluster answers at the address that was named.
+            MachineError: none is found, or it does not take this process in.
         """
+        if address == "auto":
+            address = os.environ.get("RAY_ADDRESS") or address
         if address.startswith("ray://"):
             raise UsageError(f"--ray {address}: start the tuner on a machine of the cluster, with --ray auto")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if address != "auto":
+            _check(address)  # before Ray is imported, which takes seconds
+        for name, value in OF_DRIVER.items():
+            os.environ.setdefault(name, value)
         try:
             import ray
         except ModuleNotFoundError:
@@ -56,6 +70,9 @@ class RayCluster:
         self._groups: dict[int, Any] = {}
         with _own_signals():
             try:
+                if address == "auto":
+                    address = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+                    _check(address)
                 ray.init(
                     address=address,
                     log_to_driver=False,
@@ -63,6 +80,8 @@ class RayCluster:
                     logging_level=logging.CRITICAL,
                     ignore_reinit_error=True,
                 )
+            except UsageError:
+                raise
             except Exception as error:
                 raise MachineError(f"--ray {address}: no cluster answers: {_first_line(error)}") from None
         # What its daemons report would be written between the lines of --json; it is in their logs.
@@ -80,20 +99,25 @@ class RayCluster:
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         names = distinct([node["NodeName"] for node in alive], [node["NodeID"] for node in alive])
         found = [
-            Node(each["NodeID"], name, int(each["Resources"].get("CPU", 0)), int(each["Resources"].get("GPU", 0)))
+            Node(
+                each["NodeID"],
+                name,
+                int(each["Resources"].get("CPU", 0)),
+                int(each["Resources"].get("GPU", 0)),
+                each["NodeManagerAddress"],
+            )
             for name, each in zip(names, alive, strict=True)
         ]
         return tuple(sorted(found, key=lambda node: node.name))
 
-    def reserve(self, place: ClusterPlace) -> None:
-        """Asks for a place."""
+    def reserve(self, *gang: ClusterPlace) -> None:
+        """Asks for a place, on one node or with parts on several."""
         from ray.util.placement_group import placement_group
 
-        bundle: dict[str, float] = {"CPU": place.cpus}
-        if place.share.gpus:
-            bundle["GPU"] = place.share.gpus
-        here = {"ray.io/node-id": place.node.id}
-        self._groups[place.share.place] = placement_group([bundle], "STRICT_PACK", bundle_label_selector=[here])
+        bundles = [{"CPU": place.cpus, **({"GPU": place.share.gpus} if place.share.gpus else {})} for place in gang]
+        where = [{"ray.io/node-id": place.node.id} for place in gang]
+        strategy = "STRICT_SPREAD" if len(gang) > 1 else "STRICT_PACK"
+        self._groups[gang[0].share.place] = placement_group(bundles, strategy, bundle_label_selector=where)
 
     def had(self, place: ClusterPlace, until: float) -> bool:
         """Whether Ray has given the place, by the monotonic time ``until``."""
@@ -110,12 +134,12 @@ class RayCluster:
                 remove_placement_group(group)
 
     def hire(self, place: ClusterPlace, runner: LocalRunner) -> RayAgent:
-        """Starts an agent in a place; ``RayAgent.meet`` waits for it."""
+        """Starts an agent in a place, or in one node's part of it; ``RayAgent.meet`` waits for it."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if place.share.place not in self._groups:
             raise LostError(f"{place.node.name}: the place was given back", place=True)
-        where = PlacementGroupSchedulingStrategy(self._groups[place.share.place], placement_group_bundle_index=0)
+        where = PlacementGroupSchedulingStrategy(self._groups[place.share.place], place.part)
         actor = self._ray.remote(Agent).options(
             num_cpus=place.cpus,
             num_gpus=place.share.gpus,
@@ -180,6 +204,10 @@ class RayAgent:
         found: Facts = self._call("meet", file, text, patience_s=START_S)
         return found
 
+    def free_port(self) -> int:
+        found: int = self._call("free_port", patience_s=START_S)
+        return found
+
     def begin(self, assignment: Assignment) -> None:
         self._call("begin", assignment, patience_s=START_S)
 
@@ -189,7 +217,7 @@ class RayAgent:
 
     def alive(self) -> None:
         with contextlib.suppress(Exception):
-            self._actor.alive.remote()
+            self._actor.attended.remote()
 
     def close(self) -> tuple[int, ...]:
         left: tuple[int, ...] = self._call("close")
@@ -205,6 +233,11 @@ class RayAgent:
         except LostError:
             self._cluster.dismiss(self._actor)
             raise
+
+
+def _check(address: str) -> None:
+    if (why := fault(address)) is not None:
+        raise UsageError(f"--ray {address}: {why}")
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autotune.domain import FailureReason, Outcome
 from autotune.ports import Assignment, Clock, RunReport, StopToken, Watcher
@@ -18,6 +18,7 @@ from autotune.running.cluster.agent import Answer, End, Message
 from trainer.child.contract import CurrentPhase, Record, Result
 
 PULSE_S = 2.0
+T = TypeVar("T")
 
 
 class LostError(Exception):
@@ -34,6 +35,8 @@ class LostError(Exception):
 
 class Remote(Protocol):
     """``Agent`` from afar. Each call may raise ``LostError``."""
+
+    def free_port(self) -> int: ...
 
     def begin(self, assignment: Assignment) -> None: ...
 
@@ -68,33 +71,40 @@ class PlaceRunner:
     ) -> None:
         self._hire, self._release, self._recover, self._clock = hire, release, recover, clock
         self._agent = agent
+        self._over = threading.Event()
+        threading.Thread(target=self._pulse, daemon=True, name="pulse").start()
+
+    def _pulse(self) -> None:
+        """Tells the agent that the tuner is there, which may be busy for long, or have nothing for it to do."""
+        while not self._over.wait(PULSE_S):
+            if (agent := self._agent) is not None:
+                agent.alive()
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         began, started = self._clock.monotonic(), False
         try:
             agent = self._begun(assignment)
             started = True
-            with _pulse(agent):
-                return _Attempt(agent, watcher, stop).follow()
+            return _Attempt(agent, watcher, stop).follow()
         except LostError as lost:
             self._agent = None
-            outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
-            seconds = self._clock.monotonic() - began
-            return RunReport(
-                outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else ""
-            )
+            return lost_report(lost, self._clock.monotonic() - began, started)
+
+    def free_port(self) -> int:
+        """One there. May raise ``LostError``."""
+        return self._at_rest(lambda agent: agent.free_port())[1]
 
     def _begun(self, assignment: Assignment) -> Remote:
-        """The agent that has begun; another one if it was lost while it had nothing to do."""
+        return self._at_rest(lambda agent: agent.begin(assignment))[0]
+
+    def _at_rest(self, ask: Callable[[Remote], T]) -> tuple[Remote, T]:
+        """The agent, with what it answers; another one if it was lost while it had nothing to do."""
         if self._agent is not None:
-            try:
-                self._agent.begin(assignment)
-                return self._agent
-            except LostError:
-                self._agent = None
+            with contextlib.suppress(LostError):
+                return self._agent, ask(self._agent)
+            self._agent = None
         agent = self._known()
-        agent.begin(assignment)
-        return agent
+        return agent, ask(agent)
 
     def _known(self) -> Remote:
         if self._agent is None:
@@ -102,6 +112,7 @@ class PlaceRunner:
         return self._agent
 
     def close(self) -> tuple[int, ...]:
+        self._over.set()
         left: tuple[int, ...] = ()
         if self._agent is not None:
             with contextlib.suppress(LostError):
@@ -121,20 +132,10 @@ class PlaceRunner:
         return self._recover(directory)
 
 
-@contextlib.contextmanager
-def _pulse(agent: Remote) -> Iterator[None]:
-    """Tells the agent that the tuner is there while the block runs: what watches may wait for long."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(PULSE_S):
-            agent.alive()
-
-    threading.Thread(target=beat, daemon=True, name="pulse").start()
-    try:
-        yield
-    finally:
-        over.set()
+def lost_report(lost: LostError, seconds: float, started: bool) -> RunReport:
+    """Of an attempt that cannot be followed any more."""
+    outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
+    return RunReport(outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else "")
 
 
 class _Attempt:

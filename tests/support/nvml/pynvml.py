@@ -4,7 +4,8 @@ That variable is a JSON list, one object for each GPU: ``name``, ``memory`` (byt
 all with a default, ``used`` (bytes, none) and ``ecc`` (uncorrectable errors, none). One with ``"lost": true`` answers
 nothing. ``MADE_UP_XIDS`` is a folder whose folders are events of the driver, each told once: ``3-79`` is XID 79 of
 GPU 3. ``MADE_UP_STATE`` is a file of what has changed since: ``{"0": {"lost": true}, "slow": 5}``, the latter in
-seconds of each answer. What ``nvidia-ml-py`` would answer, as far as ``autotune.machine.nvml`` asks.
+seconds of each answer. ``MADE_UP_DRIVER`` is the driver's version. What ``nvidia-ml-py`` would answer, as
+far as ``autotune.machine.nvml`` asks.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def nvmlShutdown() -> None:  # noqa: N802
 
 
 def nvmlSystemGetDriverVersion() -> str:  # noqa: N802
-    return "590.10"
+    return os.environ.get("MADE_UP_DRIVER", "590.10")
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802

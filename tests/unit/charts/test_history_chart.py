@@ -13,6 +13,7 @@ from autotune.charts.history import FRAME, LEGEND, MOST_MARKS, history, spread, 
 from autotune.domain import Trial, TrialKind, TrialState
 from tests.support import factories as f
 from tests.support.large_study import large_trials
+from tests.support.properties import examples
 
 SPEC = f.study_spec()
 
@@ -134,7 +135,7 @@ SOME = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(st.lists(SOME, max_size=6, unique_by=lambda t: t.number))
 def test_whatever_the_trials_are_everything_lies_inside(trials: list[Trial]) -> None:
     chart = history(trials, SPEC)

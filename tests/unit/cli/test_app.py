@@ -141,6 +141,12 @@ def test_a_name_that_no_file_can_have_is_bad_usage(
     assert not home.crashes.exists()
 
 
+def test_several_nodes_are_those_of_a_cluster(autotune: Run) -> None:
+    code, out, err = autotune("start", "--budget", "1m", "--dry-run", "--nodes", "2")
+    assert (code, out) == (2, "")
+    assert "--nodes 2: name the Ray cluster of these nodes with --ray" in err
+
+
 def test_a_word_without_end_is_cut(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(raising(UsageError(f"--set {'9' * 4000} is no number")))
     [line] = capsys.readouterr().err.splitlines()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ import pytest
 import yaml
 
 from autotune.domain import Configuration, Study, TrialKind
+from autotune.errors import UsageError
 from autotune.frameworks import Beside, framework_named
+from autotune.machine.clock import SystemClock
 from autotune.recommendation import export
 from autotune.running import proc
 from autotune.running.companion import free_ports
 from autotune.settings import HomePaths
+from autotune.specification.interpreter import Interpreter
 from autotune.store import open_store
-from autotune.verify import compare_run
+from autotune.verify import compare_run, exported_run
+from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
 from trainer.frameworks.trl.exported import Wanted
@@ -192,6 +197,43 @@ def test_a_figure_that_is_not_reproduced_ends_with_3(autotune: Run, finished: St
     assert "not within 5 %" in out
 
 
+@pytest.mark.parametrize(
+    ("kernel", "code", "said"), [(0.001, 5, "was 10.0 times as busy"), (0.01, 3, "not within 5 %")]
+)
+def test_a_machine_that_has_become_quiet_is_said_and_not_held_against_the_export(
+    autotune: Run,
+    home: HomePaths,
+    finished: Study,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: float,
+    code: int,
+    said: str,
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def seconds(_: Interpreter, device: str, threads: int) -> float:
+        asked.append((device, threads))
+        return kernel
+
+    stated_by = compare_run.stated_by
+    monkeypatch.setattr(
+        "autotune.verify.exported_run.stated_by",
+        lambda *given: replace(found, kernel=0.01) if (found := stated_by(*given)) else None,
+    )
+    monkeypatch.setattr(Interpreter, "reference_seconds", seconds)
+    done, out, _ = autotune("verify", "--updates", "2", "--rounds", "2")
+    assert done == code
+    assert said in out
+    assert len(asked) == 3, "before, between and after the runs"
+    assert {device for device, _ in asked} == {"cpu"}
+    store = open_store(home.database)
+    event = next(e for e in store.events(finished.id) if e.kind == "verified")
+    store.close()
+    assert event.data["undecided"] is (code == 5)
+    assert event.data["reference_kernel_ratio"] == pytest.approx(kernel / 0.01)
+    assert said in event.message
+
+
 def test_a_command_that_does_not_train_is_one_sentence_with_its_error(
     autotune: Run, finished: Study, python: Any
 ) -> None:
@@ -284,6 +326,27 @@ def test_a_port_that_is_taken_is_said_before_anything_is_started(autotune: Run, 
     assert not (tmp_path / "training" / "served.txt").exists()
 
 
+def test_an_answer_of_another_process_is_not_the_servers(autotune: Run, served: Any, tmp_path: Path) -> None:
+    """Its port was free when the server was started, which takes it only at the end of its start."""
+    _, port = served("time.sleep(600)")
+    started, strangers = tmp_path / "training" / "served.txt", list[Stranger]()
+
+    def take() -> None:
+        while not started.exists():
+            time.sleep(0.02)
+        strangers.append(Stranger(port))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    code, out, err = autotune("verify", "--updates", "2")
+    thread.join()
+    strangers[0].end()
+    assert (code, out) == (5, "")
+    assert f"another process answers at port {port}, which the rollout server was to have" in err
+    assert not (tmp_path / "training" / "trained.txt").exists()
+    assert alive(tmp_path / "training") == []
+
+
 @pytest.mark.parametrize(
     ("first", "then", "said"),
     [
@@ -352,3 +415,9 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
     assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said
     assert framework.names.helper in made.files
+
+
+def test_a_study_whose_trials_have_several_nodes_is_not_verified_on_one() -> None:
+    spec = factories.study_spec(resources=factories.resources(gpus=8, nodes=2, device="cuda"))
+    with pytest.raises(UsageError, match=r"a trial of study .* has 2 nodes, and verify runs on this one alone"):
+        exported_run._check_machine(factories.study(spec=spec), SystemClock())

@@ -2,12 +2,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from autotune.cli.screens.live import LiveState, begin, live_table, with_event, with_phase, with_tick, with_trial
 from autotune.domain import Budget, TrialState
 from tests.support import factories
+from tests.support.properties import examples
 from tests.unit.cli.drawing import lines, text, widest
 from trainer.child.contract import CurrentPhase
 
@@ -150,7 +151,7 @@ hostile = st.text(max_size=120) | st.sampled_from(["\x1b[31m" * 5, "模型" * 60
 
 
 @given(hostile, hostile, hostile, st.integers(0, 10**7), st.floats(1e-3, 1e6), st.integers(24, 80), st.floats(0, 1e8))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(25, 60, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_makes_it_wider_or_steers_the_terminal(
     name: str, message: Any, value: Any, number: Any, seconds: float, width: int, spent: Any
 ) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from autotune.domain import Configuration
-from autotune.proposals import make_proposer, memory, times
+from autotune.domain import Configuration, Pool
+from autotune.proposals import make_proposer, memory, reading
 from autotune.proposals.forecasts import Task
-from autotune.proposals.grey.models import KeptPeaks, KeptTimes, models_for
+from autotune.proposals.grey.models import models_for
+from autotune.proposals.memory import MemoryModel
+from autotune.proposals.reading import Reader
+from autotune.proposals.times import PhaseTimes
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories
@@ -23,21 +27,40 @@ CANDIDATES = SPACE.candidates(SPACE.complete(BASELINE, RESOURCES), RESOURCES, sa
 HISTORY = [factories.finished(i, configuration=c, source="x") for i, c in enumerate(CANDIDATES[:6])]
 
 
-def test_what_is_kept_of_candidates_changes_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_read_once_and_that_changes_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     models = models_for(TASK)
-    assert isinstance(models.times, KeptTimes)
-    assert isinstance(models.peaks, KeptPeaks)
+    assert isinstance(models.times, PhaseTimes)
+    assert isinstance(models.peaks, MemoryModel)
+    monkeypatch.setattr(reading, "MANY", 10)
     candidates, places = tuple(CANDIDATES), np.array([0, 5, 17, 17, len(CANDIDATES) - 1])
     asked = [candidates[i] for i in places]
-    for trials in ([], HISTORY):
+    readers: tuple[Reader[Any], ...] = (models.times.seen, models.peaks.seen)
+    for trials in ([], HISTORY, HISTORY[:3]):
         own, peaks = models.times.fitted(TASK, trials), models.peaks.fitted(TASK, trials)
-        there, plain = own.at(candidates, places), own.forecast(asked)
+        there, plain = own.forecast(candidates).part(places), own.forecast(asked)
         for name in ("log_seconds", "spread", "restart_s"):
             assert np.allclose(getattr(there, name), getattr(plain, name)), name
-        assert np.allclose(peaks.at(candidates, places).fits, peaks.forecast(asked).fits)
+        assert np.allclose(peaks.forecast(candidates).fits[places], peaks.forecast(asked).fits)
+        assert np.array_equal(peaks.forecast(list(candidates)).fits, peaks.forecast(candidates).fits)
         # From here on nothing may read all candidates again.
-        for module in (times, memory):
-            monkeypatch.setattr(module, "features", lambda *_: pytest.fail("read twice"))
+        for reader in readers:
+            monkeypatch.setattr(reader, "_tables", ReadOnly(reader._tables))
+
+
+class ReadOnly(dict[int, Any]):
+    """Tables that are all there."""
+
+    def __setitem__(self, key: int, value: object) -> None:
+        pytest.fail("read twice")
+
+
+def test_a_memory_forecast_is_the_highest_moment_of_each_configuration() -> None:
+    """Whichever rows they share, against the sum written out one by one."""
+    peaks = MemoryModel.before(TASK).fitted(TASK, HISTORY)
+    (posterior,), (matrix,) = peaks.posteriors, memory.features(TASK, CANDIDATES)
+    found, _ = peaks.peaks(CANDIDATES, Pool.HOST)
+    for place, own in enumerate(matrix):
+        assert found[place] == pytest.approx(max(float(row @ posterior.mean) for row in own), rel=1e-12)
 
 
 def test_what_was_read_of_trials_changes_no_fit() -> None:

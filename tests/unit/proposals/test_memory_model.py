@@ -130,7 +130,7 @@ def test_what_needs_more_is_never_said_to_need_less(
 def test_nor_on_a_gpu(
     configuration: Configuration, more: Callable[[Configuration], Configuration], model: MemoryModel
 ) -> None:
-    low, high = (model.forecast_of(features(GPU, [c])[:, :]) for c in (configuration, more(configuration)))
+    low, high = (model.forecast([c]) for c in (configuration, more(configuration)))
     assert high.fits[0] <= low.fits[0] + 0.02  # the closest pool may change, and with it the spread
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.proposals.memory.regression import Observations, Prior, fit, nonnegative
+from tests.support.properties import examples
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 12), tight=st.booleans())
 def test_the_minimum_is_one(seed: int, size: int, tight: bool) -> None:
     """Karush-Kuhn-Tucker: what is positive has no slope, what is zero would only rise."""

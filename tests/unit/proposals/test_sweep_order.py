@@ -17,6 +17,7 @@ from autotune.wiring import proposer_for
 from search_spaces.knobs.restart import RESTART, Restart, preload_key, restart_between, restart_key
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
+from tests.support.properties import examples
 
 SPACE = SearchSpace.from_json(
     {
@@ -137,7 +138,7 @@ CONFIGURATIONS = st.dictionaries(
 
 
 @given(CONFIGURATIONS, CONFIGURATIONS, st.sampled_from(Restart))
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 def test_equal_keys_say_that_no_costlier_restart_lies_between(
     here: Configuration, there: Configuration, above: Restart
 ) -> None:

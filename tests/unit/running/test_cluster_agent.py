@@ -137,6 +137,57 @@ def test_a_killed_agents_trial_is_ended_by_its_guardian(tmp_path: Path) -> None:
     wait_for(lambda: not tagged(home), "its end", 60.0)
 
 
+IDLE = """
+import sys, time
+from tests.unit.running.test_cluster_agent import ALONE, local_runner
+from autotune.running.cluster.agent import Agent
+found = Agent(local_runner("idle"), ALONE, silence_s=0.5)
+for _ in range(40):
+    found.attended()
+    time.sleep(0.1)
+print("stayed", flush=True)
+if sys.argv[1:]:
+    found.close()
+    time.sleep(5.0)
+    sys.exit(0)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 1), (("closed",), 0)])
+def test_an_agent_with_nothing_to_run_leaves_once_its_tuner_is_silent(words: tuple[str, ...], code: int) -> None:
+    command = [sys.executable, "-c", IDLE, *words]
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("stayed\n", code), done.stderr
+
+
+def test_a_tuner_says_that_it_is_there_while_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.running.cluster.runner.PULSE_S", 0.01)
+    idle = Counted()
+    place = PlaceRunner(lambda: idle, lambda: None, local_runner(HOME).recover, RealClock(), idle)
+    wait_for(lambda: idle.told >= 3, "three signs of life")
+    place.close()
+    told = idle.told
+    time.sleep(0.3)
+    assert idle.told <= told + 1, "one may have been on its way"
+
+
+class Counted:
+    """An agent that counts the signs of life."""
+
+    told = 0
+
+    def alive(self) -> None:
+        self.told += 1
+
+    def close(self) -> tuple[int, ...]:
+        return ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
 def test_a_guardian_ends_its_own_places_processes_only() -> None:
     tags = ("autotune:h:1:17:1", "autotune:h:1:worker:3-")
     assert carried(tags, "autotune:h:1:17:1")

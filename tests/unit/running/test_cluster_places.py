@@ -10,7 +10,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.running.cluster.agent import Facts
 from autotune.running.cluster.gathering import unfit
-from autotune.running.cluster.places import Node, distinct, planned
+from autotune.running.cluster.places import ClusterPlace, Gang, Node, distinct, planned
 from autotune.running.cluster.ray_cluster import RayCluster
 from tests.support.factories import GIB
 
@@ -19,8 +19,13 @@ H100 = ("NVIDIA H100", 80 * GIB)
 FIRST = Facts("GPU 0", (H100,), 64 * GIB, True)
 
 
+def alone(places: tuple[Gang, ...]) -> list[ClusterPlace]:
+    """Of trials on one node each."""
+    return [place for (place,) in places]
+
+
 def test_as_many_as_fit_and_every_gpu_once() -> None:
-    places = planned(FOUR, 2, None)
+    places = alone(planned(FOUR, 2, None))
     assert len(places) == 16
     assert [p.share.place for p in places] == list(range(16))
     assert Counter(p.node.name for p in places) == {"n1": 4, "n2": 4, "n3": 4, "n4": 4}
@@ -29,11 +34,11 @@ def test_as_many_as_fit_and_every_gpu_once() -> None:
 
 
 def test_fewer_are_shared_out_evenly() -> None:
-    assert Counter(p.node.name for p in planned(FOUR, 1, 6)) == {"n1": 2, "n2": 2, "n3": 1, "n4": 1}
+    assert Counter(p.node.name for p in alone(planned(FOUR, 1, 6))) == {"n1": 2, "n2": 2, "n3": 1, "n4": 1}
 
 
 def test_what_one_node_cannot_hold_fits_on_none() -> None:
-    assert [p.node.name for p in planned([*FOUR[:1], Node("small", "small", 8, 3)], 4, None)] == ["n1", "n1"]
+    assert [p.node.name for p in alone(planned([*FOUR[:1], Node("small", "small", 8, 3)], 4, None))] == ["n1", "n1"]
     with pytest.raises(UsageError, match=r"33 trials of 1 GPU each do not fit on n1 \(64 CPUs, 8 GPUs\).*32 would"):
         planned(FOUR, 1, 33)
     with pytest.raises(UsageError, match="16 GPUs each do not fit"):
@@ -42,9 +47,37 @@ def test_what_one_node_cannot_hold_fits_on_none() -> None:
 
 def test_on_cpus_each_node_has_one_unless_more_are_asked_for() -> None:
     assert len(planned(FOUR, 0, None)) == 4
-    assert Counter(p.node.name for p in planned(FOUR, 0, 5))["n1"] == 2
+    assert Counter(p.node.name for p in alone(planned(FOUR, 0, 5)))["n1"] == 2
     with pytest.raises(UsageError, match="a CPU core each do not fit on no node"):
         planned([], 0, None)
+
+
+def named(places: tuple[Gang, ...]) -> list[str]:
+    return ["+".join(part.node.name for part in gang) for gang in places]
+
+
+def test_a_trial_on_several_nodes_has_a_part_on_each() -> None:
+    places = planned(FOUR, 4, None, together=2)
+    assert Counter(named(places)) == {"n1+n2": 2, "n3+n4": 2}
+    for number, gang in enumerate(places):
+        assert [part.part for part in gang] == [0, 1]
+        assert {part.share.place for part in gang} == {number}
+        assert {(part.share.gpus, part.share.count, part.cpus) for part in gang} == {(4, 2, 32)}
+    spots = [(part.node.name, part.share.index) for gang in places for part in gang]
+    assert sorted(spots) == [(node.name, index) for node in FOUR for index in (0, 1)]
+
+
+def test_of_unlike_nodes_as_many_places_are_made_as_can_be() -> None:
+    unlike = [Node("big", "big", 64, 24), *FOUR[:3]]
+    assert named(planned(unlike, 8, None, together=2)) == ["big+n1", "big+n2", "big+n3"]
+    assert named(planned(FOUR, 0, None, together=3)) == ["n1+n2+n3"]
+
+
+def test_a_trial_that_needs_more_nodes_than_there_are_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"3 trials of 8 GPUs each on 2 nodes do not fit on .*; 2 would"):
+        planned(FOUR, 8, 3, together=2)
+    with pytest.raises(UsageError, match=r"1 trial of a CPU core each on 5 nodes do not fit on .*; 0 would"):
+        planned(FOUR, 0, None, together=5)
 
 
 def test_how_many_gpus_one_trial_has_must_be_said() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.frameworks import TrlFramework
-from autotune.ports import Assignment
+from autotune.ports import Assignment, Rendezvous
 from autotune.running.launch import caches, command, environment, launched
 from tests.support import factories
 from trainer.child.contract import RunPaths, TrialSpec
@@ -40,6 +40,17 @@ def test_several_ranks_meet_on_the_loopback_and_leave_nothing_elsewhere() -> Non
     assert "--standalone" in options  # a free port, and no other machine
     assert Path(options[options.index("--log-dir") + 1]).is_relative_to(PATHS.scratch)
     assert argv[argv.index("/child/start.py") :] == ("/child/start.py", "trial", "--directory", "/runs/a b/1")
+
+
+def test_ranks_of_several_nodes_meet_at_the_first() -> None:
+    made, meeting = replace(spec(2), world_size=8), Rendezvous("10.0.0.1", 29501, node=1, nodes=2)
+    argv = command("/env/bin/python", START, PATHS, made, meeting)
+    options = argv[3 : argv.index("/child/start.py")]
+    told = dict(zip(options[::2], options[1::2], strict=True))
+    assert (told["--nnodes"], told["--node-rank"], told["--nproc-per-node"]) == ("2", "1", "4")
+    assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "29501")
+    assert "--standalone" not in options
+    assert environment(made, 8, {}, meeting) == {"OMP_NUM_THREADS": "2"}, "the node's cores, among its own ranks"
 
 
 def test_the_spec_tells_the_child_how_many_it_is() -> None:

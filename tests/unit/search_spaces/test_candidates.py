@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.batch import rows_allowed
@@ -15,6 +15,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect, effect_of_change
 from search_spaces.legality import check, is_legal
 from search_spaces.space import SearchSpace
+from tests.support.properties import examples
 
 BASELINE = Configuration(
     {
@@ -268,7 +269,7 @@ def small_spaces(draw: st.DrawFn) -> dict[str, list[KnobValue]]:
     return {name: draw(st.lists(st.sampled_from(CHOICES[name]), min_size=2, max_size=3, unique=True)) for name in names}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(knobs=small_spaces(), gpus=st.sampled_from([0, 1, 3]), rows=st.sampled_from([12, 16, 24]))
 def test_candidates_are_what_trying_everything_finds(knobs: dict[str, list[KnobValue]], gpus: int, rows: int) -> None:
     resources = Resources(gpus=gpus, device="cuda" if gpus else "cpu", rows_per_update=rows)

@@ -202,7 +202,6 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
             },
         ),
         ("tensor_parallel_node", {"gpus": 4, "nodes": 2}, {"rollout_engine": "vllm", "tensor_parallel_size": 8}),
-        ("multi_node", {"nodes": 2}, {}),
         ("rollout_engine", {"gpus": 1}, {"rollout_engine": "sglang"}),
         ("guessed_tokens", {"gpus": 1}, {"rollout_engine": "vllm", "speculative_decoding": "ngram"}),
         ("engine_installed", {"gpus": 1, "software": {"torch": "2"}}, {"rollout_engine": "vllm"}),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.batch import fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts, Resources
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Kind
 from search_spaces.legality import RULES, Case, Reference, check
+from tests.support.properties import examples
 
 GPU: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}
 
@@ -44,7 +45,7 @@ def trl_vllm(pd: int, world: int, spg: int, tp: int, heads: int) -> None:
         raise ValueError("max_num_batched_tokens (4096) must be greater than or equal to max_num_seqs")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     pd=st.integers(1, 20),
     world=st.integers(1, 9),
@@ -71,7 +72,7 @@ def test_batches_are_refused_exactly_when_trl_refuses_them(
         assert not refused
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(
     pd=st.sampled_from([1, 7, 64, 512, 2048]),
     world=st.integers(1, 8),
@@ -128,7 +129,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(values, resources, Reference(rows=draw(st.sampled_from([None, 64])), group=8))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(case=cases(), data=st.data())
 def test_a_rule_reads_nothing_it_does_not_declare(case: Case, data: st.DataObject) -> None:
     """Enumeration asks a rule as soon as what it declares is chosen; an undeclared knob would be missed."""
@@ -139,7 +140,7 @@ def test_a_rule_reads_nothing_it_does_not_declare(case: Case, data: st.DataObjec
             assert rule.judge(case) == rule.judge(other), (rule.name, name)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(case=cases())
 def test_nearest_values_mend_the_rule_they_are_given_for(case: Case) -> None:
     by_name: dict[str, list[Any]] = {}
@@ -153,7 +154,7 @@ def test_nearest_values_mend_the_rule_they_are_given_for(case: Case) -> None:
             assert len(still) < len(broken)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     ranks=st.integers(1, 9),
     micro=st.integers(1, 16),

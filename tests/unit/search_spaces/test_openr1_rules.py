@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import check
 from search_spaces.legality.openr1_rules import REWARDS, SERVER_OPTIONS, unknown_rewards
 from search_spaces.legality.passthrough import check_passthrough
+from tests.support.properties import examples
 
 BATCH: dict[str, KnobValue] = {"micro_batch_size": 16, "gradient_accumulation_steps": 4, "num_generations": 16}
 
@@ -36,7 +37,7 @@ def trl_post_init(micro: int, world: int, accumulation: int, steps: int | None, 
         raise ValueError("must be evenly divisible by the number of generations per prompt")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     micro=st.integers(1, 20),
     world=st.integers(1, 9),
@@ -118,7 +119,7 @@ def test_a_setting_is_refused_by_its_own_rule(settings_: dict[str, Any], rule: s
     assert all(violation.sentence.endswith(".") for violation in found)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(rows=st.integers(1, 600), micro=st.integers(1, 16), world=st.integers(1, 8))
 def test_rows_that_trl_would_round_down_are_refused(rows: int, micro: int, world: int) -> None:
     """TRL 0.18 tests ``rows % micro * world``, so it lets through what it then makes fewer rows of."""

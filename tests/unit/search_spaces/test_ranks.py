@@ -29,6 +29,8 @@ def test_ranks_of_a_cpu_train_and_on_gpus_every_gpu_does() -> None:
     assert CPU.training_processes == 2
     assert GPU.training_processes == 2
     assert Resources(gpus=4, nodes=2, cpu_ranks=7).training_processes == 8
+    assert Resources(cpu_ranks=3, nodes=2).training_processes == 6
+    assert said(Resources(nodes=2)) == {}, "CPUs of several nodes train together"
 
 
 def test_the_batch_is_of_all_ranks() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.space import SearchSpace, parse_value
 from search_spaces.yaml_text import MAX_BYTES
+from tests.support.properties import examples
 
 
 def load(tmp_path: Path, text: str | bytes) -> SearchSpace:
@@ -237,7 +238,7 @@ def test_a_hostile_file_is_refused_before_it_costs_anything(tmp_path: Path, text
     assert part in refusal(tmp_path, text)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass")))
 def test_any_bytes_are_a_space_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"

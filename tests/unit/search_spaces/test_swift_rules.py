@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.baseline import complete
@@ -14,6 +14,7 @@ from search_spaces.knobs import FRAMEWORKS, KNOBS
 from search_spaces.legality import RULES, Case, Reference, check
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.objective import per_micro_batch
+from tests.support.properties import examples
 
 GPU: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}
 
@@ -34,7 +35,7 @@ def swift_batch(pd: int, world: int, accumulation: int, spg: int | None, group: 
         raise ValueError("must be evenly divisible by num_generations")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     pd=st.integers(1, 20),
     world=st.integers(1, 9),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, Resources
@@ -17,6 +17,7 @@ from search_spaces.knobs import FRAMEWORKS, KNOBS, defaults
 from search_spaces.legality import check, is_legal
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET, must_be_known, resolved
+from tests.support.properties import examples
 
 GPU = Resources(gpus=1, device="cuda", compute_capability=(9, 0), rows_per_update=16, num_generations=4)
 BASELINE = Configuration(
@@ -120,7 +121,7 @@ CHOICES: dict[str, list[KnobValue]] = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@examples(30, 80)
 @given(
     names=st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=5, unique=True),
     framework=st.sampled_from(FRAMEWORKS),

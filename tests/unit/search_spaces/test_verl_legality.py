@@ -6,11 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import Case, Reference, check, gpu_rules, verl_rules
+from tests.support.properties import examples
 from tests.support.verl_cases import some
 
 BARE: dict[str, KnobValue] = {
@@ -132,7 +133,7 @@ def verl_itself(train_prompts: int, mini_prompts: int, n: int, gpus: int, dynami
     return "V4" if train_prompts < mini_prompts else ""
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     micro=st.integers(1, 6), steps=st.integers(1, 8), accumulation=st.integers(1, 8), group=st.integers(2, 8),
     sharing=st.sampled_from([1, 2, 4]), dynamic=st.booleans(),
@@ -167,7 +168,7 @@ def test_a_budget_of_ranks_that_share_a_sequence_counts_together() -> None:
     assert "token_budget" not in {v.rule for v in check(together, machine)}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(seed=st.integers(0, 10**9))
 def test_a_rule_reads_what_it_declares_and_no_more(seed: int) -> None:
     combination = some(Random(seed))

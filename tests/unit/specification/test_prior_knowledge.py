@@ -14,7 +14,7 @@ from autotune.domain import Beforehand, Outcome, Study, TrialKind, TrialState
 from autotune.errors import UsageError
 from autotune.ports import Store
 from autotune.proposals.forecasts import Background
-from autotune.proposals.grey.models import KeptTimes, models_for
+from autotune.proposals.grey.models import models_for
 from autotune.proposals.times import PhaseTimes
 from autotune.specification import prior_knowledge
 from autotune.store import open_store
@@ -197,9 +197,8 @@ def test_of_many_trials_some_are_taken_spread_over_all(count: int, failed: set[i
 
 def hardware(answer: Mapping[str, Any], **changes: Any) -> Any:
     times = models_for(task(**changes), Background(answer)).times
-    assert isinstance(times, KeptTimes)
-    assert isinstance(times.inner, PhaseTimes)
-    return times.inner.known.hardware
+    assert isinstance(times, PhaseTimes)
+    return times.known.hardware
 
 
 def test_the_models_use_the_probe_of_their_own_kind_of_device() -> None:

@@ -208,3 +208,24 @@ def test_a_published_server_stays_one(name: str) -> None:
     assert joined.baseline["rollout_mode"] == "server"
     assert int(joined.baseline["rollout_gpus"]) >= 1
     assert not any("cannot have a rollout server" in line for line in lines)
+
+
+def test_no_server_is_started_beside_several_nodes() -> None:
+    trl = framework_named("trl")
+    space, said = build.without_server(SearchSpace.load("multi-node"), trl, 2)
+    assert "rollout_gpus" not in space.values
+    assert said == (
+        "rollout_mode server is left out of the space: of several nodes all GPUs train, and no server is started "
+        "beside them"
+    )
+    machine = replace(on("trl"), nodes=2)
+    with pytest.raises(UsageError, match=r"because of several nodes all GPUs train, .*; set .* to colocate"):
+        build.refuse_server(trl, served_by(1), machine)
+    build.refuse_server(trl, served_by(1), on("trl"))
+
+
+def test_verl_has_one_node() -> None:
+    with pytest.raises(UsageError, match="--nodes 2: verl starts its processes by a Ray of its own"):
+        build.refuse_nodes(framework_named("verl"), Resources(gpus=8, nodes=2, device="cuda"))
+    build.refuse_nodes(framework_named("verl"), Resources(gpus=8, device="cuda"))
+    build.refuse_nodes(framework_named("ms_swift"), Resources(gpus=8, nodes=2, device="cuda"))

@@ -315,6 +315,37 @@ def test_deadline_without_a_budget_is_the_trials_own() -> None:
     assert bound.seconds >= schedule.SHORTEST_TIMEOUT_S
 
 
+def test_a_trial_has_the_time_to_start_a_process_of_its_own_though_another_might_go_on() -> None:
+    """On a GPU it is expected to go on with the last one's; with ``--cold``, or several ranks, none can."""
+    study = replace(WITH_LENGTHS, spec=replace(STUDY.spec, resources=f.resources(gpus=1, device="cuda")))
+    slow = {"spawn": 20.0, "import": 400.0, "load": 30.0}
+    baseline = replace(f.finished(0, cycle_seconds=2.0), startup=slow, seconds=500.0)
+    kept = predict_search([baseline], FASTER, kept=True)
+    assert kept is not None
+    trial = f.trial(1, configuration=FASTER)
+    assert schedule.TIMEOUT_FACTOR * kept.total(trial.protocol) < 450.0, "which is less than the start takes"
+    assert schedule.deadline(study, trial, [baseline], Budget(), NOTHING).seconds >= 2 * 450.0
+
+
+def test_the_first_rollout_server_of_a_study_has_the_time_to_start() -> None:
+    """The trials before it, which generate in the training process, do not tell how long one takes."""
+    resources = f.resources(gpus=2, device="cuda")
+    study = replace(WITH_LENGTHS, spec=replace(STUDY.spec, resources=resources))
+    served = FASTER.with_(rollout_engine="vllm", rollout_mode="server", rollout_gpus=1)
+    baseline, trial = f.finished(0, cycle_seconds=2.0), f.trial(1, configuration=served)
+
+    def seconds(*before: Trial) -> float:
+        return schedule.deadline(study, trial, [baseline, *before], Budget(), NOTHING).seconds
+
+    assert seconds() >= schedule.FIRST_SERVER_S
+    known = replace(
+        f.finished(1, configuration=served.with_(micro_batch_size=8)), startup={"server": 60.0, "load": 1.0}
+    )
+    assert seconds(known) < schedule.FIRST_SERVER_S
+    colocated = f.trial(1, configuration=FASTER)
+    assert schedule.deadline(study, colocated, [baseline], Budget(), NOTHING).seconds < schedule.FIRST_SERVER_S
+
+
 def test_a_timeout_the_budget_caused_teaches_nothing() -> None:
     late = Outcome(reason=FailureReason.TIMEOUT, message="too slow")
     trial = f.finished(1)

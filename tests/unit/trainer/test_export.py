@@ -295,6 +295,19 @@ def test_several_processes_on_a_cpu_are_started_by_torchrun() -> None:
     assert yaml.safe_load(several.files["accelerate.yaml"])["distributed_type"] == "MULTI_GPU"
 
 
+def test_on_several_nodes_each_starts_its_own_processes() -> None:
+    """What differs between them torchrun takes from its own variables (torch/distributed/argparse_util.py: PET_)."""
+    made = export(wanted(device="cuda", world_size=8, nodes=2))
+    words = list(made.command.argv)
+    options = words[words.index("torch.distributed.run") + 1 :]
+    assert options[:4] == ["--nnodes", "2", "--nproc-per-node", "4"]
+    assert "--standalone" not in words
+    assert "accelerate.yaml" not in made.files
+    for name in ("PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"):
+        assert name in made.files["run.sh"]
+        assert name not in export(wanted(device="cuda", world_size=8)).files["run.sh"]
+
+
 def test_the_users_own_mappings_keep_what_is_no_knob() -> None:
     text = OWN + (
         "deepspeed: ds/zero3.json   # ours\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Resources
@@ -296,7 +296,7 @@ TEXTS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(TEXTS)
 def test_any_text_is_a_config_or_a_sentence(text: str) -> None:
     try:
@@ -443,7 +443,7 @@ def test_files_a_config_names_are_told_and_read_with_their_line() -> None:
         assert str(caught.value).startswith("grpo.yaml, line 2: deepspeed")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50, 150)
 @given(workloads())
 def test_the_workload_passes_through_unchanged(values: dict[str, Any]) -> None:
     found = imported(yaml.safe_dump(values, sort_keys=False) if values else "beta: 0.5").passthrough

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
+from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
 from trainer.child.frameworks.trl import engine as child_engine
 from trainer.frameworks.common.variables import variables
@@ -64,7 +65,7 @@ def read_back(configuration: Configuration) -> Configuration:
 
 
 @pytest.mark.parametrize("preset", sorted(MACHINES))
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(data=st.data())
 def test_what_a_study_can_recommend_can_be_read_back(preset: str, data: st.DataObject) -> None:
     configuration = data.draw(st.sampled_from(legal(preset)))
@@ -82,7 +83,7 @@ def values_of(name: str) -> st.SearchStrategy[KnobValue]:
     return st.integers(int(knob.bounds[0] or 0), int(knob.bounds[1] or 9))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(
     st.fixed_dictionaries({}, optional={name: values_of(name) for name in sorted(SUPPORTED)}),
     st.sampled_from([{}, {"rollout_engine": "vllm"}, {"zero_stage": 2}, {"zero_stage": 3}, {"fsdp": "fsdp2"}]),

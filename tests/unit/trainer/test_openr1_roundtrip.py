@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
+from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.deepspeed_places import PLACES
 from trainer.frameworks.common.exported import DEEPSPEED
@@ -68,7 +69,7 @@ def difference(case: OpenR1Case, found: Imported) -> dict[str, tuple[Any, Any]]:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(cases())
 def test_an_exported_configuration_can_be_imported(case: OpenR1Case) -> None:
     assert [v.sentence for v in check(case.configuration, case.resources)] == []
@@ -81,7 +82,7 @@ def test_an_exported_configuration_can_be_imported(case: OpenR1Case) -> None:
     assert (found.max_prompt_length, found.max_completion_length) == (512, 1024)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(cases())
 def test_a_users_own_recipe_keeps_all_that_is_no_knob(case: OpenR1Case) -> None:
     made = export(wanted(case.configuration, case.processes, user_config=OWN, own_data=True))
@@ -93,7 +94,7 @@ def test_a_users_own_recipe_keeps_all_that_is_no_knob(case: OpenR1Case) -> None:
     assert "# no flash attention here" in made.files[RECIPE]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(50, 150)
 @given(cases(), st.sampled_from([ZERO2, ZERO3, MULTI]))
 def test_a_users_own_accelerate_file_is_changed_in_place(case: OpenR1Case, own: str) -> None:
     made = export(wanted(case.configuration, case.processes, user_config=OWN, own_data=True, accelerate=own))
@@ -108,7 +109,7 @@ def test_a_users_own_accelerate_file_is_changed_in_place(case: OpenR1Case, own: 
         assert "zero_stage" not in after
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(cases())
 def test_every_key_of_a_recipe_is_one_of_open_r1(case: OpenR1Case) -> None:
     recipe = yaml.safe_load(export(wanted(case.configuration, case.processes)).files[RECIPE])
@@ -116,7 +117,7 @@ def test_every_key_of_a_recipe_is_one_of_open_r1(case: OpenR1Case) -> None:
     assert all(FIELDS[key].typed(value) == value for key, value in recipe.items())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(cases())
 def test_short_keys_and_a_deepspeed_file_are_never_both_there(case: OpenR1Case) -> None:
     """accelerate 1.4 refuses them together."""
@@ -134,7 +135,7 @@ def test_short_keys_and_a_deepspeed_file_are_never_both_there(case: OpenR1Case) 
     assert ("deepspeed_config" in accelerate) == bool(case.configuration["zero_stage"])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(cases(), st.sampled_from(sorted({"max_num_seqs", "chunked_prefill", "sleep_level", "logprob_rows", "fsdp"})))
 def test_what_open_r1_has_no_key_for_is_refused_by_name(case: OpenR1Case, name: str) -> None:
     other: dict[str, KnobValue] = {
@@ -223,3 +224,8 @@ def test_tokens_are_cut_off_only_where_the_user_says_so(said: dict[str, int]) ->
     found = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough=said)).files[RECIPE])
     assert found.get("top_k") == said.get("top_k")
     assert FIELDS["top_k"].default is None
+
+
+def test_a_run_on_several_nodes_is_not_exported() -> None:
+    with pytest.raises(ValueError, match="a run of Open-R1 on 2 nodes is not exported"):
+        export(wanted({"micro_batch_size": 16}, nodes=2))

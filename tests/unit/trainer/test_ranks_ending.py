@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from trainer.child.contract import FailureReason, Phase, Pool, Result, RunPaths, read_result
 from trainer.child.ending import ECHOES, ResultClaim, is_echo
+from trainer.child.user_environment import meet_on_loopback
 
 OOM = Result(ok=False, reason=FailureReason.OOM, phase=Phase.UPDATE, pool=Pool.HOST, message="can't allocate memory")
 ECHO = Result(
@@ -52,6 +55,30 @@ def test_success_is_told_by_rank_0_alone(paths: RunPaths) -> None:
     assert not paths.result.exists()
     rank(paths, 0).settle(FINE)
     assert read_result(paths.result) == FINE
+
+
+def test_each_machine_has_a_folder_in_which_its_first_rank_tells_of_success(paths: RunPaths) -> None:
+    """Rank 3 of 4 on two machines is the second of its own; rank 2 leads there."""
+    ResultClaim(paths, 3, 4, leads=False).settle(FINE)
+    assert not paths.result.exists()
+    ResultClaim(paths, 2, 4, leads=True).settle(FINE)
+    assert read_result(paths.result) == FINE
+
+
+@pytest.mark.parametrize(
+    ("told", "interface"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "0"}, "lo"),
+        ({"LOCAL_RANK": "0", "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}, None),
+        ({"LOCAL_RANK": "0", "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}, "lo"),
+        ({"LOCAL_RANK": "0", "GLOO_SOCKET_IFNAME": "eth0"}, "eth0"),
+    ],
+)
+def test_only_ranks_of_one_machine_speak_over_the_loopback(told: dict[str, str], interface: str | None) -> None:
+    with patch.dict(os.environ, told, clear=True):
+        meet_on_loopback()
+        assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 def test_a_process_by_itself_tells_everything(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks.common.shell import Command, ShellError, commands
 from trainer.frameworks.ms_swift.import_config import ConfigError, import_config, named_files, read_keys
@@ -188,7 +189,7 @@ def test_nothing_in_a_file_is_told_too() -> None:
         import_config("rlhf_type: grpo\nmodel:\n", "a.yaml", FIELDS)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(st.text(st.sampled_from("ab ='\"\\\n$(){}`#;&|-swift rlhf"), max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     found: tuple[Command, ...] = ()
@@ -199,7 +200,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             assert 0 <= word.start < word.end <= len(text)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=12), min_size=1, max_size=6))
 def test_quoted_words_are_read_as_a_shell_reads_them(words: list[str]) -> None:
     import shlex  # noqa: PLC0415

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from search_spaces.baseline import complete
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.legality import check, is_legal
+from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
@@ -135,7 +136,7 @@ def same(found: Configuration, expected: Configuration) -> None:
         assert here == there or free, (name, here, there)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@examples(80, 250, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=legal())
 def test_a_legal_configuration_can_be_read_back(case: tuple[Configuration, Resources]) -> None:
     configuration, machine = case
@@ -165,7 +166,7 @@ swift rlhf \\
 """
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@examples(40, 100, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=legal(), own_data=st.booleans())
 def test_so_can_a_script_that_was_edited(case: tuple[Configuration, Resources], own_data: bool) -> None:
     configuration, machine = case
@@ -182,7 +183,7 @@ def test_so_can_a_script_that_was_edited(case: tuple[Configuration, Resources], 
     assert subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False).stderr == ""
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@examples(40, 100, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=legal())
 def test_so_can_a_file_that_was_edited(case: tuple[Configuration, Resources]) -> None:
     configuration, machine = case

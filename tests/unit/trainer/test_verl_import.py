@@ -6,9 +6,10 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.shell import ShellError
 from trainer.frameworks.verl import ConfigError, Imported, import_config
@@ -273,7 +274,7 @@ def test_what_only_a_shell_knows_is_marked() -> None:
     assert [word.unknown for word in call.words] == ["", "$(date)", "`pwd`", "$C", "$USER", "${E%.txt}"]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(text=st.text(alphabet="ab =\n\\'\"$(){}[]@#;|&<>`", max_size=40))
 def test_any_script_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ShellError):
@@ -281,7 +282,7 @@ def test_any_script_is_read_or_refused(text: str) -> None:
         assert call is None or any("main_ppo" in word.text for word in call.words)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100, 300)
 @given(text=st.text(max_size=60) | st.text(alphabet="abc.=+-{}[]:, \n'\"#$", max_size=60))
 def test_any_file_is_refused_in_one_sentence_unless_it_says_grpo(text: str) -> None:
     with pytest.raises(ConfigError) as refused:

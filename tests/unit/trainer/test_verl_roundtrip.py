@@ -32,7 +32,7 @@ PLAIN = Combination(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, 100)
 @given(combination=COMBINATIONS | IN_ANY_MODE)
 def test_import_of_an_export_is_the_configuration(combination: Combination) -> None:
     configuration = combination.explicit()
@@ -100,7 +100,7 @@ def test_every_knob_verl_has_a_setting_for_is_tried() -> None:
     assert {each.get("rollout_engine", "vllm") for each in drawn} == {"vllm", "sglang"}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(combination=IN_ANY_MODE)
 def test_no_trial_runs_with_sglang_or_an_asynchronous_mode_and_says_so_by_verls_name(combination: Combination) -> None:
     said, values = unsupported(combination.configuration), combination.configuration

@@ -59,6 +59,44 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     read_step("{'loss'" + text, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "kernels", "answer"),
+    [
+        (180.0, (0.1,), "within 5 %"),  # agreeing is agreeing
+        (90.0, (0.027,), "not decided: the machine is 2.7 times as busy as when this was measured"),
+        (90.0, (0.01, None, 0.044), "not decided: the machine is 2.7 times as busy as when this was measured"),
+        (900.0, (0.001,), "not decided: the machine was 10.0 times as busy when this was measured as it is now"),
+        (90.0, (0.014,), "not within 5 %"),  # as far apart as on a machine that did not change
+        (900.0, (0.027,), "not within 5 %"),  # faster, on a slower machine
+        (90.0, (0.001,), "not within 5 %"),
+        (90.0, (None,), "not within 5 %"),
+        (90.0, (), "not within 5 %"),
+    ],
+)
+def test_a_changed_machine_decides_nothing_against_an_export(
+    tokens: float, kernels: tuple[float | None, ...], answer: str
+) -> None:
+    run = ObservedRun((8.0,) * 3, (8 * tokens / 3.6,) * 3, 50.0, 100.0)
+    verdict = judge(run, replace(STATED, kernel=0.01), SHAPE, kernels)
+    assert verdict.answer == answer
+    assert verdict.undecided == answer.startswith("not decided")
+    assert not judge(run, STATED, SHAPE, kernels).undecided, "nothing to compare the kernel with"
+
+
+def test_the_kernel_of_the_figures_own_cycles_is_meaned() -> None:
+    trial = f.finished(1)
+    cycles = [replace(cycle, reference_seconds=0.01 * (1 + number % 2)) for number, cycle in enumerate(trial.cycles)]
+    timed = [replace(trial, cycles=tuple(cycles))]
+    found = stated_by(timed, 180_000.0, SHAPE)
+    assert found is not None
+    own = [cycle.reference_seconds for cycle in timed[0].speed_cycles()]
+    assert len(own) > 1
+    assert found.kernel == pytest.approx(sum(filter(None, own)) / len(own))
+    none = stated_by([trial], 180_000.0, SHAPE)
+    assert none is not None
+    assert none.kernel is None
+
+
 def test_the_first_update_never_counts() -> None:
     observed = observe(steps(500.0, 10.0, 10.0, 20.0), SHAPE)
     assert observed is not None

@@ -24,6 +24,8 @@ def export(wanted: Wanted) -> Export:
     """
     if not wanted.checkout:
         raise ValueError("an export to Open-R1 needs the checkout of Open-R1 whose grpo.py it runs")
+    if wanted.nodes > 1:
+        raise ValueError(f"a run of Open-R1 on {wanted.nodes} nodes is not exported; give your own launcher its values")
     rewards = rewards_of(wanted.rewards)
     prompts = not (wanted.user_config and wanted.own_data)
     recipe = edited(wanted, rewards, prompts) if wanted.user_config else written(wanted, rewards)

@@ -24,11 +24,12 @@ PORT, GROUP_PORT = 8000, 51216
 def by_torchrun(wanted: Wanted) -> bool:
     """Whether ``torchrun`` starts the processes, as it does a trial's.
 
-    Sharding asks for it even with one process; of several on a CPU, ``accelerate launch`` would start one.
+    Sharding asks for it even with one process; of several on a CPU, ``accelerate launch`` would start one. On several
+    nodes it takes what differs between them from variables.
     """
     acts = acting(wanted.configuration)
     sharded = bool(acts.get("zero_stage")) or acts.get("fsdp") == "fsdp2"
-    return sharded or (wanted.device == "cpu" and wanted.world_size > 1)
+    return sharded or wanted.nodes > 1 or (wanted.device == "cpu" and wanted.world_size > 1)
 
 
 def on_cpu_with_deepspeed(wanted: Wanted) -> bool:
@@ -71,7 +72,8 @@ def command(wanted: Wanted, rewards: Rewards, launcher: bool) -> Command:
 
 def _started(wanted: Wanted) -> tuple[str, ...]:
     if by_torchrun(wanted):
-        ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(wanted.world_size))
+        place = ("--nnodes", str(wanted.nodes)) if wanted.nodes > 1 else ("--standalone", "--local-addr", "127.0.0.1")
+        ranks = (*place, "--nproc-per-node", str(wanted.world_size // wanted.nodes))
         return ("-m", "torch.distributed.run", *ranks, "--log-dir", "{here}/ranks")
     threads = ("--num_cpu_threads_per_process", str(wanted.threads))
     return ("-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE, *threads)
@@ -81,7 +83,7 @@ def _environment(wanted: Wanted) -> dict[str, str]:
     found = variables(wanted.configuration)
     if by_torchrun(wanted):
         found["OMP_NUM_THREADS"] = str(wanted.threads)  # it would leave a process one thread
-    if wanted.device == "cpu" and wanted.world_size > 1:
+    if wanted.device == "cpu" and wanted.world_size > wanted.nodes == 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
     if wants_server(wanted.configuration):
         return {**found, **trainer_environment(split(gpus_of(wanted), wanted.configuration)[0])}
@@ -123,4 +125,9 @@ def _files(wanted: Wanted) -> tuple[str, ...]:
 def script(wanted: Wanted, made: Command) -> str:
     """``RUN``."""
     remark = f"Options of TRL's script may follow; they win over {CONFIG}."
+    if wanted.nodes > 1:  # torchrun's own variables for its options
+        remark += (
+            f" Start it on each of the {wanted.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
+            "PET_MASTER_PORT set: the address of the first and a port that is free there."
+        )
     return scripts.run_script(wanted, made, remark, served=wants_server(wanted.configuration))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.proposals.times.lengths import SEGMENTS, Lengths, heavy_tailed, load, longest_sum, presumed
 from tests.support import timed_machine as made
+from tests.support.properties import examples
 
 rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 
@@ -19,7 +20,7 @@ def lengths(some: list[int]) -> Lengths:
     return Lengths(tuple(some), 10.0, 12.0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, 60)
 @given(rows, st.integers(1, 100))
 def test_every_token_is_decoded_once(some: list[int], places: int) -> None:
     found = load(lengths(some), 1, 1, len(some), places, continuous=True)

@@ -12,8 +12,9 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
-from autotune.proposals.times import FeatureCache, Hardware, PhaseTimes, features, flat, roofline
-from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
+from autotune.proposals.reading import Reader, distinct
+from autotune.proposals.times import Hardware, PhaseTimes, features, flat, roofline
+from autotune.proposals.times.features import PHASES, PhaseRows, read, tabled
 from autotune.proposals.times.roofline import Observed, World
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as f
@@ -165,11 +166,11 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_not_suspected(seed: int) ->
 def test_what_was_read_before_changes_no_figure(seed: int) -> None:
     """Whatever was asked for earlier, in whatever order, and of whichever task."""
     task, other = made.task(), made.task(rows_per_update=32)
-    seen = FeatureCache(task)
+    seen = Reader(read, tabled)
     for count in (5, 9, 40, 3):
         some = chosen(count, seed + count)
         some += some[:2]
-        found, fresh = seen.features(task, some), features(task, some)
+        found, fresh = seen.table(task, some), features(task, some)
         assert np.array_equal(found.starts, fresh.starts)
         for phase, rows in fresh.phases.items():
             assert [found.phases[phase].keys[i] for i in found.phases[phase].index] == [
@@ -178,10 +179,11 @@ def test_what_was_read_before_changes_no_figure(seed: int) -> None:
             for name, column in {**rows.own, **rows.facts}.items():
                 same = {**found.phases[phase].own, **found.phases[phase].facts}[name]
                 assert np.array_equal(same[found.phases[phase].index], column[rows.index]), name
-        seen.features(other, some)
+        seen.table(other, some)
     model, trials = replace(PRIOR, seen=seen), made.trials(chosen(20, seed), seed=seed)
     for part in (trials[:7], trials):
-        read_before, fresh_one = model.fitted(task, part), PRIOR.fitted(task, part)
+        nothing_read = replace(PRIOR, seen=Reader(read, tabled))
+        read_before, fresh_one = model.fitted(task, part), nothing_read.fitted(task, part)
         answer, expected = read_before.forecast(SPACE), fresh_one.forecast(SPACE)
         assert np.array_equal(answer.log_seconds, expected.log_seconds)
         assert np.array_equal(answer.spread, expected.spread)
@@ -193,11 +195,11 @@ def test_what_was_read_before_changes_no_figure(seed: int) -> None:
 @pytest.mark.parametrize("several", [3, 1 << 20, 1 << 40])
 def test_rows_are_told_apart_however_many_values_a_column_may_have(several: int) -> None:
     table = np.random.default_rng(0).integers(0, 3, size=(60, 5))
-    first, index = _distinct([(column, several) for column in table.T], len(table))
+    first, index = distinct({place: (column, several) for place, column in enumerate(table.T)}, range(5), len(table))
     assert np.array_equal(table[first][index], table)
     assert len(first) == len(np.unique(table, axis=0))
-    assert [len(part) for part in _distinct([], 4)] == [1, 4]
-    assert [len(part) for part in _distinct([], 0)] == [0, 0]
+    assert [len(part) for part in distinct({}, (), 4)] == [1, 4]
+    assert [len(part) for part in distinct({}, (), 0)] == [0, 0]
 
 
 def test_missing_facts_are_wide_and_finite() -> None:
@@ -235,6 +237,17 @@ def test_starts_are_presumed_then_measured() -> None:
     cycle = float(np.exp(answer.log_seconds[0]))
     assert answer.restart_s[0] == pytest.approx(after[0] + model.starts.warm_up * cycle)
     assert model.starts.warm_up == pytest.approx(1.5, rel=0.4)
+
+
+def test_a_start_on_several_nodes_is_a_figure_of_its_own() -> None:
+    """Presumed to take longer, until starts there were measured; what one machine took says nothing else of it."""
+    plain = next(c for c in SPACE if c["rollout_engine"] == "transformers")
+    alone = made.task()
+    several = replace(alone, resources=replace(alone.resources, nodes=2))
+    before = [starts(PRIOR.fitted(task, ()), [plain])[0] for task in (alone, several)]
+    assert before[1] > before[0] + 5.0
+    took = [t.with_(startup={"spawn": 40.0, "import": 60.0}) for t in made.trials([plain] * 5)]
+    assert starts(PRIOR.fitted(several, took), [plain])[0] == pytest.approx(100.0, rel=0.4)
 
 
 def test_a_trial_in_a_process_that_was_there_says_nothing_of_a_start() -> None:

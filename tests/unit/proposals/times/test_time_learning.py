@@ -48,17 +48,17 @@ def knobs_of(count: int, seed: int) -> dict[str, Column]:
 def rows_of(own: dict[str, Column], seed: int = 0, studies: int = 0) -> Rows:
     draw, count = np.random.default_rng(seed), len(own["optimizer"])
     study = draw.integers(-1, studies, count) if studies else np.full(count, -1)
-    return Rows(own, draw.normal(size=count), draw.uniform(0.001, 0.1, count), study.astype(np.intp))
+    return Rows(Knobs.of(own, count), draw.normal(size=count), draw.uniform(0.001, 0.1, count), study.astype(np.intp))
 
 
 def some(rows: Rows, kept: np.ndarray) -> dict[str, Column]:
-    return {name: column[kept] for name, column in rows.own.items()}
+    return {name: column[kept] for name, column in rows.knobs.own.items()}
 
 
 def together(rows: Rows, scales: Scales, other: dict[str, Column], place: int, i: int) -> float:
     """Covariance of another row and the measured row ``i``, one knob after the other."""
     effects, differ = 0.0, 0
-    for name, column in rows.own.items():
+    for name, column in rows.knobs.own.items():
         here, there = other[name][place], column[i]
         acting = column[column != OFF]
         differ += here != there
@@ -74,7 +74,7 @@ def together(rows: Rows, scales: Scales, other: dict[str, Column], place: int, i
 def covariance(rows: Rows, scales: Scales) -> np.ndarray:
     """Of the values but for their noise."""
     count = len(rows.values)
-    found = np.array([[together(rows, scales, dict(rows.own), a, b) for b in range(count)] for a in range(count)])
+    found = np.array([[together(rows, scales, dict(rows.knobs.own), a, b) for b in range(count)] for a in range(count)])
     same = (rows.study[:, None] == rows.study) & (rows.study >= 0)
     return np.asarray(found + CARRIED_LEVEL_SD**2 * same)
 
@@ -121,7 +121,7 @@ def test_leaving_one_out_is_a_prediction_from_the_others(shape: tuple[int, int, 
 def test_what_no_knob_says_is_shared_with_neighbours() -> None:
     """One row is slower than its knobs say: so is its neighbour, in part; far away nothing is known."""
     own = {str(k): np.array([0.0, 1.0]) for k in range(4)}
-    rows = Rows(own, np.array([0.0, 0.4]), np.full(2, 1e-6), np.full(2, -1))
+    rows = Rows(Knobs.of(own, 2), np.array([0.0, 0.4]), np.full(2, 1e-6), np.full(2, -1))
     process = fit(rows, 1e-3, [Scales(1e-3, 0.2, 0.5)])
     asked = {str(k): np.array([1.0, float(k > 1), 2.0]) for k in range(4)} | {"0": np.array([0.0, 0.0, 2.0])}
     mean, _ = process.at(asked, 3)
@@ -134,7 +134,7 @@ def test_the_most_probable_scales_are_found() -> None:
     own = {str(k): np.random.default_rng(k).integers(0, 2, 60).astype(float) for k in range(3)}
     draw = np.random.default_rng(3)
     values = 0.5 * own["0"] - 0.4 * own["1"] + 0.6 * own["2"] + draw.normal(0.0, 0.2, 60)
-    rows = Rows(own, values, np.full(60, 1e-6), np.full(60, -1))
+    rows = Rows(Knobs.of(own, 60), values, np.full(60, 1e-6), np.full(60, -1))
     tried = [Scales(size, misfit) for size in (0.05, 1.0) for misfit in (0.01, 0.2, 3.0)]
     best = fit(rows, LEVEL, tried)
     assert (best.scales.size, best.scales.misfit) == (1.0, 0.2)
@@ -150,7 +150,7 @@ def test_nothing_measured_is_the_prior_and_all_rows_are_alike() -> None:
 
 def test_a_knob_that_never_changed_tells_nothing_but_is_remembered() -> None:
     own = knobs_of(20, 0)
-    knobs = Knobs.of(own)
+    knobs = Knobs.of(own, 20)
     assert knobs.steady == {"optimizer": coded("adamw_torch")}
     assert np.all(knobs.unmeasured(own, 20) == 0.0)
     other = {**own, "optimizer": np.full(20, coded("sgd"))}
@@ -160,24 +160,24 @@ def test_a_knob_that_never_changed_tells_nothing_but_is_remembered() -> None:
 
 
 def test_a_number_that_never_changed_is_less_certain_the_further_away() -> None:
-    knobs = Knobs.of({"micro_batch_size": np.full(5, 2.0)})
+    knobs = Knobs.of({"micro_batch_size": np.full(5, 2.0)}, 5)
     away = {"micro_batch_size": np.array([2.0, 3.0, 0.0, OFF])}
     assert np.allclose(knobs.unmeasured(away, 4), SLOPE_SD**2 * np.array([0.0, 1.0, 4.0, 0.0]))
 
 
 def test_a_knob_that_rests_moves_nothing() -> None:
     own = {"max_num_seqs": np.array([OFF, 5.0, 7.0, OFF]), "rollout_engine": np.array([NO, YES, YES, NO])}
-    knobs = Knobs.of(own)
+    knobs = Knobs.of(own, 4)
     assert np.allclose(knobs.columns(own, 4)[:, 1], SLOPE_SD * np.array([0.0, -1.0, 1.0, 0.0]))
     assert np.all(knobs.unmeasured({**own, "max_num_seqs": np.full(4, OFF)}, 4) == 0.0)
 
 
 def test_rows_are_apart_by_the_knobs_in_which_they_differ() -> None:
     own = {"a": np.array([1.0, 1.0, 2.0]), "b": np.array([1.0, OFF, OFF]), "c": np.ones(3)}
-    rows = Rows(own, np.zeros(3), np.ones(3), np.full(3, -1))
-    assert rows.apart(own, 3).tolist() == [[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]
+    rows = Rows(Knobs.of(own, 3), np.zeros(3), np.ones(3), np.full(3, -1))
+    assert rows.knobs.apart(own, 3).tolist() == [[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]
     other = {"a": np.array([3.0]), "b": np.array([OFF]), "c": np.array([5.0])}
-    assert rows.apart(other, 1).tolist() == [[3.0, 2.0, 2.0]]
+    assert rows.knobs.apart(other, 1).tolist() == [[3.0, 2.0, 2.0]]
 
 
 KNOBS = 6

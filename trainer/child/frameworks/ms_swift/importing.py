@@ -11,7 +11,7 @@ import os
 from typing import Any, Tuple
 
 from ...contract import TrialSpec
-from ...user_environment import ENVIRONMENT_KEY, put_environment
+from ...user_environment import ENVIRONMENT_KEY, meet_on_loopback, put_environment
 
 MODULES = ("swift.pipelines", "swift.rlhf_trainers.grpo_trainer")
 OURS = ("loop", "prompts", "scoring", "seams")
@@ -34,9 +34,7 @@ def before_import(spec: TrialSpec) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
     if spec.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        if "LOCAL_RANK" in os.environ:
-            # By default gloo listens on whatever the host's name resolves to, or fails if it does not.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        meet_on_loopback()
 
 
 def bring_in() -> Tuple[Any, Any]:

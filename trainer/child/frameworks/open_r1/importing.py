@@ -14,7 +14,7 @@ from typing import Dict
 
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
-from ...user_environment import ENVIRONMENT_KEY, put_environment
+from ...user_environment import ENVIRONMENT_KEY, meet_on_loopback, put_environment
 
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable that names the checkout."""
@@ -58,8 +58,8 @@ def before_import(spec: TrialSpec) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
     if spec.device == "cpu" and spec.settings.get("deepspeed"):
         raise IllegalSettingError("an Open-R1 trial shards with DeepSpeed on GPUs only; set zero_stage 0")
-    if spec.device == "cpu" and "LOCAL_RANK" in os.environ:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if spec.device == "cpu":
+        meet_on_loopback()
 
 
 def bring_in() -> Dict[str, str]:

@@ -1,15 +1,14 @@
 """What several training processes need to be in place before TRL is imported, and right after.
 
-On CUDA nothing: accelerate and DeepSpeed are at home there. On a CPU gloo speaks over the loopback interface only,
-and DeepSpeed is helped along (``cpu_deepspeed``).
+On CUDA nothing: accelerate and DeepSpeed are at home there. On one machine's CPU gloo speaks over the loopback
+interface only, and DeepSpeed is helped along (``cpu_deepspeed``).
 """
 
 from __future__ import annotations
 
-import os
-
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
+from ...user_environment import meet_on_loopback
 from . import cpu_deepspeed
 
 
@@ -24,9 +23,8 @@ def before_import(spec: TrialSpec) -> None:
     Raises:
         IllegalSettingError: nobody said which rank this is.
     """
-    if spec.device == "cpu" and "LOCAL_RANK" in os.environ:
-        # By default gloo listens on whatever the host's name resolves to, or fails if it does not.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if spec.device == "cpu":
+        meet_on_loopback()
     if on_cpu(spec):
         try:
             cpu_deepspeed.before_import()
