@@ -29,6 +29,11 @@ RUN_SETUP = python=$$($(FIND_PYTHON)); \
 	"$$python" -m tools.setup --tool "$(TOOL)" --training "$(TRAINING)"
 STACK = $(if $(PYTHON),--python "$(PYTHON)") $(if $(CPU),--cpu) $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
+# A container may give its user none. Studies and caches are then kept here.
+ifeq ($(HOME),)
+export HOME := $(CURDIR)/.home
+endif
+
 # Whatever the environment says: compiled once, not by each of the many processes that the tests start.
 export PYTHONDONTWRITEBYTECODE =
 export AUTOTUNE_TEST_PYTHON = $(TRAINING_PYTHON)

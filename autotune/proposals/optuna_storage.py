@@ -5,7 +5,8 @@ Nothing is read back from it: our tables stay the truth.
 
 from __future__ import annotations
 
-import os
+import contextlib
+import secrets
 import sqlite3
 import warnings
 from collections.abc import Mapping, Sequence
@@ -47,17 +48,17 @@ def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
         raise UsageError(f"--optuna {path}: there is no folder {path.parent}")
     searched = [t for t in trials if t.kind.is_searched and t.state in _STATES]
     shapes = distributions(SearchSpace.from_json(study.spec.space).values, searched)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         _fill(partial, study, searched, shapes)
         partial.rename(path)
-    except Exception as error:
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # what went wrong before says more
+            partial.unlink(missing_ok=True)
         cause = _of_disk(error)
         if cause is None:
             raise
         raise MachineError(f"--optuna {path} could not be written: {cause}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return len(searched)
 
 
