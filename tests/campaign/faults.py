@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.cli import exit_codes
 from autotune.errors import MachineError, StoreError, UsageError
@@ -149,8 +150,15 @@ def _while_running(process: Forked, seconds: float) -> None:
         time.sleep(0.05)
 
 
+def _write(file: Path, text: str) -> None:
+    """Whole at once: the tuner's made-up library reads it at any moment."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(text)
+    partial.replace(file)
+
+
 def _clock_back(study: Study, process: Forked, rng: random.Random) -> None:
-    study.clock.write_text(str(-rng.choice([60, 3600, 10**6])))
+    _write(study.clock, str(-rng.choice([60, 3600, 10**6])))
 
 
 def _no_logs(study: Study, process: Forked, rng: random.Random) -> None:
@@ -170,7 +178,7 @@ def _gpu(most_s: float | None = None, **state: object) -> Act:
     """One GPU changes, for a while or until the tuner has ended."""
 
     def act(study: Study, process: Forked, rng: random.Random) -> None:
-        study.state.write_text(json.dumps({str(rng.randrange(study.plan.gpus)): state}))
+        _write(study.state, json.dumps({str(rng.randrange(study.plan.gpus)): state}))
         if most_s is not None:
             _while_running(process, most_s)
             study.state.unlink()
@@ -179,7 +187,7 @@ def _gpu(most_s: float | None = None, **state: object) -> Act:
 
 
 def _slow_driver(study: Study, process: Forked, rng: random.Random) -> None:
-    study.state.write_text(json.dumps({"slow": SLOW_S}))
+    _write(study.state, json.dumps({"slow": SLOW_S}))
     _while_running(process, 2 * SLOW_S)
     study.state.unlink()
 
