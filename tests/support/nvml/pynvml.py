@@ -87,12 +87,14 @@ def nvmlEventSetFree(events: object) -> None:  # noqa: N802
 
 def nvmlEventSetWait_v2(events: object, milliseconds: int) -> Any:  # noqa: N802
     folder = Path(os.environ.get("MADE_UP_XIDS", "/nonexistent"))
-    event = next(iter(sorted(folder.glob("*-*"))), None)
-    if event is None:
-        raise NVMLError("timeout")
-    event.rmdir()
-    index, code = map(int, event.name.split("-"))
-    return SimpleNamespace(device=nvmlDeviceGetHandleByIndex(index), eventType=8, eventData=code)
+    for event in sorted(folder.glob("*-*")):
+        try:
+            event.rmdir()
+        except FileNotFoundError:  # another waiter was told of it
+            continue
+        index, code = map(int, event.name.split("-"))
+        return SimpleNamespace(device=nvmlDeviceGetHandleByIndex(index), eventType=8, eventData=code)
+    raise NVMLError("timeout")
 
 
 def nvmlDeviceGetUUID(handle: dict[str, Any]) -> str:  # noqa: N802
