@@ -85,7 +85,9 @@ def read_rows(path: Path) -> List[Row]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: JSON text may hold U+2028
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UnusablePromptsError("%s, byte %d: this is not UTF-8 text" % (path, error.start)) from None
+    except OSError as error:
         raise UnusablePromptsError("%s cannot be read: %s" % (path, describe(error))) from error
     rows: List[Row] = []
     kinds: Dict[str, str] = {}

@@ -248,6 +248,14 @@ def test_any_lines_are_rows_or_one_sentence_with_the_line(
     assert ", line " in said or "holds no prompts" in said
 
 
+def test_what_is_not_text_is_told_by_its_byte(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b'{"prompt": "\xff"}\n')
+    with pytest.raises(prompt_rows.UnusablePromptsError) as said:
+        prompt_rows.read_rows(path)
+    assert str(said.value) == f"{path}, byte 12: this is not UTF-8 text"
+
+
 def test_line_separator_inside_a_json_string_does_not_end_the_line(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
