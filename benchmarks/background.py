@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.child.contract import write_atomic
@@ -80,8 +81,9 @@ class Running:
         number = self.alive()
         if number is None:
             return
-        os.killpg(number, signal.SIGTERM)
         until = time.monotonic() + ENDING_S
         while self.alive() is not None and time.monotonic() < until:
+            with suppress(ProcessLookupError):  # again: what the shell is about to begin does not hear the first
+                os.killpg(number, signal.SIGTERM)
             time.sleep(PAUSE_S)
         self.forget()

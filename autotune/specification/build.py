@@ -146,6 +146,7 @@ def refuse_server(
     resources: Resources,
     name: str = "",
     lines: Mapping[str, int] = MappingProxyType({}),
+    nodes: int = 1,
 ) -> None:
     """Refuse a rollout server that no trial of ``framework`` can have.
 
@@ -153,11 +154,12 @@ def refuse_server(
         configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
         resources: of the machine; without a GPU the rules say that a server needs one.
         name: of the user's configuration; empty without one.
+        nodes: of the trials that are to be run; other machines' configurations are read and planned all the same.
 
     Raises:
         UsageError: ``configuration`` has one.
     """
-    why = _server_missing(framework, resources.nodes)
+    why = _server_missing(framework, nodes)
     if not why or not resources.gpus or not legality.Case(configuration, resources).server:
         return
     key = key_of("rollout_mode", framework.name)

@@ -75,7 +75,7 @@ def prepare(
     python = Interpreter(request.python, settings.home.root)
     may = Open.of(request, machine, bundled)
     whole = read_whole(request, python, machine, bundled, talk)
-    whole, space = searched(whole, framework, machine, talk)
+    whole, space = searched(whole, framework, machine, talk, nodes=machine.nodes)
     if is_folder(whole.model):
         build.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)
@@ -123,13 +123,18 @@ def _specified(
     )
 
 
-def searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
-    """The space of the search, and the request with what this machine changes of its baseline."""
-    build.refuse_server(framework, whole.baseline, machine)
+def searched(
+    whole: Complete, framework: Integration, machine: Resources, talk: Talk, *, nodes: int = 1
+) -> tuple[Complete, SearchSpace]:
+    """The space of the search, and the request with what this machine changes of its baseline.
+
+    ``nodes``: of the trials that are to be run; 1 where the machine's are only planned for.
+    """
+    build.refuse_server(framework, whole.baseline, machine, nodes=nodes)
     space = build.load_space(whole, machine)
     space, lacked = build.fitted(space, framework)
     served = legality.Case(whole.baseline, machine).server
-    space, left_out = build.without_server(space, framework, machine.nodes, served=served)
+    space, left_out = build.without_server(space, framework, nodes, served=served)
     for said in (lacked, left_out):
         if said:
             talk(said)

@@ -228,6 +228,7 @@ def words(page: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
+@pytest.mark.timeout(5 * PATIENCE_S)
 def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
     server: Server, home: Path, tmp_path: Path
 ) -> None:
@@ -240,7 +241,8 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
         reader.start()
     _, err = tuner.communicate(timeout=PATIENCE_S)
     assert tuner.returncode == 0, err
-    wait_for(lambda: all(reader.seen[200] and reader.seen[304] for reader in readers))
+    # On a busy machine a server keeps an answer for as long as thirty readings take.
+    wait_for(lambda: all(reader.seen[200] and reader.seen[304] for reader in readers), seconds=3 * PATIENCE_S)
     over.set()
     for reader in readers:
         reader.join(PATIENCE_S)

@@ -220,8 +220,8 @@ def test_no_server_is_started_beside_several_nodes() -> None:
     )
     machine = replace(on("trl"), nodes=2)
     with pytest.raises(UsageError, match=r"because of several nodes all GPUs train, .*; set .* to colocate"):
-        build.refuse_server(trl, served_by(1), machine)
-    build.refuse_server(trl, served_by(1), on("trl"))
+        build.refuse_server(trl, served_by(1), machine, nodes=2)
+    build.refuse_server(trl, served_by(1), machine)  # somebody else's machine, whose configuration is only read
 
 
 def test_verl_has_one_node() -> None:
