@@ -179,7 +179,7 @@ def test_binary_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d").write_bytes(b"\xff\xfe\x00")
     result = run(tmp_path, task=None, data=str(tmp_path / "d"))
     assert result.reason is FailureReason.ILLEGAL
-    assert "cannot be read" in result.message
+    assert "this is not UTF-8 text" in result.message
 
 
 @pytest.mark.usefixtures("tokenizer")
