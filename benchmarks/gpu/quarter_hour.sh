@@ -12,7 +12,8 @@
 #
 # Variables: OUT (results), WORK (a new folder), PYTHON (interpreter of the trials), TOOL (interpreter of the tuner, else
 # PYTHON), LIMIT (seconds in all), STAGES (of: study forms rounds tests, in this order or another), ARCH, ROWS, PROMPT,
-# COMPLETION, STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to the tests).
+# COMPLETION, SPACE (preset or file of the study), STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to
+# the tests).
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BEGUN=$(date +%s)
@@ -21,7 +22,7 @@ for word in "$@"; do
   case $word in
     --short) SHORT=1 ;;
     --cpu) CPU=1 ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: $word is no option; expected --short, --cpu or a folder of packages" >&2; exit 2 ;;
     *) PACKAGES=$word ;;
   esac
@@ -87,7 +88,7 @@ study() {
   local seconds=$STUDY_S
   [ "$seconds" -le "$(left)" ] || seconds=$(left)
   [ "$seconds" -ge 30 ] || { say "no study: $seconds s are left"; return; }
-  start study "$seconds"
+  start study "$seconds" ${SPACE:+--space "$SPACE"}
   "$TOOL" -m benchmarks.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/study.jsonl" ] && cp -f "$WORK/study.jsonl" "$OUT"/
 }

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import FailureReason
+from autotune.running.liveness import HangLimits
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.trl_trials import build_tiny
 from tests.support.verl_trials import (
     COMPLETION,
+    GPUS,
     PROMPT,
     PROTOCOL,
     StandIn,
@@ -29,10 +31,13 @@ from trainer.child.contract import NoteRecord, RunPaths, dumps, write_atomic
 from trainer.child.frameworks.verl import overrides
 from trainer.child.frameworks.verl.board import FileTally, Places
 from trainer.child.frameworks.verl.course import StepSequence
+from trainer.frameworks.verl import ray
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(600)]
 HOME = f"verl-real-{os.getpid()}"
 CHECKS = Path(__file__).parents[1] / "support" / "verl_trial_checks.py"
+PATIENT = HangLimits(quiet_s=240.0, phase_s=240.0)
+"""Eleven processes import torch side by side before anything is written again."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
@@ -42,7 +47,8 @@ def test_without_a_gpu_it_ends_with_a_reason_and_leaves_nothing(tmp_path: Path) 
     model = build_tiny(tmp_path / "tiny", python=python) / "model"
     given = assignment(tmp_path, deadline_s=300.0, model=str(model))
     before, rays, seen = stores(), _rays(), Seen()
-    report = runner(HOME, StandIn(place=None), python=python).run(given, seen, FakeStop())
+    told = ray.cpus({}, GPUS, os.cpu_count() or 0)
+    report = runner(HOME, StandIn(place=None, **told), python=python, hang_limits=PATIENT).run(given, seen, FakeStop())
     outcome, log = report.outcome, Path(report.outcome.log_path).read_text()
     assert not outcome.ok
     assert "ray init kwargs" in log, log[-4000:]
