@@ -12,8 +12,8 @@
 #
 # Variables: OUT (results), WORK (a new folder), PYTHON (interpreter of the trials), TOOL (interpreter of the tuner, else
 # PYTHON), LIMIT (seconds in all), STAGES (of: study forms rounds tests, in this order or another), ARCH, ROWS, PROMPT,
-# COMPLETION, SPACE (preset or file of the study), STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to
-# the tests).
+# COMPLETION, SPACE (preset or file of the study), STUDY_ARGS (more options of it, such as "--framework verl --max-trials
+# 2"), STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to the tests).
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BEGUN=$(date +%s)
@@ -88,7 +88,7 @@ study() {
   local seconds=$STUDY_S
   [ "$seconds" -le "$(left)" ] || seconds=$(left)
   [ "$seconds" -ge 30 ] || { say "no study: $seconds s are left"; return; }
-  start study "$seconds" ${SPACE:+--space "$SPACE"}
+  start study "$seconds" ${SPACE:+--space "$SPACE"} ${STUDY_ARGS:-}
   "$TOOL" -m benchmarks.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/study.jsonl" ] && cp -f "$WORK/study.jsonl" "$OUT"/
 }

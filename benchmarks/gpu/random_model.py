@@ -23,6 +23,8 @@ SPECIAL = ["<pad>", "<eos>", "<unk>"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SAMPLE = (8, 96)
 """Rows and tokens the likelihood of the end is measured over."""
+CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+"""verl puts every prompt into the tokenizer's chat template, and fails without one."""
 
 
 def words() -> Iterator[str]:
@@ -47,7 +49,8 @@ def tokenizer(size: int) -> Any:
     core = Tokenizer(models.BPE({token: number for number, token in enumerate(entries[:size])}, []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")  # noqa: S106
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=core, chat_template=CHAT, **names)
 
 
 @torch.no_grad()

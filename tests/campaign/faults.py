@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -19,11 +18,12 @@ from autotune.cli import exit_codes
 from autotune.errors import MachineError, StoreError, UsageError
 from tests.campaign.forked import Forked
 from tests.campaign.plans import Plan
-from tests.campaign.study import Study, words_of
+from tests.campaign.study import Study, mount, words_of
 
 AWAY_S = 1.5
 LOCKED_S = 3.0
 SLOW_S = 3.0
+BUSY_S = 30.0
 Act = Callable[[Study, Forked, random.Random], Sequence[str] | None]
 
 
@@ -131,7 +131,12 @@ def _fill(study: Study, process: Forked, rng: random.Random) -> None:
 
 
 def _read_only(study: Study, process: Forked, rng: random.Random) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(study.disk)], check=True)
+    """Once nothing that ran before holds a file there open: until then the kernel answers that the disk is busy."""
+    end = time.monotonic() + BUSY_S
+    while not mount("-o", "remount,ro", str(study.disk)):
+        if time.monotonic() > end:
+            raise OSError(f"{study.disk} could not be made read-only within {BUSY_S:g} s")
+        time.sleep(0.1)
 
 
 def _away(name: str) -> Act:
