@@ -87,6 +87,8 @@ def _second_tuner(study: Study, process: Forked, rng: random.Random) -> list[str
     code, said = second.wait(600), second.errors.read_text()
     if code == MachineError.exit_code and "is being run by" in said:
         return []
+    if study.state.exists() and code == UsageError.exit_code and "visible" in said:
+        return []  # a GPU is away, so that the command asks for more than there are
     ended = process.poll() is not None  # the first was through before the second began
     return [] if ended else [f"a second tuner ended with {code}: {said[-300:]}"]
 
