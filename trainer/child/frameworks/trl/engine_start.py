@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-WORKERS = (("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker"))
+GPU_WORKER, CPU_WORKER = ("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker")
 STEPS = {
     "init_device": "device",
     "load_model": "weights",
@@ -52,10 +52,13 @@ def compiled(llm: Any) -> Dict[str, float]:
 
 
 def _workers() -> Iterator[Any]:
+    """The worker of this platform, and the base of it. The CPU's is never imported where a GPU computes: it puts
+    events and streams that do nothing into ``torch.cuda`` (vLLM 0.26, ``vllm/v1/worker/cpu/shm.py``)."""
     if "vllm" not in sys.modules:
         return
-    for module, name in WORKERS:
-        with contextlib.suppress(ImportError, AttributeError):
+    with contextlib.suppress(ImportError, AttributeError):
+        on_a_cpu = importlib.import_module("vllm.platforms").current_platform.is_cpu()
+        for module, name in (GPU_WORKER, CPU_WORKER) if on_a_cpu else (GPU_WORKER,):
             yield getattr(importlib.import_module(module), name)
 
 
