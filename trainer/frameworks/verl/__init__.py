@@ -1,4 +1,4 @@
-"""The parent's side of verl: what a trial is told, and what its failures mean. Not yet run on a GPU."""
+"""The parent's side of verl: what a trial is told, and what its failures mean."""
 
 from trainer.frameworks.verl.export import PROMPTS, RUN, SERVER, Command, Export, Wanted, export
 from trainer.frameworks.verl.failures import diagnose, suggest

@@ -77,7 +77,7 @@ def workload(
 def render(
     *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], cores: int = 0, **told: Unpack[Told]
 ) -> TrialSpec:
-    """The spec of one trial: ``settings`` holds verl's overrides by dotted key. Not yet run on a GPU.
+    """The spec of one trial: ``settings`` holds verl's overrides by dotted key.
 
     It is of one process, however many GPUs train: verl starts its workers itself. ``cores`` are the machine's, so that
     Ray is told of enough (``ray.cpus``); 0 tells it nothing.

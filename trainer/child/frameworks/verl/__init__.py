@@ -1,4 +1,4 @@
-"""verl: its own entry point as a trial, and its own file logger as records. Not yet run on a GPU."""
+"""verl: its own entry point as a trial, and its own file logger as records."""
 
 from __future__ import annotations
 
