@@ -25,6 +25,8 @@ from search_spaces.space import parse_value
 BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
 LARGEST_CONFIG = 1 << 20
 """Bytes read of a configuration; the reader of the text refuses far less."""
+LONGEST_NAME = 200
+"""Characters of a study's name, which every screen shows."""
 
 
 def budget_of(asked: BudgetOptions) -> Budget:
@@ -45,6 +47,8 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
     """
     if asked.data is not None and asked.task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
+    if asked.name is not None and len(asked.name) > LONGEST_NAME:
+        raise UsageError(f"--name has {len(asked.name):,} characters; expected at most {LONGEST_NAME}")
     framework = framework_named(framework_asked(using.framework, using.published))
     served = {} if asked.rollout_gpus is None else served_by(asked.rollout_gpus)
     return Request(

@@ -94,3 +94,13 @@ def test_a_containers_limit_is_the_trials_unless_several_share_it(
         for options, at_once in ((plain, 1), (plain, 4), (given, 1), (given, 4))
     ]
     assert limits == [5 << 30, None, 2 << 30, 2 << 30]
+
+
+@pytest.mark.parametrize(("length", "said"), [(200, ""), (201, "--name has 201 characters; expected at most 200")])
+def test_a_name_is_as_long_as_a_screen_can_show(tmp_path: Path, length: int, said: str) -> None:
+    options = StudyOptions(name="x" * length)
+    if not said:
+        assert len(str(request_of(options, FrameworkOptions(), "tpe", tmp_path).name)) == length
+        return
+    with pytest.raises(UsageError, match=said):
+        request_of(options, FrameworkOptions(), "tpe", tmp_path)
