@@ -57,7 +57,7 @@ class Harness:
         engine.before_import(specs[-1].device, compiles=any(spec.settings.get("torch_compile") for spec in specs))
         ranks.before_import(specs[-1])
         if not any(spec.settings.get("use_vllm") for spec in specs):
-            engine.leave_out()
+            engine.leave_out(specs[-1].device)
         self.build, self.drive = self.module("build"), self.module("drive")
         ranks.after_import(specs[-1])
         self._constants = {place: getattr(importlib.import_module(place[0]), place[1]) for place in CONSTANTS}

@@ -365,3 +365,20 @@ def test_a_vllm_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch
     del reading.decorators._model_hash_key
     engine.read_what_was_compiled()
     assert reading.again() is None
+
+
+@pytest.mark.parametrize(
+    ("device", "installed", "left"), [("cuda", True, False), ("cuda", False, True), ("cpu", True, True)]
+)
+def test_a_trainer_without_vllm_has_the_attention_that_trls_import_of_vllm_leaves(
+    monkeypatch: pytest.MonkeyPatch, device: str, installed: bool, left: bool
+) -> None:
+    """Else a trial plans cuDNN's attention for each length, which the same training outside does not."""
+    switched: list[bool] = []
+    torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(enable_cudnn_sdp=switched.append)))
+    checks = SimpleNamespace(is_vllm_available=lambda *_: installed)
+    for name, module in (("trl.import_utils", checks), ("torch", torch)):
+        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    engine.leave_out(device)
+    assert switched == ([] if left else [False])
+    assert checks.is_vllm_available("0.26") is False, "TRL does not import it"

@@ -103,11 +103,18 @@ def take_port() -> None:
         os.environ["MASTER_PORT"] = str(free.getsockname()[1])
 
 
-def leave_out() -> None:
-    """A trainer that does not use vLLM need not wait for its import. To be called before TRL is imported."""
+def leave_out(device: str) -> None:
+    """A trainer that does not use vLLM need not wait for its import. To be called before TRL is imported.
+
+    What the import does to the trainer is done all the same. TRL imports vLLM wherever it is installed, and on a GPU
+    vLLM takes cuDNN's attention from torch (``vllm/platforms/cuda.py``), which plans anew for each length.
+    """
     checks: Any = importlib.import_module("trl.import_utils")
-    if hasattr(checks, "is_vllm_available"):
-        checks.is_vllm_available = lambda *_args, **_kwargs: False
+    if not hasattr(checks, "is_vllm_available"):
+        return
+    if device == "cuda" and checks.is_vllm_available():
+        importlib.import_module("torch").backends.cuda.enable_cudnn_sdp(False)
+    checks.is_vllm_available = lambda *_args, **_kwargs: False
 
 
 def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:

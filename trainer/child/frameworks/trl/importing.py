@@ -51,7 +51,7 @@ def before_import(spec: TrialSpec) -> None:
 def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
     """(``build``, ``drive``), and with them TRL."""
     if not uses_vllm(spec):
-        engine.leave_out()
+        engine.leave_out(spec.device)
     from . import build, drive
 
     return build, drive
