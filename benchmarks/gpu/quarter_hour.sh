@@ -10,10 +10,11 @@
 #   --short   4 minutes instead of 13: the three forms of the baseline, then a study in what is left
 #   --cpu     a dry run of everything on a CPU, with a tiny model; its figures say nothing
 #
-# Variables: OUT (results), WORK (a new folder), PYTHON (interpreter of the trials), TOOL (interpreter of the tuner, else
-# PYTHON), LIMIT (seconds in all), STAGES (of: study forms rounds tests, in this order or another), ARCH, ROWS, PROMPT,
-# COMPLETION, SPACE (preset or file of the study), STUDY_ARGS (more options of it, such as "--framework verl --max-trials
-# 2"), STUDY_S (seconds of the study), TESTS_S (seconds that rounds leave to the tests).
+# Variables: OUT (results), ARCHIVE (a file that holds all of OUT as well, as tar.gz), WORK (a new folder), PYTHON
+# (interpreter of the trials), TOOL (interpreter of the tuner, else PYTHON), LIMIT (seconds in all), STAGES (of: study
+# forms rounds tests, in this order or another), ARCH, ROWS, PROMPT, COMPLETION, SPACE (preset or file of the study),
+# STUDY_ARGS (more options of it, such as "--framework verl --max-trials 2"), STUDY_S (seconds of the study), TESTS_S
+# (seconds that rounds leave to the tests).
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BEGUN=$(date +%s)
@@ -22,7 +23,7 @@ for word in "$@"; do
   case $word in
     --short) SHORT=1 ;;
     --cpu) CPU=1 ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: $word is no option; expected --short, --cpu or a folder of packages" >&2; exit 2 ;;
     *) PACKAGES=$word ;;
   esac
@@ -39,6 +40,7 @@ fi
 : "${TESTS_S:=90}" "${OUT:=results}" "${WORK:=$(mktemp -d)}" "${PYTHON:=python3}" "${TOOL:=$PYTHON}" "${COPY_S:=20}"
 END_S=12    # kept for the last copy
 mkdir -p "$OUT" "$WORK" || exit 2
+[ -z "${ARCHIVE:-}" ] || ARCHIVE=$(cd "$(dirname "$ARCHIVE")" && pwd)/$(basename "$ARCHIVE") || exit 2
 OUT=$(cd "$OUT" && pwd) WORK=$(cd "$WORK" && pwd) HOME_OF=$WORK/home LOGS=$WORK/logs
 mkdir -p "$LOGS"
 
@@ -49,6 +51,7 @@ copied() {
   cp -f "$LOGS"/* "$OUT"/ 2>/dev/null
   [ -f "$WORK/rounds.jsonl" ] && cp -f "$WORK/rounds.jsonl" "$OUT"/
   (cd "$ROOT" && "$TOOL" -m benchmarks.gpu.visit copy "$HOME_OF" "$OUT") >> "$LOGS/copy.err" 2>&1
+  [ -z "${ARCHIVE:-}" ] || { tar -czf "$ARCHIVE.new" -C "$OUT" . 2>> "$LOGS/copy.err"; mv -f "$ARCHIVE.new" "$ARCHIVE"; }
 }
 
 COPIER='' STAGE=''
