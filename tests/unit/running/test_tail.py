@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.running import tail
 from autotune.running.tail import MAX_LINE, MetricsTail, PhaseTail
-from trainer.child.contract import NoteRecord, PhaseMark, dumps
+from trainer.child.contract import CurrentPhase, NoteRecord, PhaseMark, dumps, read_phase
 
 GOOD = [dumps(NoteRecord(f"n{i}", {"value": i})).encode() for i in range(3)]
 JUNK = st.binary(max_size=60).map(lambda b: b.replace(b"\n", b" ")) | st.sampled_from(
@@ -84,3 +85,16 @@ def test_a_phase_is_told_once_and_only_if_it_changed(tmp_path: Path) -> None:
         mark.set("update", 3, "recorded")
         assert reader.poll() is None, "the same phase again is a heartbeat, not a change"
     mark.close()
+
+
+def test_a_mark_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    """Else a disk that failed as the reward began would be told as the reward's fault, and the trial not run again."""
+    path = tmp_path / "phase"
+    mark = PhaseMark(path)
+    mark.set("generate", 1, "recorded")
+    only_read = os.open(path, os.O_RDONLY)
+    os.dup2(only_read, mark._fd)
+    mark.set("reward", 1, "recorded")
+    assert read_phase(path) == CurrentPhase("generate", 1, "recorded")
+    mark.close()
+    os.close(only_read)

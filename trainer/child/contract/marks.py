@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,11 @@ class PhaseMark:
         self._fd = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o644)
 
     def set(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
+        """Rewrites the mark. One that cannot be written is left out: a disk that fails is told by the next record, and
+        whoever is marked here, a reward perhaps, has no part in it."""
         text = "%s %d %s" % (phase, cycle, cycle_kind)
-        os.pwrite(self._fd, text.ljust(self.WIDTH - 1).encode("ascii")[: self.WIDTH - 1] + b"\n", 0)
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, text.ljust(self.WIDTH - 1).encode("ascii")[: self.WIDTH - 1] + b"\n", 0)
 
     def close(self) -> None:
         os.close(self._fd)
