@@ -84,8 +84,9 @@ def test_the_exported_file_is_the_users_own_with_other_knobs(home: Path, user: P
 
 def test_verify_measures_it_from_outside_and_best_says_so(home: Path, user: Path, tmp_path: Path) -> None:
     done = autotune("verify", "--updates", "2", "--json", home=home, cwd=tmp_path)
-    assert done.returncode in (0, 3), done.stderr  # a busy machine may well be more than 5 % off
+    assert done.returncode in (0, 3, 5), done.stderr  # a busy machine may be 5 % off, or busier than then
     verdict = json.loads(done.stdout)
+    assert (done.returncode == 0, done.returncode == 5) == (verdict["within_5_percent"], verdict["undecided"])
     assert verdict["updates"] == 2
     assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
     assert "verified" in autotune("best", home=home, cwd=tmp_path).stdout

@@ -123,8 +123,9 @@ def test_verify_runs_the_exported_command_and_reads_what_ms_swift_prints(home: P
     """How close the two are is a matter of the machine (of a tiny model beside other tests a twelfth was seen); that
     they speak of the same is not."""
     done = autotune("verify", "--updates", "4", "--json", home=home, cwd=home.parent)
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 5), done.stderr
     verdict = json.loads(done.stdout)
+    assert (done.returncode == 5) == verdict["undecided"]
     assert verdict["updates"] == 4
     assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
     stated, observed = verdict["expected_tokens_per_hour"], verdict["observed_tokens_per_hour"]
@@ -200,7 +201,7 @@ def test_the_users_own_script_goes_in_and_comes_out_and_is_run(tiny: Path, tmp_p
     configuration = made["row"]["configuration"]
     assert f"--per_device_train_batch_size {configuration['micro_batch_size']}" in text
     done = autotune("verify", "--trial", str(chosen["number"]), "--updates", "2", "--json", home=home, cwd=tmp_path)
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 5), done.stderr
     assert json.loads(done.stdout)["updates"] == 2
     assert not (tmp_path / "out" / "output").exists()
 
