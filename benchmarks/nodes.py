@@ -1,6 +1,6 @@
 """Is a gain ever a faster node's? Synthetic studies on two nodes of which one is slower.
 
-``python -m benchmarks.nodes [--studies 200] [--slower 0.1 0] [--gains 0 0.2] [--without]``
+``python -m benchmarks.nodes [--studies 200] [--slower 0.1 0] [--gains 0 0.2] [--seed 0] [--without]``
 
 Each study is a baseline, its copies in ``PLACES`` places of each node, ``SEARCHED`` search trials in places drawn by
 chance, and the rounds of confirmation that ``study.confirmation`` asks for; ``recommend`` gives the answer. Trials are
@@ -180,12 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--gains", type=float, nargs="+", default=[0.0, 0.2], metavar="SHARE", help="of one configuration (0 0.2)"
     )
+    made.add_argument("--seed", type=int, default=0, metavar="N", help="of the first study; each has its own (0)")
     made.add_argument("--without", action="store_true", help="without the rule")
     given = made.parse_args(arguments)
     print("| nodes | rule | truth | studies | false gains | found | rounds |\n|---|---|---|---|---|---|---|")
     for gain, slower in itertools.product(given.gains, given.slower):
         case = Case(slower, gain, not given.without)
-        print(row(case, answers(case, given.studies)), flush=True)
+        print(row(case, answers(case, given.studies, given.seed)), flush=True)
     return 0
 
 

@@ -35,6 +35,9 @@ FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
 """Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
 interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
 faster, 2.6 % call it faster within five looks; with 0.95 at each look 5.1 % do (decision 42)."""
+ON_SEVERAL_NODES = 0.999
+"""The same where trials run on several nodes: a round there takes one place of many, and the others go on searching, so
+a study can ask for more of them, and a wrong answer costs more machines (decision 47)."""
 
 
 WIDE = statistics.NormalDist().inv_cdf(0.975)
@@ -358,10 +361,18 @@ def gain(
     )
 
 
+def on_several_nodes(trials: Iterable[Trial]) -> bool:
+    """Whether trials of the study ran on more than one node of a cluster."""
+    return len({t.node for t in trials if t.node}) > 1
+
+
 def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: NoisePrior | None) -> float:
     found = known.processes_from(process)
     parts = [_left_open(t, known.cycles) for both in rounds for t in both]
-    level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS
+    if on_several_nodes(known.trials):
+        level = ON_SEVERAL_NODES
+    else:
+        level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS
     return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), level)
 
 

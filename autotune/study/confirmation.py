@@ -18,6 +18,7 @@ from autotune.study.budget import predict
 MIN_ROUNDS = 1
 """Further ones follow only while they can change the answer: the interval includes no gain, and there is time."""
 MAX_ROUNDS = 5
+"""Twice as many where trials run on several nodes: a gain has to be surer there (``evidence.ON_SEVERAL_NODES``)."""
 KEPT_ROUNDS = 3
 """So many are kept time for where a share of the budget holds them."""
 SHARE = 0.2
@@ -203,7 +204,7 @@ def _owed(
 ) -> list[tuple[int, Configuration]]:
     """(round, configuration) still to run in the first round that is owed, in order."""
     done = {(t.pair, t.configuration) for t in trials if t.kind is TrialKind.CONFIRM and _counts(t)}
-    for pair in range(MAX_ROUNDS):
+    for pair in range(2 * MAX_ROUNDS if evidence.on_several_nodes(trials) else MAX_ROUNDS):
         wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
         order = list(dict.fromkeys([anchor, *wanted])) if wanted else []
         if pair % 2:

@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--at-once", type=int, nargs="+", default=[1], metavar="N", help="trials side by side, a GPU for each (1)"
     )
+    made.add_argument("--nodes", type=int, default=1, metavar="N", help="that these GPUs are on, equally many each (1)")
     made.add_argument(
         "--json", action="store_true", help="the first machine and arm by budget, all of them under 'all'"
     )
@@ -89,6 +90,8 @@ def checked(given: argparse.Namespace) -> list[str]:
         raise UsageError(f"--studies {given.studies}: expected a whole number above 0")
     if min(given.at_once) < 1:
         raise UsageError(f"--at-once {min(given.at_once)}: expected a whole number above 0")
+    if given.nodes < 1 or any(number % given.nodes for number in given.at_once):
+        raise UsageError(f"--nodes {given.nodes}: expected a number that divides each of --at-once")
     for budget in given.budget:
         if not budget > 0:
             raise UsageError(f"--budget {budget:g}: expected seconds above 0")
@@ -114,7 +117,7 @@ def go(given: argparse.Namespace) -> None:
         place = place_of(machine)
         for arm, budget, at_once in itertools.product(arms, given.budget, given.at_once):
             own = report.figures(_studies(place, arm, budget, at_once, given))
-            name = named(machine, at_once)
+            name = named(machine, at_once, given.nodes)
             found.append({"machine": name, "arm": arm, "budget": budget, **own})
             rows.append(report.row(name, arm, budget, own))
     if given.json:
@@ -127,19 +130,20 @@ def _by_budget(found: Sequence[Mapping[str, Any]], machine: str, arm: str) -> di
     return {f"{f['budget']:g}": f for f in found if f["machine"] == machine and f["arm"] == arm}
 
 
-def named(machine: str, at_once: int) -> str:
-    """``h100 x 8``: so many of it."""
-    return machine if at_once == 1 else f"{machine} x {at_once}"
+def named(machine: str, at_once: int, nodes: int = 1) -> str:
+    """``h100 x 8``: so many of it; ``h100 x 32 on 4 nodes``."""
+    across = f" on {nodes} nodes" if nodes > 1 else ""
+    return machine if at_once == 1 else f"{machine} x {at_once}{across}"
 
 
 def _studies(place: Place, arm: str, budget: float, at_once: int, given: argparse.Namespace) -> list[Verdict]:
     found = []
     began = time.monotonic()
-    name = named(place.name, at_once)
+    name = named(place.name, at_once, given.nodes)
     for seed in range(given.seed, given.seed + given.studies):
         key = name, arm, budget, seed
         known = record.read(given.record) if given.record is not None else {}
-        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed, at_once))
+        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed, at_once, nodes=given.nodes))
         if given.record is not None and key not in known:
             record.append(given.record, name, arm, found[-1])
         say(f"\r{place.name} {arm} {budget:.0f} s: {len(found)} of {given.studies} studies", end="")

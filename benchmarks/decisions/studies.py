@@ -199,18 +199,22 @@ Arm = Callable[[Place, int], Proposer]
 """Place, seed -> who proposes."""
 
 
-def run(place: Place, arm: Arm, budget_s: float, seed: int, at_once: int = 1, slower: float = 0.0) -> Verdict:
+def run(
+    place: Place, arm: Arm, budget_s: float, seed: int, at_once: int = 1, slower: float = 0.0, nodes: int = 1
+) -> Verdict:
     """A whole study.
 
     Args:
         at_once: trials side by side, each on a GPU of its own.
+        nodes: that the GPUs are on, equally many on each.
         slower: share by which every other trial that runs lengthens a cycle.
     """
     clock, store, watching = SimulatedClock(), open_store(":memory:"), Watching()
     study = store.create_study(place.spec, clock.now())
     runners = runners_of(place, clock, seed, at_once)
     sides = [(runner.clock, runner) for runner in runners if isinstance(runner.clock, LaneClock)]
-    crew = SimulatedCrew(sides, clock, watching) if sides else None
+    names = [f"node {1 + nodes * number // at_once}" for number in range(at_once)] if nodes > 1 else []
+    crew = SimulatedCrew(sides, clock, watching, names) if sides else None
     for runner in runners if crew is not None else ():
         runner.pace = lambda: 1.0 + slower * (crew.running - 1)
     loop = StudyLoop(

@@ -92,6 +92,36 @@ def test_halves_on_two_nodes_are_no_pair() -> None:
     assert (apart.pairs, together.pairs) == (0, 1)
 
 
+def _with_rounds(trials: list[Trial], seconds: float, rounds: int) -> list[Trial]:
+    """``trials``, and rounds on one node in which the other configuration's cycles take ``seconds``."""
+    added = list(trials)
+    for pair in range(rounds):
+        for configuration, cycle in ((BASE, 10.0), (FAST, seconds)):
+            number = len(trials) + len(added)
+            added.append(ran(number, "a", cycle, configuration=configuration, kind=TrialKind.CONFIRM, pair=pair))
+    return added
+
+
+def test_a_gain_has_to_be_surer_where_trials_run_on_several_nodes() -> None:
+    trials = _with_rounds(copies(), 9.0, rounds=2)
+    across = evidence.gain(trials, FAST, BASE)
+    here = evidence.gain([t.with_(node="a") for t in trials], FAST, BASE)
+    assert across is not None
+    assert here is not None
+    assert across.value == here.value
+    assert across.low < here.low < here.high < across.high
+
+
+@pytest.mark.parametrize(("node", "most"), [("a", confirmation.MAX_ROUNDS), ("b", 2 * confirmation.MAX_ROUNDS)])
+def test_a_tie_on_several_nodes_gets_twice_as_many_rounds(node: str, most: int) -> None:
+    spec = f.study_spec()
+    searched = [*copies(), ran(20, "a", 9.99, configuration=FAST)]
+    for rounds in (most - 1, most):
+        trials = [t if t.node == "a" else t.with_(node=node) for t in _with_rounds(searched, 9.99, rounds)]
+        plan = confirmation.next_trial(spec, trials, f.LENGTHS, f.ROWS)
+        assert (plan is None) == (rounds == most)
+
+
 def test_a_gain_from_search_trials_is_as_uncertain_as_the_nodes_are() -> None:
     levelled = nodes.levelled([*copies(2), ran(20, "b", configuration=FAST)])
     found = evidence.gain(levelled, FAST, BASE)
