@@ -369,11 +369,15 @@ def on_several_nodes(trials: Iterable[Trial]) -> bool:
 def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: NoisePrior | None) -> float:
     found = known.processes_from(process)
     parts = [_left_open(t, known.cycles) for both in rounds for t in both]
-    if on_several_nodes(known.trials):
-        level = ON_SEVERAL_NODES
-    else:
-        level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS
-    return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), level)
+    return found.half_width(
+        2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), _level(known.trials, len(rounds))
+    )
+
+
+def _level(trials: Sequence[Trial], looks: int) -> float:
+    if on_several_nodes(trials):
+        return ON_SEVERAL_NODES
+    return FIRST_LOOK if looks == 1 else LATER_LOOKS
 
 
 def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
