@@ -85,7 +85,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (folder / "my_reward.py").write_text("def score(completions, **_):\n    return [len(c) % 3 for c in completions]\n")
     (folder / "space.yaml").write_text(case.space)
     words = [*case.words(), "--space", "space.yaml", "--max-trials", "2", "--sampler", "grid", "--cold"]
-    words += ["--set", "micro_batch_size=4", "--set", "num_generations=4", "--effective-batch", "16"]
+    words += ["--budget", "15m", "--set", "micro_batch_size=4", "--set", "num_generations=4", "--effective-batch", "16"]
     done = node.start(*words, "--max-completion-length", "16", "--max-prompt-length", "48", timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return node

@@ -23,6 +23,8 @@ import pytest
 from tests.support.node import TESTS
 
 GPUS, CPUS = 8, 2
+TOKEN = secrets.token_hex(32)
+"""One for all clusters of a process: Ray reads it once and keeps it."""
 NO_RAY = "Ray is not installed in this environment; make env-ray"
 
 
@@ -38,7 +40,7 @@ def quiet(folder: Path) -> Mapping[str, str]:
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_AUTH_TOKEN": TOKEN,
         "RAY_DISABLE_IMPORT_WARNING": "1",
         "RAY_enable_metrics_collection": "0",
         "PYTHONPATH": f"{TESTS / 'nvml'}{os.pathsep}{TESTS.parents[1]}",
