@@ -1,4 +1,4 @@
-"""Studies whose trials have two nodes of a real Ray cluster: real TRL over gloo, and whatever of it is killed."""
+"""Studies whose trials have two nodes of a real Ray cluster: real TRL and ms-swift over gloo, and what is killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ from autotune.store import open_store
 from tests.e2e.commands import states, tagged
 from tests.e2e.test_ray_study import ROOT, SILENCE_S, cycles, events, tuner
 from tests.support.ray_nodes import Nodes, needs_ray, nodes
+from tests.support.swift_trials import swift_python
 from tests.support.trl_trials import ONE_THREAD, build_tiny, training_python
 from tests.support.waiting import wait_for
 
@@ -35,14 +36,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-def start(cluster: Nodes, tiny: Path, home: Path, *words: str) -> subprocess.Popen[str]:
-    """A study of real TRL: two nodes with one process each, on their CPUs."""
+def start(
+    cluster: Nodes, tiny: Path, home: Path, *words: str, python: Callable[[], str] = training_python
+) -> subprocess.Popen[str]:
+    """A study of a real framework: two nodes with one process each, on their CPUs."""
     sizes = ("--rows-per-update", "8", "--max-prompt-length", "260", "--max-completion-length", "16")
     using = ("--ray", cluster.address, "--gpus", "0", "--nodes", "2", "--home", str(home), "--no-live", "--no-serve")
     command = [sys.executable, "-m", "autotune.cli", "start", "--model", str(tiny / "model"), *sizes, *using, *words]
     with (home.parent / "out.txt").open("a") as out:
         return subprocess.Popen(
-            [*command, "--python", training_python()],
+            [*command, "--python", python()],
             cwd=ROOT,
             env={**os.environ, **ONE_THREAD},
             stdout=out,
@@ -79,9 +82,12 @@ def told_by_both(trial: Trial) -> bool:
     return counts.keys() == {0, 1} and counts[0] == counts[1] and whole
 
 
-def test_both_ranks_of_a_real_trial_on_two_nodes_are_recorded(cluster: Nodes, tiny: Path, tmp_path: Path) -> None:
-    home, out = tmp_path / "home", tmp_path / "out.txt"
-    study = start(cluster, tiny, home, "--max-trials", "1")
+@pytest.mark.parametrize(("framework", "python"), [("trl", training_python), ("swift", swift_python)])
+def test_both_ranks_of_a_real_trial_on_two_nodes_are_recorded(
+    cluster: Nodes, tmp_path: Path, framework: str, python: Callable[[], str]
+) -> None:
+    home, out, tiny = tmp_path / "home", tmp_path / "out.txt", build_tiny(tmp_path / "tiny", python=python())
+    study = start(cluster, tiny, home, "--framework", framework, "--max-trials", "1", python=python)
     try:
         assert study.wait(900.0) == 0, out.read_text()
     finally:
