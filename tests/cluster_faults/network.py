@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NEAR, FAR = "10.213.77.1", "10.213.77.2"
+NET = f"10.213.{1 + os.getpid() % 250}"
+"""Of this process, so that two of them can run beside each other."""
+NEAR, FAR = f"{NET}.1", f"{NET}.2"
 
 
 class Network:
