@@ -80,6 +80,7 @@ def test_trls_pair_is_one_baseline() -> None:
     found = knobs("trl", TRL, LAUNCH)
     assert (found["rollout_mode"], found["rollout_gpus"], found["max_model_len"]) == ("server", 1, 2048)
     assert found["gpu_memory_utilization"] == 0.9, "of TRL's command; the configuration's is of a colocated engine"
+    assert "vllm_gpu_memory_utilization" not in read("trl", TRL, LAUNCH).lines, "what is said of it is not of that line"
     several = LAUNCH.replace("=3", "=2,3").replace("size 1", "size 2") + "  # --tensor_parallel_size 8\n"
     assert knobs("trl", TRL, several)["rollout_gpus"] == 2
     own = knobs("trl", TRL_SCRIPT, SERVE)

@@ -175,10 +175,10 @@ def _served(
     name: str,
     knobs: dict[str, KnobValue],
     values: Mapping[str, Any],
-    entries: Mapping[str, Entry],
+    entries: dict[str, Entry],
     training: str,
 ) -> Served:
-    """What the server's script says; what ``knobs`` say of a colocated engine goes, with a note."""
+    """What the server's script says; what ``knobs`` and ``entries`` say of a colocated engine goes, with a note."""
     if not text:
         return NO_SERVER
     if not wants_server(knobs):
@@ -187,8 +187,8 @@ def _served(
     check_pair(found, name, training, values)
     for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)
-    gone = (key for key in OF_COLOCATED if key in values)
-    notes = (str(problem(training, line_of(entries, key), f"{key}: {NOT_OF_SERVER}")) for key in gone)
+    gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
+    notes = (str(problem(training, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
     return replace(found, notes=(*notes, *found.notes))
 
 
