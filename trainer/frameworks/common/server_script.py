@@ -126,8 +126,10 @@ def _started(
         said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
         raise problem(name, found[1][0].words[0].line if found else 0, said)
     command, start, at = found[0]
-    model = command.words[at : at + 1] and not command.words[at].text.startswith("-")  # `vllm serve MODEL`
-    given = options_of(command.words[at + bool(model) :], name, faults)
+    words = command.words[at:]
+    if words and not words[0].text.startswith("-"):
+        words = words[1:]  # `vllm serve MODEL`
+    given = options_of(words, name, faults)
     return command, start, {key: (own, words) for key, own, words in given}
 
 
