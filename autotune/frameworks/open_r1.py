@@ -16,6 +16,7 @@ from trainer.frameworks.common.exported import Wanted
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.server_script import unused
 from trainer.frameworks.common.serving import (
     IN_TRIAL,
     PORT_VARIABLE,
@@ -78,8 +79,7 @@ class OpenR1Framework(Packaged):
                 launch_name=source.server_name,
             )
         if source.server and not server.wants_server(found.knobs):
-            name, text = source.server_name, "it starts a rollout server, and the recipe uses none"
-            raise UsageError(f"{name}: {text}; write vllm_mode: server there")
+            raise UsageError(str(unused(source.server_name, source.name, "vllm_mode: server")))
         return found
 
     def launched(self, imported: Imported) -> int:

@@ -34,6 +34,7 @@ class TrlFramework(Packaged):
     own_script = "TRL's own script"
     names = ExportNames(config=CONFIG, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
     takes_accelerate = True
+    takes_server = True
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         with as_usage():
@@ -48,7 +49,16 @@ class TrlFramework(Packaged):
     ) -> Imported:
         with as_usage():
             launch = read_file(source.accelerate, source.accelerate_name, files) if source.accelerate else NO_LAUNCH
-            return import_config.import_config(source.text, source.name, fields, processes, _own(files), launch)
+            return import_config.import_config(
+                source.text,
+                source.name,
+                fields,
+                processes,
+                _own(files),
+                launch,
+                server=source.server,
+                server_name=source.server_name,
+            )
 
     def launched(self, imported: Imported) -> int:
         return imported.processes if isinstance(imported, import_config.Imported) else 0

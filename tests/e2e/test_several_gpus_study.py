@@ -195,7 +195,8 @@ def test_nothing_is_left_running(node: Node) -> None:
     assert tagged(node.home) == []
 
 
-def test_a_baseline_of_three_and_one_by_option(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [("--rollout-gpus", "1"), ("--server", "serve.sh")])
+def test_a_baseline_of_three_and_one_by_option(by: tuple[str, str], tmp_path: Path) -> None:
     """Open-R1's split as the user's own configuration; the study still tries the others."""
     node = Node(tmp_path, FOUR)
     (tmp_path / "grpo.yaml").write_text(
@@ -203,17 +204,19 @@ def test_a_baseline_of_three_and_one_by_option(tmp_path: Path) -> None:
         "max_completion_length: 32\n"
     )
     (tmp_path / "space.yaml").write_text(SPACE)
+    (tmp_path / "serve.sh").write_text("CUDA_VISIBLE_DEVICES=3 trl vllm-serve --model m --kv_cache_dtype fp8 &\n")
     words = ("--config", "grpo.yaml", "--max-trials", "3", "--space", "space.yaml")
     refused = node.start(*words)
     assert refused.returncode == 2
     assert "grpo.yaml, line 2: vllm_mode server: say with --rollout-gpus how many of the 4 GPUs" in refused.stderr
-    done = node.start(*words, "--rollout-gpus", "1", visible="3,1,0,2")
+    done = node.start(*words, *by, visible="3,1,0,2")
     assert done.returncode == 0, done.stderr
     first = trials(node)[0]
     assert (split(first), first["rows_per_update"]) == ((3, 1), 24)
     launch = next(one for one in node.launches() if "torch.distributed.run" in one["argv"])
     assert launch["environment"]["CUDA_VISIBLE_DEVICES"] == "3,1,0"
     assert served(node)[0]["environment"]["CUDA_VISIBLE_DEVICES"] == "2"
+    assert ("--kv-cache-dtype" in served(node)[0]["argv"]) is (by[0] == "--server")
 
 
 def test_rows_that_three_gpus_cannot_share_are_said_before_the_first_trial(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def start(asked: StartOptions) -> None:
 
     limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
     settings = settings_for(asked.home)
-    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
+    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published)
     say: Say = (lambda _: None) if asked.quiet else console.say
     notice = notice_of(asked)
     with _places(asked, say) as spread:

@@ -61,7 +61,7 @@ ServerOption = Annotated[
     Path | None,
     typer.Option(
         "--server",
-        help="The script that starts your rollout server beside --config: swift rollout, or Open-R1's vllm-serve.",
+        help="The script that starts your rollout server beside --config: trl vllm-serve, vllm serve, swift rollout.",
         metavar="FILE",
     ),
 ]
@@ -229,7 +229,6 @@ class FrameworkOptions:
     accelerate: AccelerateOption = None
     openr1: OpenR1Option = None
     published: BaselineOption = None
-    server: ServerOption = None
 
 
 @dataclass(frozen=True)
@@ -237,6 +236,7 @@ class StudyOptions:
     """The workload, the machine, and how trials are run and shown: the same for a search and a sweep."""
 
     config: ConfigOption = None
+    server: ServerOption = None
     model: ModelOption = None
     python: PythonOption = sys.executable
     data: DataOption = None

@@ -62,8 +62,8 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         framework=framework.name,
         accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, asked.config),
         accelerate_name="" if using.accelerate is None else str(using.accelerate),
-        server="" if using.server is None else server_text(using.server, framework, asked.config),
-        server_name="" if using.server is None else str(using.server),
+        server="" if asked.server is None else server_text(asked.server, framework, asked.config),
+        server_name="" if asked.server is None else str(asked.server),
         checkout=checkout_asked(using.openr1, folder, framework),
         published=using.published or "",
         baseline={**served, **knobs_of(asked.baseline or ())},
@@ -86,10 +86,10 @@ def server_text(path: Path, framework: Integration, config: Path | None) -> str:
     """The text of ``--server``. Raises ``UsageError`` where it is none, or would not be read."""
     if not framework.takes_server or config is None:
         raise UsageError(
-            "--server is the script that starts a rollout server beside a configuration of ms-swift or Open-R1; name "
-            "that one with --config, or say with --rollout-gpus how many GPUs the server has"
+            "--server is the script that starts a rollout server beside a configuration of TRL, Open-R1 or ms-swift; "
+            "name that one with --config, or say with --rollout-gpus how many GPUs the server has"
         )
-    return config_text(path, "--server")
+    return config_text(path, "--server") or "\n"  # an empty script is a script without a server
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:

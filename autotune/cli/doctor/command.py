@@ -227,9 +227,8 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
     from search_spaces.frameworks import facts_of
 
     asked = () if environment.judged_by_probe else (environment,)
-    found = check_training(
-        python, lambda program: wiring.probe(program, *asked), gpus=_visible() > 0, environment=environment
-    )
+    gpus = [gpu.compute_capability for gpu in _gpus()]
+    found = check_training(python, lambda program: wiring.probe(program, *asked), gpus=gpus, environment=environment)
     if wanted is None or blocking(found):
         return found
     rewards, packages = wanted
@@ -273,7 +272,12 @@ def _driver() -> Sequence[Gpu]:
 
 def _visible() -> int:
     """GPUs; 0 where they cannot be looked at."""
+    return len(_gpus())
+
+
+def _gpus() -> Sequence[Gpu]:
+    """None where they cannot be looked at."""
     try:
-        return len(_driver())
+        return _driver()
     except MachineError:
-        return 0
+        return ()

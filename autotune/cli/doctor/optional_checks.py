@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from packaging.version import InvalidVersion, Version
 
 from autotune.cli.doctor.findings import Finding, Verdict
-from autotune.frameworks.environments import TRL, Wished
+from autotune.frameworks.environments import TRL, Wished, within
 
 OPTIONAL = TRL.wished
+
+CUDNN_FIRST = ("2.11", (9, 10))
+"""torch from this version on, on GPUs of these major compute capabilities, takes cuDNN's attention before any other
+(``check_prefer_cudnn_attention`` in ``sdp_utils.cpp``): it asks for cuDNN above 9.15, which wheels have since then."""
 
 OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"}
 """Key of a TRL configuration -> the module its baseline needs."""
@@ -33,6 +37,25 @@ def check_optional(
     missed = [o for o in optional if gpus and o.without and o not in here]
     found += [Finding(o.name, Verdict.WARNING, o.without, _install(o, pip, gpus)) for o in missed]
     return found
+
+
+def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[int, int]]) -> list[Finding]:
+    """What each new sequence length costs where nothing takes cuDNN's attention from torch, as vLLM's import does.
+
+    Args:
+        packages: name -> version, of the interpreter.
+        capabilities: of the GPUs.
+    """
+    since, majors = CUDNN_FIRST
+    torch = packages.get("torch", "")
+    if packages.get("vllm") or not within(f">={since}", torch) or not any(major in majors for major, _ in capabilities):
+        return []
+    text = (
+        f"torch {torch} computes attention by cuDNN first on this GPU, which plans anew for each sequence length "
+        "(40 to 120 ms), and vllm, whose import switches that off, is not installed: call "
+        "torch.backends.cuda.enable_cudnn_sdp(False) where your training begins"
+    )
+    return [Finding("attention", Verdict.WARNING, text)]
 
 
 def _outside(package: Wished, version: str, pip: str, gpus: bool) -> Finding:

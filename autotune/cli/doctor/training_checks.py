@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from autotune.cli.doctor.findings import Finding, Verdict
-from autotune.cli.doctor.optional_checks import check_optional
+from autotune.cli.doctor.optional_checks import check_attention, check_optional
 from autotune.errors import AutotuneError
 from autotune.frameworks.environments import TRL, Environment
 from trainer.child.contract import Result
@@ -24,8 +24,14 @@ Probe = Callable[[str], Mapping[str, Any]]
 """Interpreter -> what it has; raises ``AutotuneError`` if it cannot be asked."""
 
 
-def check_training(python: str, probe: Probe, *, gpus: bool = False, environment: Environment = TRL) -> list[Finding]:
-    """The interpreter starts, has what a trial imports, in versions that were tested."""
+def check_training(
+    python: str, probe: Probe, *, gpus: Sequence[tuple[int, int]] = (), environment: Environment = TRL
+) -> list[Finding]:
+    """The interpreter starts, has what a trial imports, in versions that were tested.
+
+    Args:
+        gpus: the compute capability of each.
+    """
     program = shutil.which(os.path.expanduser(python))
     if program is None:
         text = f"{python} is no program that can be run"
@@ -38,13 +44,14 @@ def check_training(python: str, probe: Probe, *, gpus: bool = False, environment
     except AutotuneError as error:
         return [Finding("training", Verdict.PROBLEM, str(error), f"{pip} {environment.pip}")]
     packages: Mapping[str, str] = told.get("packages") or {}
-    bad = _unfit(program, told, packages, pip, environment, gpus=gpus)
+    bad = _unfit(program, told, packages, pip, environment, gpus=bool(gpus))
     if bad is not None:
         return [bad]
     return [
         Finding("training", Verdict.OK, _versions(program, told, packages, environment)),
         *check_versions(packages, tested(environment.extra), pip),
-        *check_optional(packages, pip, gpus=gpus, optional=environment.wished),
+        *check_optional(packages, pip, gpus=bool(gpus), optional=environment.wished),
+        *check_attention(packages, gpus),
     ]
 
 

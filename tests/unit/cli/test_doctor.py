@@ -198,7 +198,7 @@ PACKAGES = {
 
 def test_a_torch_for_the_cpu_beside_a_gpu_is_a_problem(tmp_path: Path) -> None:
     told = {"packages": PACKAGES, "trl_supported": True}
-    (found,) = check_training(python(tmp_path), lambda _: told, gpus=True)
+    (found,) = check_training(python(tmp_path), lambda _: told, gpus=[(9, 0)])
     assert found.verdict is Verdict.PROBLEM
     assert "cannot use the GPU" in found.detail
     assert check_training(python(tmp_path), lambda _: told)[0].verdict is Verdict.OK
@@ -250,6 +250,28 @@ def test_what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it(
     (_, found) = optional({**FULL, **packages}, gpus=gpus)
     assert (found.name, found.verdict, found.command) == (name, Verdict.WARNING, command)
     assert part in found.detail
+
+
+@pytest.mark.parametrize(
+    ("torch", "vllm", "gpus", "told"),
+    [
+        ("2.13.0+cu130", "", [(9, 0)], True),
+        ("2.11.0", "", [(8, 0), (10, 3)], True),
+        ("2.13.0+cu130", "0.31.0", [(9, 0)], False),
+        ("2.10.0", "", [(9, 0)], False),
+        ("2.13.0+cu130", "", [(8, 9), (12, 0)], False),
+        ("2.13.0+cu130", "", [], False),
+        ("strange", "", [(9, 0)], False),
+    ],
+)
+def test_cudnns_attention_is_told_of_where_torch_takes_it_and_nothing_switches_it_off(
+    torch: str, vllm: str, gpus: list[tuple[int, int]], told: bool, tmp_path: Path
+) -> None:
+    packages = {**FULL, "torch": torch, "vllm": vllm}
+    found = check_training(python(tmp_path), lambda _: {"python": "3.11.7", "packages": packages}, gpus=gpus)
+    said = [each.detail for each in found if each.name == "attention"]
+    assert len(said) == told
+    assert all("torch.backends.cuda.enable_cudnn_sdp(False)" in text and torch in text for text in said)
 
 
 def test_doctor_knows_the_versions_the_seams_were_made_for() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from autotune.cli.commands.sweep import as_sweep, planned_sentence, summary
 from autotune.domain import SWEEP, Study
 from autotune.proposals import SweepProposer
+from autotune.specification.request import Request
 from autotune.tables.files import read
 from autotune.tables.sweep import Again
 from autotune.wiring import Prepared
@@ -48,6 +51,24 @@ def test_an_unknown_study_and_a_name_that_is_none_of_a_table(autotune: Run, stud
     assert code == 2
     assert ".jsonl or .jsonl.gz" in err
     assert list(tmp_path.glob("x*")) == []
+
+
+def test_a_sweep_reads_the_script_of_the_rollout_server(
+    autotune: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``start`` does."""
+    asked: list[Request] = []
+    monkeypatch.setattr("autotune.wiring.prepare", lambda request, *_: asked.append(request) or pytest.fail("enough"))
+    (tmp_path / "grpo.yaml").write_text("use_vllm: true\nvllm_mode: server\n")
+    (tmp_path / "serve.sh").write_text("trl vllm-serve --model m\n")
+    for command in (("sweep",), ("start", "--max-trials", "3")):
+        words = (*command, "--server", str(tmp_path / "serve.sh"), "--config", str(tmp_path / "grpo.yaml"))
+        with pytest.raises(pytest.fail.Exception, match="enough"):
+            autotune(*words)
+    assert [request.server for request in asked] == ["trl vllm-serve --model m\n"] * 2
+    code, _, err = autotune("sweep", "--server", str(tmp_path / "serve.sh"))
+    assert code == 2
+    assert err.startswith("autotune: --server is the script that starts a rollout server beside a configuration of TRL")
 
 
 def test_a_sweep_is_a_study_of_its_own() -> None:

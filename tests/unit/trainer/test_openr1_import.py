@@ -39,7 +39,7 @@ def test_open_r1s_own_files_are_understood() -> None:
 
 def test_a_servers_share_is_not_taken_from_the_recipe() -> None:
     text = OWN + "vllm_gpu_memory_utilization: 0.7\n"
-    launch = "CUDA_VISIBLE_DEVICES=7 trl vllm-serve --model m --tensor_parallel_size=2 \\\n  --data-parallel-size 2 &\n"
+    launch = "trl vllm-serve --model m --tensor_parallel_size=2 \\\n  --data-parallel-size 2 &\n"
     served = import_config(text, "recipe.yaml", launch=launch)
     assert served.knobs["rollout_gpus"] == 4
     assert served.knobs["tensor_parallel_size"] == 2

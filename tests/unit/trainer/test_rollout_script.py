@@ -8,12 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
+from search_spaces.configuration import KnobValue
+from tests.support import trl_fields
+from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
+from trainer.child.contract import RewardSpec
+from trainer.frameworks import trl
+from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.trl.keys import acting
 
 TRAIN = """\
 NPROC_PER_NODE=7 swift rlhf --rlhf_type grpo --model org/model --reward_funcs accuracy --dataset d \\
@@ -22,20 +32,32 @@ NPROC_PER_NODE=7 swift rlhf --rlhf_type grpo --model org/model --reward_funcs ac
 """
 ROLLOUT = """\
 #!/bin/bash
-CUDA_VISIBLE_DEVICES=7 \\
+CUDA_VISIBLE_DEVICES=4,5,6,7 \\
 swift rollout --model org/model \\
     --vllm_tensor_parallel_size 1 --vllm_data_parallel_size 1 \\
     --vllm_max_model_len 4096 --vllm_gpu_memory_utilization 0.8 --vllm_use_async_engine true
 """
 RECIPE = "model_name_or_path: m\nuse_vllm: true\nper_device_train_batch_size: 8\nvllm_gpu_memory_utilization: 0.7\n"
 LAUNCH = "CUDA_VISIBLE_DEVICES=3 trl vllm-serve --model m --tensor_parallel_size 1 --max_model_len 2048\n"
+TRL = "model_name_or_path: m\nuse_vllm: true\nvllm_mode: server\nvllm_gpu_memory_utilization: 0.3\n"
+TRL_SCRIPT = "accelerate launch --num_processes 3 grpo.py --model_name_or_path m --use_vllm --vllm_mode server\n"
+SERVE = """\
+CUDA_VISIBLE_DEVICES=3 VLLM_SERVER_DEV_MODE=1 nohup \\
+vllm serve m --tensor-parallel-size 1 --dtype bfloat16 \\
+    --no-enable-prefix-caching --max-num-seqs=64 --port 8000 > serve.log 2>&1 &
+"""
+
+
+def read(name: str, text: str, server: str) -> Imported:
+    framework = framework_named(name)
+    config = "train.sh" if text in (TRL_SCRIPT, TRAIN) or text.startswith("NPROC") else "own.yaml"
+    source = Source(text, config, server=server, server_name="serve.sh")
+    fields = {"ms_swift": FIELDS, "trl": trl_fields.FIELDS}.get(name) or framework.fields_of({})
+    return framework.import_config(source, fields, 1, {})
 
 
 def knobs(name: str, text: str, server: str) -> dict[str, object]:
-    framework = framework_named(name)
-    source = Source(text, "own.yaml" if name == "open_r1" else "train.sh", server=server, server_name="serve.sh")
-    fields = FIELDS if name == "ms_swift" else framework.fields_of({})
-    return dict(framework.import_config(source, fields, 1, {}).knobs)
+    return dict(read(name, text, server).knobs)
 
 
 def test_ms_swifts_pair_is_one_baseline() -> None:
@@ -52,6 +74,115 @@ def test_open_r1s_pair_is_one_baseline() -> None:
     found = knobs("open_r1", RECIPE, LAUNCH)
     assert (found["rollout_gpus"], found["max_model_len"], found["micro_batch_size"]) == (1, 2048, 8)
     assert "gpu_memory_utilization" not in found, "a recipe's is of a colocated engine"
+
+
+def test_trls_pair_is_one_baseline() -> None:
+    found = knobs("trl", TRL, LAUNCH)
+    assert (found["rollout_mode"], found["rollout_gpus"], found["max_model_len"]) == ("server", 1, 2048)
+    assert found["gpu_memory_utilization"] == 0.9, "of TRL's command; the configuration's is of a colocated engine"
+    assert "vllm_gpu_memory_utilization" not in read("trl", TRL, LAUNCH).lines, "what is said of it is not of that line"
+    several = LAUNCH.replace("=3", "=2,3").replace("size 1", "size 2") + "  # --tensor_parallel_size 8\n"
+    assert knobs("trl", TRL, several)["rollout_gpus"] == 2
+    own = knobs("trl", TRL_SCRIPT, SERVE)
+    assert (own["rollout_dtype"], own["prefix_caching"], own["max_num_seqs"]) == ("bf16", False, 64)
+    assert "gpu_memory_utilization" not in own, "vLLM's own is what a trial's server takes too"
+
+
+@pytest.mark.parametrize(
+    ("option", "knob", "value"),
+    [
+        ("--gpu-memory-utilization 0.85", "gpu_memory_utilization", 0.85),
+        ("--dtype half", "rollout_dtype", "fp16"),
+        ("--enforce_eager", "enforce_eager", True),
+        ("--enforce_eager false", "enforce_eager", False),
+        ("--enable_prefix_caching True", "prefix_caching", True),
+        ("--kv_cache_dtype fp8", "kv_cache_dtype", "fp8"),
+        ("--disable-custom-all-reduce", "custom_all_reduce", False),
+        ("--no-enable-chunked-prefill", "chunked_prefill", False),
+        ("""--compilation-config '{"mode": "NONE"}'""", "vllm_compile_mode", "none"),
+        ("""--speculative_config '{"method": "ngram", "num_speculative_tokens": 4}'""", "speculative_tokens", 4),
+    ],
+)
+def test_each_option_of_trls_server_is_its_knob(option: str, knob: str, value: object) -> None:
+    assert knobs("trl", TRL, f"trl vllm-serve --model m {option}\n")[knob] == value
+
+
+def test_what_of_trls_server_is_no_knob_is_kept_or_said() -> None:
+    found = read("trl", TRL, "trl vllm-serve --model m --vllm_model_impl transformers \\\n --log_level info\n")
+    assert found.passthrough["vllm_model_impl"] == "transformers"
+    said = (
+        "own.yaml, line 4: vllm_gpu_memory_utilization: it is of a colocated engine; the rollout server takes its own"
+    )
+    assert found.notes == (f"{said} on its command line.",)
+    found = read(
+        "trl", TRL, """vllm serve m --distributed-executor-backend ray --speculative-config '{"method": "x"}'\n"""
+    )
+    assert [
+        note.partition(": ")[2].partition(":")[0] for note in found.notes if note.startswith("serve.sh, line 1")
+    ] == [
+        "--distributed-executor-backend",
+        "--speculative-config",
+    ]
+    assert "speculative_decoding" not in found.knobs
+
+
+def test_the_script_of_trls_server_may_start_the_training_too() -> None:
+    found = read("trl", TRL, f"{LAUNCH}accelerate launch --num_processes 3 grpo.py --config own.yaml\n")
+    assert framework_named("trl").launched(found) == 3
+
+
+ENGINE: dict[str, st.SearchStrategy[KnobValue]] = {
+    "gpu_memory_utilization": st.sampled_from((0.5, 0.85)),
+    "max_model_len": st.sampled_from((1536, 4096)),
+    "kv_cache_memory_bytes": st.just(1 << 30),
+    "max_num_seqs": st.integers(1, 512),
+    "max_num_batched_tokens": st.sampled_from((2048, 8192)),
+    "enforce_eager": st.booleans(),
+    "cuda_graph_max_batch": st.sampled_from((64, 256)),
+    "prefix_caching": st.booleans(),
+    "chunked_prefill": st.booleans(),
+    "kv_cache_dtype": st.sampled_from(("auto", "fp8")),
+    "rollout_load_format": st.sampled_from(("auto", "dummy")),
+    "rollout_dtype": st.sampled_from(("auto", "bf16", "fp16", "fp32")),
+    "rollout_quantization": st.just("fp8"),
+    "custom_all_reduce": st.booleans(),
+    "vllm_compile_mode": st.sampled_from(("none", "vllm_compile")),
+    "speculative_tokens": st.integers(1, 8),
+    "micro_batch_size": st.sampled_from((4, 8)),
+    "gradient_checkpointing": st.booleans(),
+}
+"""Knobs of a server's engine, and two of the training."""
+
+
+@examples(50, 300)
+@given(st.fixed_dictionaries({}, optional=ENGINE), st.sampled_from(((1, 1), (1, 2), (2, 1), (2, 2))))
+def test_what_is_exported_with_trls_server_is_the_same_when_it_is_imported(
+    values: dict[str, KnobValue], spread: tuple[int, int]
+) -> None:
+    size, replicas = spread
+    served = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": size * replicas}
+    spreading = {"tensor_parallel_size": size, "rollout_data_parallel_size": replicas}
+    guessing = {"speculative_decoding": "ngram"} if "speculative_tokens" in values else {}
+    configuration: dict[str, KnobValue] = {**values, **guessing, **served, **spreading}
+    made = trl.export(
+        Wanted(
+            title="first",
+            configuration=configuration,
+            python="/env/bin/python",
+            model="org/model",
+            rewards=(RewardSpec("math_verify", "accuracy"),),
+            rows_per_update=96,
+            max_prompt_length=512,
+            max_completion_length=1024,
+            device="cuda",
+            world_size=3,
+        )
+    )
+    source = Source(made.files["grpo.yaml"], "grpo.yaml", server=made.files["server.sh"], server_name="server.sh")
+    found = dict(framework_named("trl").import_config(source, trl_fields.FIELDS, 3, {}).knobs)
+    own = {**acting(configuration), "max_model_len": values.get("max_model_len", 1536)}
+    assert {knob: found.get(knob) for knob in own} == own
+    assert set(found) & set(ENGINE) - {"micro_batch_size", "gradient_checkpointing"} <= set(own)
 
 
 def test_what_a_trials_server_does_without_is_said() -> None:
@@ -75,8 +206,82 @@ def test_what_a_trials_server_does_without_is_said() -> None:
         ),
         ("ms_swift", TRAIN.replace("server \\", "colocate \\"), ROLLOUT, "serve.sh: it starts a rollout server"),
         ("open_r1", RECIPE, "echo hello\n", "serve.sh: expected one command `trl vllm-serve ...`, found none"),
-        ("open_r1", RECIPE, LAUNCH.replace("2048", "long"), "serve.sh: --max_model_len: expected"),
+        ("open_r1", RECIPE, LAUNCH.replace("2048", "long"), "serve.sh, line 1: --max_model_len: expected"),
         ("open_r1", f"{RECIPE}vllm_mode: colocate\n", LAUNCH, "serve.sh: it starts a rollout server"),
+        ("open_r1", RECIPE, LAUNCH.replace("len", "lens"), "--max_model_lens: a trial's rollout server takes no such"),
+        (
+            "open_r1",
+            f"{RECIPE}vllm_server_port: 9\n",
+            LAUNCH,
+            "serve.sh: the server listens at port 8000, and own.yaml",
+        ),
+        (
+            "ms_swift",
+            f"{TRAIN[:-1]} --vllm_server_port 9\n",
+            ROLLOUT,
+            "serve.sh: the server listens at port 8000, and tr",
+        ),
+        (
+            "ms_swift",
+            TRAIN,
+            ROLLOUT.replace("4,5,6,7", "4").replace("l_size 1", "l_size 2"),
+            "serve.sh, line 2: CUDA_VISIBLE_DEVICES=4 has fewer GPUs than tensor_parallel_size 2 × 2 replicas",
+        ),
+        ("trl", TRL, "\n", "serve.sh: expected one command `trl vllm-serve ...`, found none"),
+        ("trl", TRL, "echo hello\n", "serve.sh: expected one command `trl vllm-serve ...`, found none"),
+        ("trl", TRL, LAUNCH + SERVE, "serve.sh, line 2: expected one command `trl vllm-serve ...`, found 2"),
+        ("trl", TRL, LAUNCH + "echo 'open\n", "serve.sh, line 2: "),
+        (
+            "trl",
+            TRL.replace("server", "colocate"),
+            LAUNCH,
+            "it starts a rollout server, and own.yaml uses none; write vllm_",
+        ),
+        ("trl", "model_name_or_path: m\n", LAUNCH, "serve.sh: it starts a rollout server, and own.yaml uses none"),
+        (
+            "trl",
+            TRL,
+            f"{LAUNCH[:-1]} --port 8001\n",
+            "listens at port 8001, and own.yaml asks port 8000; make them the",
+        ),
+        (
+            "trl",
+            f"{TRL}vllm_server_base_url: http://10.0.0.2\n",
+            LAUNCH,
+            "at port 8000, and own.yaml asks port 80; make",
+        ),
+        (
+            "trl",
+            f"{TRL}vllm_server_host: 10.0.0.2\n",
+            f"{LAUNCH[:-1]} --host localhost\n",
+            "serve.sh: the server listens at localhost, and own.yaml asks 10.0.0.2; make them the same",
+        ),
+        (
+            "trl",
+            TRL,
+            LAUNCH.replace("size 1", "size 2"),
+            "serve.sh, line 1: CUDA_VISIBLE_DEVICES=3 has fewer GPUs than tensor_parallel_size 2 × 1 replicas",
+        ),
+        (
+            "trl",
+            TRL,
+            LAUNCH.replace("parallel", "paralel"),
+            "line 1: --tensor_paralel_size: a trial's rollout server takes",
+        ),
+        (
+            "trl",
+            TRL,
+            f"{LAUNCH[:-1]} --swap-space 4\n",
+            "--swap-space: a trial's rollout server takes no such option; rem",
+        ),
+        (
+            "trl",
+            TRL,
+            LAUNCH.replace("2048", "$LONGEST"),
+            "line 1: --max_model_len: $LONGEST is known to a shell only; wr",
+        ),
+        ("trl", TRL, f"{LAUNCH[:-1]} --port 8000 $MORE\n", "serve.sh, line 1: --port: $MORE is known to a shell only"),
+        ("trl", TRL, LAUNCH.replace("2048", "2048 4096"), "--max_model_len: expected a whole number, got 2 words"),
     ],
 )
 def test_what_cannot_be_read_is_told_by_the_server_scripts_name(name: str, text: str, server: str, said: str) -> None:
@@ -89,9 +294,12 @@ def test_the_option_reaches_the_reader_and_is_refused_where_nothing_reads_it(tmp
     (tmp_path / "train.sh").write_text(TRAIN)
     (tmp_path / "serve.sh").write_text(ROLLOUT)
     config, server = tmp_path / "train.sh", tmp_path / "serve.sh"
-    request = request_of(StudyOptions(config=config), FrameworkOptions("swift", server=server), "tpe", tmp_path)
+    request = request_of(StudyOptions(config=config, server=server), FrameworkOptions("swift"), "tpe", tmp_path)
     assert (request.server, request.server_name) == (ROLLOUT, str(server))
-    trl, swift = (FrameworkOptions(name, server=server) for name in ("trl", "swift"))
-    for using, own in ((trl, config), (swift, None)):
+    for name, own in (("verl", config), ("swift", None)):
         with pytest.raises(UsageError, match="--server is the script that starts a rollout server beside"):
-            request_of(StudyOptions(config=own), using, "tpe", tmp_path)
+            request_of(StudyOptions(config=own, server=server), FrameworkOptions(name), "tpe", tmp_path)
+    server.write_text("")
+    assert (
+        request_of(StudyOptions(config=config, server=server), FrameworkOptions("trl"), "tpe", tmp_path).server == "\n"
+    )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.config_entries import problem
+from trainer.frameworks.common.config_entries import Faults, problem
 from trainer.frameworks.common.launcher import Launch
-from trainer.frameworks.common.shell import Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
+_OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _STARTS = re.compile(r"^[^#\n:]*(?:\baccelerate\s+launch\b|\btorchrun\s|\btrl\s+grpo\b|\bpython3?\s+\S+\.py\b)", re.M)
 _MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 
@@ -67,3 +68,29 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
     said += f", with --accelerate {beside.text}" if beside is not None else ""
     said += f", and write {', '.join(options)} into it" if options else ""
     raise problem(name, words[at].line, said)
+
+
+def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, Word, list[Word]]]:
+    """(Option with ``_`` for ``-``, its own word, those behind it) of a command's ``words``.
+
+    Args:
+        name: what messages call the script.
+        faults: told of every word that belongs to no option.
+    """
+    key, first, own = "", None, list[Word]()
+    for word in words:
+        if word.text in CALLERS:
+            continue
+        option = _OPTION.fullmatch(word.text)
+        if option is not None:
+            if first is not None:
+                yield key, first, own
+            key, first, own = option[1].replace("-", "_"), word, []
+            if option[2] is not None:
+                own = [Word(option[2], word.line, word.start, word.end, word.unknown)]
+        elif first is not None:
+            own.append(word)
+        else:
+            faults.add(problem(name, word.line, f"expected an option (--name), got {show(word.text)}"))
+    if first is not None:
+        yield key, first, own

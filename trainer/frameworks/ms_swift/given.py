@@ -119,19 +119,20 @@ def _of_script(text: str, name: str) -> Given:
     )
 
 
-def rollout_given(text: str, name: str) -> dict[str, Argument]:
-    """The arguments of the ``swift rollout`` in a script of its own; of several, one for each machine, the first.
+def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument]]:
+    """The ``swift rollout`` of a script, and its arguments; of several, one for each machine, the first.
 
     Raises:
         ConfigError: there is none, or it holds what only a shell could know.
     """
     try:
-        found = [words for kind, _, words in _swift_commands(commands(text)) if kind == "rollout"]
+        found = [(command, words) for kind, command, words in _swift_commands(commands(text)) if kind == "rollout"]
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     if not found:
         raise problem(name, 0, "expected one command `swift rollout ...`, found none")
-    return _arguments(_own(found[0]), name)
+    command, words = found[0]
+    return command, _arguments(_own(words), name)
 
 
 def _variable(word: Word) -> Argument:

@@ -31,6 +31,7 @@ from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwis
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.launcher import sharding_of
+from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pair, unused
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
@@ -39,7 +40,7 @@ from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH,
 from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
-from trainer.frameworks.ms_swift.rollout_script import NO_SERVER, server_knobs
+from trainer.frameworks.ms_swift.rollout_script import server_knobs
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
@@ -117,10 +118,7 @@ def import_config(
     launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
     rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
-    served = faults.of(lambda: server_knobs(server, server_name, fields), NO_SERVER)
-    if server and knobs.get("rollout_mode") != "server":
-        text = "it starts a rollout server, and the training script uses none; write --vllm_mode server there"
-        faults.add(problem(server_name, 0, text))
+    served = faults.of(lambda: _served(server, server_name, knobs, values, fields, name), NO_SERVER)
     faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
@@ -137,6 +135,25 @@ def import_config(
         asked=_asked(found, name),
         processes=launched,
     )
+
+
+def _served(
+    text: str,
+    name: str,
+    knobs: Mapping[str, KnobValue],
+    values: Mapping[str, Any],
+    fields: Mapping[str, Field],
+    training: str,
+) -> Served:
+    """What the server's own script says."""
+    if not text:
+        return NO_SERVER
+    if knobs.get("rollout_mode") != "server":
+        raise unused(name, training, "--vllm_mode server")
+    found = server_knobs(text, name, fields)
+    alone = {key: value[0] for key, value in values.items() if isinstance(value, list) and len(value) == 1}
+    check_pair(found, name, training, alone)
+    return found
 
 
 def _asked(found: Given, name: str) -> dict[str, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift.fates import refusal
@@ -19,19 +18,8 @@ _ITS_OWN = frozenset({"model", "model_revision", "host", "port", "torch_dtype", 
 """A trial's server has them from the trial."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """A ``swift rollout``, understood."""
-
-    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-NO_SERVER = Served()
-
-
 def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
-    """The knobs of the server's command; nothing without a text.
+    """The knobs of the server's command.
 
     Args:
         text: a shell script with ``swift rollout``.
@@ -41,9 +29,7 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
     """
-    if not text:
-        return NO_SERVER
-    given = rollout_given(text, name)
+    command, given = rollout_given(text, name)
     values, notes = {}, []
     for key, own in given.items():
         why = refusal(key, list(own.words))
@@ -55,11 +41,11 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
             except FieldError as error:
                 raise problem(name, own.line, f"{key}: {error}") from None
         elif key not in _ITS_OWN:
-            notes.append(str(problem(name, own.line, f"{key}: a trial's rollout server does without it")))
+            notes.append(str(without(name, own.line, key)))
     try:
         knobs = from_keys(values)
     except KnobKeyError as error:
         line = given[error.key].line if error.key in given else 0
         raise problem(name, line, f"{error.key}: {error.text}") from None
-    size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
-    return Served({**knobs, "rollout_gpus": size * count}, tuple(notes))
+    said = {key: own.words[0] for key, own in given.items() if own.words}
+    return Served(with_gpus(knobs, command, name), {}, tuple(notes), said.get("host", ""), said.get("port", PORT))

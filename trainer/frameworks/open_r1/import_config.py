@@ -32,6 +32,14 @@ from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.imported import located
 from trainer.frameworks.common.launcher import launch_of
+from trainer.frameworks.common.server_script import (
+    NO_SERVER,
+    NOT_OF_SERVER,
+    OF_COLOCATED,
+    Served,
+    check_pair,
+    training_processes,
+)
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
 from trainer.frameworks.common.values import KnobKeyError
@@ -55,8 +63,6 @@ __all__ = [
 ]
 
 _NOTHING: Mapping[str, str] = {}
-_OF_COLOCATED = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size")
-
 
 _NO_REWARDS: tuple[str, ...] = ()
 
@@ -117,18 +123,18 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    faults = Faults()
-    entries = _entries(text, name, faults)
+    entries = _entries(text, name, faults := Faults())
     known = _values(entries, name, fields, faults)
     told = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    beside = _as_launched(told, launch, launch_name)
+    counted = faults.of(lambda: training_processes(launch, launch_name), 0)  # win over the accelerate file
+    beside = replace(told, processes=counted) if counted else told
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
-    served = _served(launch, launch_name, knobs)  # takes a server's share out of the knobs
+    served = _served(launch, launch_name, knobs, known, name)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
-        knobs={**knobs, **beside.knobs, **served},
+        knobs={**knobs, **beside.knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
@@ -136,20 +142,11 @@ def import_config(
         max_completion_length=_length("max_completion_length", known, entries, name),
         lines=lines_of(entries),
         text=text,
-        notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside)),
+        notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside), *served.notes),
         max_prompt_length=_length("max_prompt_length", known, entries, name),
         processes=beside.processes,
         ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
     )
-
-
-def _as_launched(beside: Accelerate, launch: str, name: str) -> Accelerate:
-    """``--num_processes`` wins over the accelerate file, where the server's script also starts the training."""
-    try:
-        counted = [launch_of(command.words[:at]).processes for command, at in training_commands(launch, name)]
-    except ConfigError:  # the server's command is found in what no shell would run, too
-        return beside
-    return replace(beside, processes=counted[0]) if any(counted) else beside
 
 
 def _knobs(
@@ -212,18 +209,15 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
         raise problem(name, entry.line, f"{key}: {error}") from None
 
 
-def _served(launch: str, name: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
-    """Knobs of the server's launch; those of a colocated engine in ``knobs`` go, for it is told nothing of them."""
+def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[str, Any], recipe: str) -> Served:
+    """The server's launch; knobs of a colocated engine in ``knobs`` go, for a server is told nothing of them."""
     if not wants_server(knobs):
-        return {}
-    for knob in ("gpu_memory_utilization", "tensor_parallel_size"):
+        return NO_SERVER
+    for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)
-    try:
-        found = read_server(launch)
-    except KnobKeyError as error:
-        raise problem(name, 0, f"{error.key}: {error.text}") from None
-    if launch and not found:
-        raise problem(name, 0, "expected one command `trl vllm-serve ...`, found none")
+    found = read_server(launch, name)
+    if launch:
+        check_pair(found, name, recipe, known)
     return found
 
 
@@ -264,8 +258,7 @@ def _notes(
             yield str(problem(name, line_of(entries, key), said))
     server = wants_server(knobs)
     for key in values:
-        if key in _OF_COLOCATED and server:
-            said = "it is of a colocated engine; the rollout server takes its own on its command line"
-            yield str(problem(name, line_of(entries, key), f"{key}: {said}"))
+        if key in OF_COLOCATED and server:
+            yield str(problem(name, line_of(entries, key), f"{key}: {NOT_OF_SERVER}"))
         elif key in SERVER and server:
             yield str(problem(name, line_of(entries, key), f"{key}: a trial starts a rollout server of its own"))

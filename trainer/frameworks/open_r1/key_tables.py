@@ -37,7 +37,6 @@ SERVER: Mapping[str, str] = {
     **SERVER_OPTIONS,
 }
 """Knob -> option of ``trl vllm-serve``."""
-SERVER_DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
 

@@ -7,15 +7,15 @@ by the command of that name it crashes with several replicas of one GPU (``trl/c
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from trainer.frameworks.common import server_script
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, Served, value_of
 from trainer.frameworks.common.serving import CONNECT_S, base_url
-from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.open_r1.key_tables import SERVER, SERVER_DTYPES
+from trainer.frameworks.open_r1.key_tables import SERVER
 from trainer.frameworks.open_r1.keys import acting, wants_server
 
 __all__ = ["HOST", "PORT", "read_server", "server_command", "trainer_keys", "trainer_settings", "wants_server"]
@@ -27,8 +27,6 @@ SERVER_SHARE = 0.9
 TIMEOUT_S = 900.0
 """How long the trainer waits for a server started with it: a large model is loaded and captured in that time."""
 MODULE = ("-m", "trl.scripts.vllm_serve")
-_SWITCHES = ("prefix_caching", "enforce_eager")
-_WORDS = {"true": True, "false": False}
 
 
 def trainer_keys(port: int = PORT) -> dict[str, Any]:
@@ -82,61 +80,20 @@ def server_command(
 
 def _word(knob: str, value: KnobValue) -> str:
     if knob == "rollout_dtype":
-        return SERVER_DTYPES[str(value)]
+        return DTYPES[str(value)]
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_server(text: str) -> dict[str, KnobValue]:
-    """The knobs of the ``vllm-serve`` command in a shell script; empty without one.
+def read_server(text: str, name: str) -> Served:
+    """The ``vllm-serve`` command in a user's script; nothing without a text.
 
     Raises:
-        KnobKeyError: naming the option and what was expected.
+        ConfigError: naming file, line, option, and what was expected or what to do.
     """
-    words = _command(text)
-    if not words:
-        return {}
-    given = _options(words)
-    found = {
-        knob: parsed(knob, option, _value(knob, given[option])) for knob, option in SERVER.items() if option in given
-    }
-    size, count = int(found.get("tensor_parallel_size", 1)), int(found.get("rollout_data_parallel_size", 1))
-    return {**found, "rollout_gpus": size * count}
+    return server_script.read_server(text, name, _PROGRAM)
 
 
-def _command(text: str) -> list[str]:
-    """The words after ``vllm-serve``, or after TRL's module of that name."""
-    for line in text.replace("\\\n", " ").splitlines():
-        if "vllm-serve" not in line and "vllm_serve" not in line:
-            continue
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise KnobKeyError("vllm-serve", f"its command line cannot be read ({error})") from None
-        for at, word in enumerate(words):
-            if word == "vllm-serve" or word.endswith(("vllm_serve", "vllm_serve.py")):
-                return words[at + 1 :]
-    return []
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    found, at = {}, 0
-    while at < len(words):
-        name, sign, value = words[at].partition("=")
-        if name.startswith("--"):
-            following = words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else "true"
-            found[name.replace("-", "_").replace("__", "--", 1)] = value if sign else following
-        at += 1
-    return found
-
-
-def _value(knob: str, word: str) -> Any:
-    if knob in _SWITCHES:
-        return _WORDS.get(word.lower(), word)
-    if knob == "rollout_dtype":
-        return next((ours for ours, theirs in SERVER_DTYPES.items() if theirs == word), word)
-    for number in (int, float):
-        try:
-            return number(word)
-        except ValueError:
-            continue
-    return word
+_PROGRAM = Program(
+    starts=TRLS,
+    options={option.removeprefix("--"): value_of(knob) for knob, option in SERVER.items()},
+)

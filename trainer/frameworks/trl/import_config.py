@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -36,6 +36,15 @@ from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.server_script import (
+    NO_SERVER,
+    NOT_OF_SERVER,
+    OF_COLOCATED,
+    Served,
+    check_pair,
+    training_processes,
+    unused,
+)
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
@@ -44,6 +53,7 @@ from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
+from trainer.frameworks.trl.server import read_server, wants_server
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
@@ -107,6 +117,9 @@ def import_config(
     processes: int = 1,
     files: Mapping[str, str] = _NO_FILES,
     accelerate: AccelerateFile = NO_LAUNCH,
+    *,
+    server: str = "",
+    server_name: str = "the script of the rollout server",
 ) -> Imported:
     """The file's keys, each where it belongs.
 
@@ -115,6 +128,8 @@ def import_config(
         fields: the installed TRL's keys.
         processes: training processes, for ``generation_batch_size``, where the launch does not say.
         accelerate: the file that the run is launched with.
+        server: a shell script that starts the rollout server; its options win. Empty without one.
+        server_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -122,23 +137,18 @@ def import_config(
     faults = Faults()
     script = read_script(text, name, Faults()) if is_script(text, name) else None
     entries = _entries(text, name, files, faults)
-    values: dict[str, Any] = {}
-    for key, entry in entries.items():
-        with faults.caught():
-            if key != ENVIRONMENT:
-                values[key] = _value(key, entry, name, fields, _words(entry, key, script, files))
-    for error in script.unread if script and accelerate is NO_LAUNCH else ():
-        faults.add(error)
-    launched = (script.launch.processes if script else 0) or accelerate.processes or 0
+    values = _values(entries, name, fields, script, files, faults)
+    launched = _launched(script, accelerate, server, server_name, faults)
     beside = keys_beside(values, accelerate)
     whole = {**values, **beside}
     knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
     environment = faults.of(lambda: _environment(entries, name), _NO_FILES)
     rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
+    served = faults.of(lambda: _served(server, server_name, knobs, values, entries, name), NO_SERVER)
     faults.told()
-    own = {ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}
+    own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
     return Imported(
-        knobs=knobs,
+        knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
@@ -146,10 +156,40 @@ def import_config(
         max_completion_length=_length(values, entries, name),
         lines=lines_of(entries),
         text=text,
-        notes=(*(script.notes if script else ()), *_notes(values, entries, name), *_beside_notes(beside, accelerate)),
+        notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
         asked=script.asked if script else {},
         processes=launched,
     )
+
+
+def _launched(script: Script | None, accelerate: AccelerateFile, server: str, server_name: str, faults: Faults) -> int:
+    """Training processes that a launch starts; 0 if nothing says it."""
+    for error in script.unread if script and accelerate is NO_LAUNCH else ():
+        faults.add(error)
+    counted = script.launch.processes if script else faults.of(lambda: training_processes(server, server_name), 0)
+    return counted or accelerate.processes or 0
+
+
+def _served(
+    text: str,
+    name: str,
+    knobs: dict[str, KnobValue],
+    values: Mapping[str, Any],
+    entries: dict[str, Entry],
+    training: str,
+) -> Served:
+    """What the server's script says; what ``knobs`` and ``entries`` say of a colocated engine goes, with a note."""
+    if not text:
+        return NO_SERVER
+    if not wants_server(knobs):
+        raise unused(name, training, "vllm_mode: server")
+    found = read_server(text, name)
+    check_pair(found, name, training, values)
+    for knob in OF_COLOCATED.values():
+        knobs.pop(knob, None)
+    gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
+    notes = (str(problem(training, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def _knobs(
@@ -273,6 +313,22 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words
     return value
 
 
+def _values(
+    entries: Mapping[str, Entry],
+    name: str,
+    fields: Mapping[str, Field],
+    script: Script | None,
+    files: Mapping[str, str],
+    faults: Faults,
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, entry in entries.items():
+        with faults.caught():
+            if key != ENVIRONMENT:
+                values[key] = _value(key, entry, name, fields, _words(entry, key, script, files))
+    return values
+
+
 def _words(entry: Entry, key: str, script: Script | None, files: Mapping[str, str]) -> list[str] | None:
     """The words of a script's option; ``None`` where a value stands there."""
     if script is None or key in files or not isinstance(entry.value, list):
@@ -313,7 +369,8 @@ def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) 
     return length
 
 
-def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> Iterator[str]:
+def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, script: Script | None) -> Iterator[str]:
+    yield from script.notes if script else ()
     for key in values:
         said = note(key, values)
         if said is not None:

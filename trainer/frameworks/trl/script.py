@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from search_spaces.knobs.model import show
@@ -11,12 +11,11 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
-from trainer.frameworks.common.shell import CALLERS, Command, Word
-from trainer.frameworks.common.training_script import refuse_config, training_commands
+from trainer.frameworks.common.shell import Command
+from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
 from trainer.frameworks.trl.fates import MEASURING
 from trainer.frameworks.trl.key_tables import NATIVE
 
-_OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
@@ -73,19 +72,19 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     refuse_config(words, launch, name)
     keys: dict[str, Entry] = {}
     notes = list(_notes(launch, name))
-    options = list(_options(words, name, faults))
+    options = list(options_of(words, name, faults))
     rollout = any(key == "generation_batch_size" for key, _, _ in options)  # it is counted in micro-batches
     knobs = {knob: key for knob, key in NATIVE.items() if not (rollout and knob == "micro_batch_size")}
     asked: dict[str, str] = {}
-    for key, line, own in options:
+    for key, first, own in options:
         hidden = next((word for word in own if word.unknown), None)
         if hidden is None:
-            keys[key] = Entry([Entry(word.text, word.line) for word in own], line)
+            keys[key] = Entry([Entry(word.text, word.line) for word in own], first.line)
         elif key in MEASURING:
             said = f"{key}: {show(hidden.unknown)} is known to a shell only; a trial does without it"
-            notes.append(str(problem(name, line, said)))
+            notes.append(str(problem(name, first.line, said)))
         elif wanted := asked_for(key, _INPUTS, knobs) if len(own) == 1 else "":
-            asked[wanted] = str(unknown(name, line, key, show(hidden.unknown), wanted))
+            asked[wanted] = str(unknown(name, first.line, key, show(hidden.unknown), wanted))
         else:
             faults.add(unknown(name, hidden.line, key, show(hidden.unknown)))
     variables = {key: word for key, word in command.environment.items() if not OF_THE_LAUNCH.fullmatch(key)}
@@ -118,27 +117,6 @@ def _said(command: Command, at: int) -> str:
     options = [word.text for word in command.words[at + 1 :]]
     grpo = any(text.startswith(("--num_generations", "--reward_funcs", "--use_vllm")) for text in options)
     return f"{command.words[at].text}{' grpo' if grpo else ''}"
-
-
-def _options(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, int, list[Word]]]:
-    """(Key, line, the words behind it)."""
-    key, line, own = "", 0, list[Word]()
-    for word in words:
-        if word.text in CALLERS:
-            continue
-        option = _OPTION.fullmatch(word.text)
-        if option is not None:
-            if key:
-                yield key, line, own
-            key, line, own = option[1].replace("-", "_"), word.line, []
-            if option[2] is not None:
-                own = [Word(option[2], word.line, word.start, word.end, word.unknown)]
-        elif key:
-            own.append(word)
-        else:
-            faults.add(problem(name, word.line, f"expected an option (--name), got {show(word.text)}"))
-    if key:
-        yield key, line, own
 
 
 def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common import serving
+from trainer.frameworks.common import server_script, serving
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, Served, value_of
 from trainer.frameworks.common.serving import CONNECT_S, IN_TRIAL, READY_S, base_url, trainer_environment
-from trainer.frameworks.common.speculation import speculative_config
+from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
+from trainer.frameworks.common.values import parsed
 from trainer.frameworks.trl.keys import acting
 
 __all__ = [
@@ -46,7 +48,10 @@ SWITCHES: Mapping[str, str] = {
     "chunked_prefill": "enable-chunked-prefill",
 }
 """Knob -> option that is there, or there with ``--no-`` before it."""
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
+MODEL_CODE = "vllm_model_impl"
+"""TRL's key, and the option of its command, that a server has beside its knobs."""
+_SHARE = 0.9
+"""``gpu_memory_utilization`` of TRL's command where it is not given (``vllm_serve.py:111``); vLLM's own is another."""
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
@@ -111,6 +116,66 @@ def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
     if speculative := speculative_config(acts):
         argv += ["--speculative-config", json.dumps(speculative)]
     return argv
+
+
+def read_server(text: str, name: str) -> Served:
+    """The command of a user's script that starts the server, be it TRL's or vLLM's own; ``MODEL_CODE`` is no knob.
+
+    Raises:
+        ConfigError: naming file, line, option, and what was expected or what to do.
+    """
+    return server_script.read_server(text, name, _PROGRAM)
+
+
+def _all_reduce(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+    return {knob: not disabled for knob, disabled in value_of("custom_all_reduce")(option, words).items()}
+
+
+def _compiled(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+    try:
+        told = json.loads(" ".join(words))
+    except ValueError:
+        return {}
+    if not isinstance(told, dict) or set(told) != {"mode"} or not isinstance(told["mode"], str):
+        return {}
+    return {"vllm_compile_mode": parsed("vllm_compile_mode", option, told["mode"].lower())}
+
+
+def _speculates(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+    return speculative_knobs(" ".join(words), option)
+
+
+def _model_code(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+    del option
+    return {MODEL_CODE: " ".join(words)}
+
+
+def _nothing(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+    del option, words
+    return {}
+
+
+_PROGRAM = Program(
+    starts=(*TRLS, ("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve")),
+    options={
+        **{option.strip("-").replace("-", "_"): value_of(knob) for knob, option in {**VALUES, **SWITCHES}.items()},
+        "tensor_parallel_size": value_of("tensor_parallel_size"),
+        "data_parallel_size": value_of("rollout_data_parallel_size"),
+        "max_model_len": value_of("max_model_len"),
+        "dtype": value_of("rollout_dtype"),
+        "quantization": value_of("rollout_quantization"),
+        "disable_custom_all_reduce": _all_reduce,
+        "compilation_config": _compiled,
+        "speculative_config": _speculates,
+        MODEL_CODE: _model_code,
+        "model_impl": _model_code,
+        "distributed_executor_backend": _nothing,
+    },
+    its_own=ITS_OWN
+    | {"served_model_name", "enable_scale_out", "weight_transfer_config", "logprobs_mode", "max_logprobs"}
+    | {"uvicorn_log_level", "disable_uvicorn_access_log", "disable_log_stats", "enable_log_requests"},
+    unset={start: {"gpu_memory_utilization": _SHARE} for start in TRLS},
+)
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,240 @@
+"""The script that starts a user's rollout server, beside the configuration that trains. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+from search_spaces.knobs.model import show
+from trainer.frameworks.common.asked import unknown
+from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.launcher import launch_of
+from trainer.frameworks.common.scripts import VISIBLE
+from trainer.frameworks.common.shell import Command, ShellError, Word, commands
+from trainer.frameworks.common.training_script import options_of, training_commands
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.words import typed
+
+ITS_OWN = frozenset({"model", "model_tag", "revision", "host", "port", "trust_remote_code", "log_level"})
+"""Options that a trial's server has from the trial."""
+DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
+"""``rollout_dtype`` -> vLLM's word."""
+TRLS = (("trl", "vllm-serve"), ("trl.scripts.vllm_serve",), ("vllm_serve.py",))
+"""Words of a command, side by side, that start TRL's server."""
+OF_COLOCATED: Mapping[str, str] = {
+    "vllm_gpu_memory_utilization": "gpu_memory_utilization",
+    "vllm_tensor_parallel_size": "tensor_parallel_size",
+    "vllm_max_model_length": "max_model_len",
+}
+"""TRL's key -> knob of a colocated engine, which a server is told nothing of."""
+NOT_OF_SERVER = "it is of a colocated engine; the rollout server takes its own on its command line"
+"""What is said of those keys beside a server's script."""
+_SYNONYMS: Mapping[str, str] = {"half": "fp16", "float": "fp32"} | {word: ours for ours, word in DTYPES.items()}
+PORT = "8000"
+"""Where every such server listens, and every trainer asks, if they are not told."""
+
+Start = tuple[str, ...]
+Reads = Callable[[str, Sequence[str]], Mapping[str, KnobValue]]
+"""(Option, words behind it) -> its knobs, or the trainer's key for it; neither: a trial's server cannot have that."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that serves rollouts; its options are written with ``_`` for ``-``."""
+
+    starts: Sequence[Start]
+    """Words of a command side by side, by which it is known; the usual ones first."""
+    options: Mapping[str, Reads]
+    its_own: frozenset[str] = ITS_OWN
+    unset: Mapping[Start, Mapping[str, KnobValue]] = field(default_factory=dict)
+    """One of ``starts`` -> what that program takes where nobody says, and a trial's server would not."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A rollout server's command, understood."""
+
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    keys: Mapping[str, KnobValue] = field(default_factory=dict)
+    """The trainer's keys for what is no knob."""
+    notes: tuple[str, ...] = ()
+    host: str = ""
+    """Where it listens; empty is every address, or one that only a shell knows."""
+    port: str = PORT
+    """Empty where only a shell knows it."""
+
+
+NO_SERVER = Served()
+
+
+def value_of(knob: str) -> Reads:
+    """An option whose value is the knob's."""
+
+    def read(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
+        value = typed(Field(knob, KNOBS[knob].kind.value.replace("choice", "str")), words)
+        return {knob: parsed(knob, option, _SYNONYMS.get(value, value) if knob == "rollout_dtype" else value)}
+
+    return read
+
+
+def read_server(text: str, name: str, program: Program) -> Served:
+    """The knobs of the one command in ``text`` that starts ``program``; nothing without a text.
+
+    Args:
+        text: a shell script.
+        name: what messages call it.
+
+    Raises:
+        ConfigError: naming file, line, option, and what was expected or what to do.
+    """
+    if not text:
+        return NO_SERVER
+    faults = Faults()
+    command, start, given = _started(text, name, program, faults)
+    knobs = dict(program.unset.get(start, {}))
+    notes: list[str] = []
+    for key, (own, words) in given.items():
+        with faults.caught():
+            found = _knobs(key, own, words, name, program)
+            knobs.update(found or {})
+            if found == {}:
+                notes.append(str(without(name, own.line, own.text)))
+    faults.told()
+    keys = {key: knobs.pop(key) for key in [*knobs] if key not in KNOBS}
+    said = {key: "" if words[0].unknown else words[0].text for key, (_, words) in given.items() if words}
+    gpus = with_gpus(knobs, command, name)
+    return Served(gpus, keys, tuple(notes), said.get("host", ""), said.get("port", PORT))
+
+
+def _started(
+    text: str, name: str, program: Program, faults: Faults
+) -> tuple[Command, Start, dict[str, tuple[Word, list[Word]]]]:
+    """The command, the words that start it, and its options: their own word, and those behind it."""
+    try:
+        found = [(command, *place) for command in commands(text) if (place := _place(command, program.starts))]
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+    if len(found) != 1:
+        said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
+        raise problem(name, found[1][0].words[0].line if found else 0, said)
+    command, start, at = found[0]
+    words = command.words[at:]
+    if words and not words[0].text.startswith("-"):
+        words = words[1:]  # `vllm serve MODEL`
+    given = options_of(words, name, faults)
+    return command, start, {key: (own, words) for key, own, words in given}
+
+
+def _place(command: Command, starts: Sequence[Start]) -> tuple[Start, int] | None:
+    """(The words that start a server, where those behind them begin); ``None`` if none do."""
+    texts = [word.text for word in command.words]
+    for at, text in enumerate(texts):
+        for start in starts:
+            end = at + len(start)
+            if start[0] in (text, PurePosixPath(text).name) and texts[at + 1 : end] == [*start[1:]]:
+                return start, end
+    return None
+
+
+def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Program) -> Mapping[str, KnobValue] | None:
+    """The knobs of an option; ``None`` where a trial has it of itself."""
+    written, positive = own.text.partition("=")[0], key.removeprefix("no_")
+    own_words = words[1:] if key in program.its_own else words  # a later word may stand for other options
+    hidden = next((word for word in own_words if word.unknown), None)
+    if hidden is not None:
+        raise unknown(name, own.line, written, show(hidden.unknown))
+    if key in program.its_own:
+        return None
+    if positive not in program.options:
+        close = difflib.get_close_matches(key, {*program.options, *program.its_own}, n=1, cutoff=0.75)
+        advice = f"did you mean --{close[0]}" if close else "remove it"
+        raise problem(name, own.line, f"{written}: a trial's rollout server takes no such option; {advice}")
+    try:
+        return program.options[positive](written, [word.text for word in words] if positive == key else ["false"])
+    except FieldError as error:
+        raise problem(name, own.line, f"{written}: {error}") from None
+    except KnobKeyError as error:
+        raise problem(name, own.line, f"{error.key}: {error.text}") from None
+
+
+def training_processes(text: str, name: str) -> int:
+    """Those that a server's script starts too, where it also starts the training; 0 if it does not say.
+
+    Raises:
+        ConfigError: no shell can read it.
+    """
+    counted = (launch_of(command.words[:at]).processes for command, at in training_commands(text, name))
+    return next((number for number in counted if number), 0)
+
+
+def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:
+    """``knobs`` with the GPUs that the server's replicas use.
+
+    Raises:
+        ConfigError: the server is shown fewer.
+    """
+    size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
+    shown = command.environment.get(VISIBLE)
+    if shown is not None and not shown.unknown and size * count > len(shown.text.split(",")):
+        text = f"{VISIBLE}={shown.text} has fewer GPUs than tensor_parallel_size {size} × {count} replicas"
+        raise problem(name, shown.line, text)
+    return {**knobs, "rollout_gpus": size * count}
+
+
+def without(name: str, line: int, written: str) -> ConfigError:
+    """The note on an option that a trial cannot give its server."""
+    return problem(name, line, f"{written}: a trial's rollout server does without it")
+
+
+def unused(name: str, training: str, mode: str) -> ConfigError:
+    """The sentence on the script ``name`` where ``training`` would say by ``mode`` that it has a server."""
+    return problem(name, 0, f"it starts a rollout server, and {training} uses none; write {mode} there")
+
+
+def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]) -> None:
+    """Whether the training asks the server that the script starts.
+
+    Args:
+        server: what the script says.
+        name: what messages call it.
+        training: what they call the configuration.
+        keys: of the configuration.
+
+    Raises:
+        ConfigError: it asks another.
+    """
+    host, port = _asked(keys)
+    listens = "" if _reached(server.host, host) else server.host
+    if server.port and port and port != server.port:
+        listens, host = f"port {server.port}", f"port {port}"
+    if listens:
+        raise problem(name, 0, f"the server listens at {listens}, and {training} asks {host}; make them the same")
+
+
+def _reached(listens: str, asked: str) -> bool:
+    """Whether who asks ``asked`` may reach the server; a name may be any address."""
+    try:
+        server, other = (ip_address(host.replace("localhost", "127.0.0.1")) for host in (listens, asked))
+    except ValueError:
+        return True
+    near = server.is_loopback and (other.is_loopback or other.is_unspecified)
+    return server.is_unspecified or server == other or near
+
+
+def _asked(keys: Mapping[str, Any]) -> tuple[str, str]:
+    """(Host, port) that the training asks; empty where that is not known."""
+    if not keys.get("vllm_server_base_url"):
+        return str(keys.get("vllm_server_host") or ""), str(keys.get("vllm_server_port") or PORT)
+    try:
+        url = urlsplit(str(keys["vllm_server_base_url"]))
+        return url.hostname or "", str(url.port or (443 if url.scheme == "https" else 80))
+    except ValueError:
+        return "", ""
