@@ -86,6 +86,10 @@ class ModelFacts:
     max_positions: int | None = None
     head_size: int | None = None
     """Of the attention; where it is not known, the width over the heads, which most models have."""
+    experts: int | None = None
+    """Of a layer that chooses from them; 0 of a model without."""
+    expert_parameters: int | None = None
+    """Of all experts together."""
 
     @property
     def head(self) -> int | None:
@@ -159,6 +163,7 @@ class Resources:
         for name in ("per_micro_batch", "quantized", "not_guessed"):
             if not value[name]:
                 del value[name]
-        if self.model.head_size is None:
-            del value["model"]["head_size"]
+        for name in ("head_size", "experts", "expert_parameters"):
+            if value["model"][name] is None:
+                del value["model"][name]
         return value

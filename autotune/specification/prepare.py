@@ -170,11 +170,11 @@ def check_baseline(
     talk: Talk,
 ) -> None:
     """Raises ``UsageError`` where no trial could run ``baseline``; ``talk`` is told of what is legal and surprises."""
+    _check_supported(framework, space, baseline)
     build.check_passthrough(whole, baseline, resources)
     build.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
         talk(f"the baseline has {note}")
-    _check_supported(framework, space, baseline)
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:

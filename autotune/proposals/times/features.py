@@ -25,7 +25,7 @@ from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Codes, coded_columns, distinct
 from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
-from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
 from search_spaces.knobs.build import ENGINES
@@ -68,15 +68,14 @@ USED: Mapping[str, tuple[str, ...]] = {
 Get = Callable[[str], Any]
 
 
-_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
-_OF_BATCH = (*BATCH_KNOBS, *_RANKS)
+_OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS)
 _OF_TRAINING = (
     *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
     *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
     *("logprob_token_chunk", "host_allocator"),
 )
 _OF_ENGINE = (
-    *(*_RANKS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
+    *(*RANK_KNOBS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
     *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
 )
 """Knobs that ``_batch``, ``_training`` and ``_engine`` look at."""
