@@ -90,6 +90,8 @@ class ModelFacts:
     """Of a layer that chooses from them; 0 of a model without."""
     expert_parameters: int | None = None
     """Of all experts together."""
+    chosen_experts: int | None = None
+    """That a token goes to in a layer."""
 
     @property
     def head(self) -> int | None:
@@ -163,7 +165,7 @@ class Resources:
         for name in ("per_micro_batch", "quantized", "not_guessed"):
             if not value[name]:
                 del value[name]
-        for name in ("head_size", "experts", "expert_parameters"):
+        for name in ("head_size", "experts", "expert_parameters", "chosen_experts"):
             if value["model"][name] is None:
                 del value["model"][name]
         return value

@@ -18,7 +18,7 @@ from autotune.forecast.gpus import gpu_of
 from autotune.forecast.question import Question, Wanted
 from autotune.forecast.with_models import forecasts_for
 from search_spaces.space import SearchSpace
-from tests.support.published_models import PUBLISHED, family
+from tests.support.published_models import PUBLISHED, QWEN3_30B_A3B, family
 
 REPORTS = sorted((Path(__file__).parents[2] / "fixtures" / "cases" / "plan").glob("*.yaml"))
 MODELS: dict[str, dict[str, Any]] = {
@@ -28,6 +28,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3-0.6b": family("qwen3", (1024, 3072, 28, 16, 8, 151936), head_dim=128, tie_word_embeddings=True),
     "qwen3-1.7b": family("qwen3", (2048, 6144, 28, 16, 8, 151936), head_dim=128, tie_word_embeddings=True),
     "qwen2.5-3b": family("qwen2", (2048, 11008, 36, 16, 2, 151936), tie_word_embeddings=True),
+    "qwen3-30b-a3b": QWEN3_30B_A3B,
+    "qwen3-235b-a22b": {
+        **QWEN3_30B_A3B,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 94,
+        "num_attention_heads": 64,
+        "moe_intermediate_size": 1536,
+    },
     "smollm3-3b": family("llama", (2048, 11008, 36, 16, 4, 128256), tie_word_embeddings=True),
     "llama-3.2-1b": family("llama", (2048, 8192, 16, 32, 8, 128256), tie_word_embeddings=True),
 }
