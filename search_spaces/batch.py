@@ -5,6 +5,7 @@ Rows are completions. A rank is one training process. Pure arithmetic; nothing h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,9 @@ TOLERANCE_PERCENT = 5
 """How far rows per update may be from the baseline's where the ranks do not divide them."""
 
 BATCH_KNOBS = ("micro_batch_size", "num_generations", "steps_per_generation", "gradient_accumulation_steps")
-RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
+MODEL_PARALLEL = ("sequence_parallel_size", "training_tensor_parallel_size", "pipeline_parallel_size")
+"""Knobs whose product is the ranks that compute the same rows together."""
+RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", *MODEL_PARALLEL)
 """Knobs that decide how many ranks there are."""
 
 
@@ -72,8 +75,13 @@ def served_by(gpus: int) -> dict[str, KnobValue]:
 
 
 def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Ranks with rows of their own: training GPUs over the ranks that share a sequence."""
-    return max(1, training_gpus(values, resources) // _whole(values.get("sequence_parallel_size"), 1))
+    """Ranks with rows of their own: training GPUs over those that compute the same rows together."""
+    return max(1, training_gpus(values, resources) // model_parallel(values))
+
+
+def model_parallel(values: Mapping[str, KnobValue]) -> int:
+    """Ranks that compute the same rows together: they share its sequence, its matrices or its layers."""
+    return math.prod(max(1, _whole(values.get(name), 1)) for name in MODEL_PARALLEL)
 
 
 def batch_of(values: Mapping[str, KnobValue], resources: Resources) -> Batch:

@@ -86,6 +86,12 @@ class ModelFacts:
     max_positions: int | None = None
     head_size: int | None = None
     """Of the attention; where it is not known, the width over the heads, which most models have."""
+    experts: int | None = None
+    """Of a layer that chooses from them; 0 of a model without."""
+    expert_parameters: int | None = None
+    """Of all experts together."""
+    chosen_experts: int | None = None
+    """That a token goes to in a layer."""
 
     @property
     def head(self) -> int | None:
@@ -159,6 +165,7 @@ class Resources:
         for name in ("per_micro_batch", "quantized", "not_guessed"):
             if not value[name]:
                 del value[name]
-        if self.model.head_size is None:
-            del value["model"]["head_size"]
+        for name in ("head_size", "experts", "expert_parameters", "chosen_experts"):
+            if value["model"][name] is None:
+                del value["model"][name]
         return value

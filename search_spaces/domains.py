@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from search_spaces.baseline import capped, complete
-from search_spaces.batch import batch_of, data_ranks, fit
+from search_spaces.batch import MODEL_PARALLEL, batch_of, data_ranks, fit
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect
 from search_spaces.legality.case import COMPARED, Reference
@@ -29,7 +29,7 @@ BATCH_CHOICES = (
     "steps_per_generation",
     "rollout_gpus",
     "training_gpus",
-    "sequence_parallel_size",
+    *MODEL_PARALLEL,
     "logprob_rows",
 )
 MAX_BATCHES = 20_000

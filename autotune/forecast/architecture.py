@@ -50,6 +50,12 @@ class Architecture:
     """Of the text part, each once."""
     active: int
     """Those a token goes through; less than ``parameters`` where experts are chosen from."""
+    experts: int = 0
+    """Of a layer that chooses from them."""
+    chosen: int = 0
+    """Of them, those a token goes to."""
+    expert_parameters: int = 0
+    """Of all experts together."""
     notes: tuple[str, ...] = ()
     """What was presumed or left out, in sentences."""
     guessed: bool = False
@@ -67,6 +73,9 @@ class Architecture:
             key_value_heads=self.kv_heads,
             vocabulary=None if self.guessed else self.vocabulary,
             max_positions=self.max_positions,
+            experts=None if self.guessed else self.experts,
+            expert_parameters=self.expert_parameters or None,
+            chosen_experts=self.chosen or None,
         )
 
 
@@ -141,7 +150,15 @@ def _counted(made: Architecture, text: Mapping[str, Any], config: Mapping[str, A
         raise UsageError(f"{source} does not state intermediate_size, so its parameters cannot be counted")
     plain = outside + made.layers * attention + dense * 3 * width * (inner or 0)
     every, chosen = _experts(made, text, experts, source) if sparse else (0, 0)
-    return replace(made, parameters=plain + sparse * every, active=plain + sparse * chosen)
+    met = min(_number(text, _CHOSEN) or 0, experts) if sparse else 0
+    return replace(
+        made,
+        parameters=plain + sparse * every,
+        active=plain + sparse * chosen,
+        experts=experts if sparse else 0,
+        chosen=met,
+        expert_parameters=sparse * experts * (every - chosen) // (experts - met) if met < experts else sparse * every,
+    )
 
 
 def _attention(made: Architecture, text: Mapping[str, Any]) -> int:

@@ -22,11 +22,16 @@ from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import defaults
+from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
 _OF_ROWS = (*BATCH_KNOBS, *RANK_KNOBS)
+OF_MEGATRON = (
+    "no trial trains with Megatron yet: its memory is by formula, beside four published runs, and its speed beside none"
+)
+"""Said where a space has it."""
 BF16_SINCE = (8, 0)
 """Compute capability."""
 ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
@@ -80,7 +85,9 @@ class Question:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was presumed or left out, in sentences."""
-        return (*self.load.architecture.notes, *filter(None, [self.left_out]))
+        listed = (*self.space.values.get(ENGINE, ()), self.space.fixed.get(ENGINE))
+        untried = OF_MEGATRON if "megatron" in listed else ""
+        return (*self.load.architecture.notes, *filter(None, [self.left_out, untried]))
 
     @cached_property
     def resources(self) -> Resources:

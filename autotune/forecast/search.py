@@ -40,13 +40,18 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("micro_batch_size", "logprob_rows", "gradient_checkpointing", "gpu_memory_utilization"),
     ("precision", "master_weights", "kv_cache_dtype", "rollout_quantization", "micro_batch_size"),
     ("enforce_eager", "max_num_batched_tokens", "attn_implementation", "optimizer", "prefix_caching", "hub_kernels"),
+    (
+        *("training_engine", "training_tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size"),
+        *("micro_batch_size", "recompute_granularity"),
+    ),
     ("rollout_mode", "rollout_gpus", "rollout_data_parallel_size", "tensor_parallel_size", "gpu_memory_utilization"),
 )
 """Knobs that act on each other in time or memory, so that they are moved together."""
 
 SHAPE = (
     "rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size", "zero_stage", "offload_optimizer",
-    "offload_parameters", "gradient_checkpointing",
+    "offload_parameters", "gradient_checkpointing", "training_engine", "training_tensor_parallel_size",
+    "pipeline_parallel_size", "recompute_granularity",
 )  # fmt: skip
 """Two answers that agree on these are one answer to people."""
 

@@ -24,6 +24,7 @@ from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
+from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 
@@ -170,11 +171,11 @@ def check_baseline(
     talk: Talk,
 ) -> None:
     """Raises ``UsageError`` where no trial could run ``baseline``; ``talk`` is told of what is legal and surprises."""
+    _check_supported(framework, space, baseline)
     build.check_passthrough(whole, baseline, resources)
     build.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
         talk(f"the baseline has {note}")
-    _check_supported(framework, space, baseline)
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
@@ -203,7 +204,8 @@ def _software(data: Mapping[str, Any]) -> dict[str, str]:
 def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
     firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
     wanted = Configuration({**baseline, **firsts})
-    missing = framework.unsupported(wanted)
+    engines = [wanted.with_(**{ENGINE: engine}) for engine in space.values.get(ENGINE, ()) if engine != UNSET]
+    missing = next((said for each in (wanted, *engines) if (said := framework.unsupported(each))), ())
     if missing:
         raise UsageError(
             f"no {framework.title} trial can run this: {'; '.join(missing)} "

@@ -12,6 +12,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import framework_named
 from autotune.specification.request import Request, default_micro_batch
 from autotune.specification.user_input import model_named, rewards_configured
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import key_of
 from trainer.frameworks.common.asked import KNOB
@@ -19,8 +20,6 @@ from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 
 MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_steps", "max_completion_length"
-SHARED = "sequence_parallel_size"
-"""Ranks that share a sequence have its rows together."""
 
 
 def with_config(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> Request:
@@ -115,7 +114,7 @@ def _rows(knobs: Mapping[str, KnobValue], processes: int) -> int:
 
 def _ranks(knobs: Mapping[str, KnobValue], processes: int) -> int:
     """Ranks with rows of their own (``search_spaces.batch.data_ranks``)."""
-    return max(1, processes // int(knobs.get(SHARED, 1)))
+    return max(1, processes // model_parallel(knobs))
 
 
 def _model(request: Request, imported: Imported) -> str:

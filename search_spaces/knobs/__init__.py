@@ -11,6 +11,7 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.batch import KNOBS as BATCH
 from search_spaces.knobs.engine import KNOBS as ENGINE
 from search_spaces.knobs.kernels import KNOBS as KERNELS
+from search_spaces.knobs.megatron import KNOBS as MEGATRON
 from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Reach, Setting
 from search_spaces.knobs.numerics import KNOBS as NUMERICS
 from search_spaces.knobs.parallel import KNOBS as PARALLEL
@@ -35,7 +36,7 @@ __all__ = [
 
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
 
-_ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL)
+_ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL, *MEGATRON)
 
 KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
 """By name, in the order they are shown."""

@@ -11,6 +11,7 @@ from search_spaces.legality import (
     batch_rules,
     gpu_rules,
     knob_rules,
+    megatron_rules,
     numeric_rules,
     openr1_rules,
     rollout_rules,
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     *openr1_rules.RULES,
     *swift_rules.RULES,
     *verl_rules.RULES,
+    *megatron_rules.RULES,
 )
 
 

@@ -107,6 +107,11 @@ class Case:
         return self.get("rollout_engine") in ENGINES
 
     @property
+    def megatron(self) -> bool:
+        """It trains with Megatron-Core's modules."""
+        return self.get("training_engine") == "megatron"
+
+    @property
     def server(self) -> bool:
         return self.engine and self.get("rollout_mode") == "server"
 

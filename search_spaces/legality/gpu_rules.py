@@ -163,11 +163,11 @@ def gathered_for_vllm(case: Case) -> str | None:
 _SEQUENCE = ("sequence_parallel_size", "remove_padding")
 
 
-@rule((*_SEQUENCE, "training_gpus", *_SPLIT), _SEQUENCE)
+@rule((*_SEQUENCE, "training_gpus", "training_engine", *_SPLIT), _SEQUENCE)
 def sequence_parallel(case: Case) -> str | None:
     """Ranks that share a sequence share the training GPUs evenly."""
     size = case.at_least_one("sequence_parallel_size")
-    if size == 1:
+    if size == 1 or case.megatron:  # it shares them among more than these
         return None
     if case.training_gpus % size:
         return f"sequence_parallel_size {size} does not divide {case.ranks_in_words(case.training_gpus)}"

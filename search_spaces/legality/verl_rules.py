@@ -83,10 +83,13 @@ def verl_hybrid_engine(case: Case) -> str | None:
     )
 
 
-@rule(frozenset({*COMPARED, "dynamic_batching"}), ("micro_batch_size", "steps_per_generation", "dynamic_batching"))
+@rule(
+    frozenset({*COMPARED, "dynamic_batching", "training_engine"}),
+    ("micro_batch_size", "steps_per_generation", "dynamic_batching"),
+)
 def verl_rollout_rows(case: Case) -> str | None:
-    """V1: the rows of a rollout are shared by all GPUs, also by those that share a sequence."""
-    if case.get("dynamic_batching") is True:
+    """V1: the rows of a rollout are shared by all GPUs, also by those that share a sequence; with Megatron by ranks."""
+    if case.get("dynamic_batching") is True or case.megatron:
         return None
     rows, gpus = case.batch.rollout_rows, case.training_gpus
     if rows % gpus == 0:
@@ -142,11 +145,11 @@ def verl_logprob_rows(case: Case) -> str | None:
     return f"logprob_rows {rows} does not divide the {have} rows of a rank, and verl asks for equal parts"
 
 
-@rule(("sequence_parallel_size",), ("sequence_parallel_size",))
+@rule(("sequence_parallel_size", "training_engine"), ("sequence_parallel_size",))
 def verl_ulysses_heads(case: Case) -> str | None:
     """Ranks that share a sequence share the attention heads evenly (``models/transformers/monkey_patch.py:343``)."""
     size, model = case.at_least_one("sequence_parallel_size"), case.resources.model
-    if size == 1:
+    if size == 1 or case.megatron:
         return None
     heads, keys = model.attention_heads, model.key_value_heads
     if heads and heads % size:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from search_spaces.batch import training_gpus
+from search_spaces.batch import MODEL_PARALLEL, model_parallel, training_gpus
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.legality import RULES, Case, Reference, is_legal
+from search_spaces.legality.megatron_rules import TORCH_ONLY
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.verl import SUPPORTED, Wanted, explicit
 
@@ -90,7 +91,7 @@ class Combination:
 
     @property
     def ranks(self) -> int:
-        return max(1, self.training // int(self.configuration.get("sequence_parallel_size", 1)))
+        return max(1, self.training // model_parallel(self.configuration))
 
     @property
     def rows(self) -> int:
@@ -118,7 +119,7 @@ def legal(random: Random, *, modes: bool = False) -> Combination:
 
     Args:
         random: to draw from.
-        modes: SGLang and verl's asynchronous modes are among them, with which no trial runs.
+        modes: SGLang, Megatron and verl's asynchronous modes are among them, with which no trial runs.
     """
     while True:
         found = some(random, modes=modes)
@@ -152,9 +153,33 @@ def some(random: Random, *, modes: bool = False) -> Combination:
             values[name] = random.choice(choices)
     if modes and random.random() < 0.25:
         values["rollout_engine"] = "sglang"
+    if modes and random.random() < 0.4:
+        _megatron(random, values)
     apart = _asynchronous(random, values) if modes and random.random() < 0.5 else 0
     settled = {name: value for name, value in values.items() if _acts(name, values)}
     return Combination(Configuration(settled), machine(gpus + apart))
+
+
+def _megatron(random: Random, values: dict[str, KnobValue]) -> None:
+    """Makes ``values`` those of a run that trains with Megatron."""
+    for name in TORCH_ONLY:
+        values.pop(name, None)
+    sharing = values.pop("sequence_parallel_size")
+    values.update({"training_engine": "megatron", random.choice(MODEL_PARALLEL): sharing})
+    choices: dict[str, Sequence[KnobValue]] = {
+        "virtual_pipeline_size": (1, 2),
+        "first_stage_layers": (0, 3),
+        "last_stage_layers": (0, 5),
+        "expert_parallel_size": (1, 2, 4),
+        "expert_tensor_parallel_size": (1, 2),
+        "megatron_sequence_parallel": (True, False),
+        "distributed_optimizer": (True, False),
+        "optimizer_offload_share": (0.0, 0.5, 1.0),
+        "recompute_granularity": ("full", "selective", "none"),
+        "recompute_method": ("uniform", "block"),
+        "recompute_layers": (1, 4),
+    }
+    values.update({name: random.choice(found) for name, found in choices.items() if random.random() < 0.7})
 
 
 def _asynchronous(random: Random, values: dict[str, KnobValue]) -> int:

@@ -29,7 +29,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import get_dataset_class
 from verl.utils.tracking import Tracking
-from verl.workers.config import FSDPActorConfig, RolloutConfig
+from verl.workers.config import FSDPActorConfig, McoreActorConfig, RolloutConfig
 
 from trainer.child.frameworks.verl import describe_fields
 
@@ -79,7 +79,7 @@ def check(config: Any) -> None:
         warnings.simplefilter("ignore")
         validate_config(config, need_reference_policy(config), need_critic(config))
         made = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-        assert isinstance(made, FSDPActorConfig)
+        assert isinstance(made, McoreActorConfig if config.model_engine == "megatron" else FSDPActorConfig)
         assert isinstance(omega_conf_to_dataclass(config.actor_rollout_ref.rollout), RolloutConfig)
         omega_conf_to_dataclass(config.algorithm)
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor

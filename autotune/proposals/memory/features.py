@@ -274,6 +274,8 @@ def _device(found: _Bytes) -> Matrix:
     rows[Moment.GENERATE][Part.WEIGHTS] = rows[Moment.GENERATE][Part.WEIGHTS] * (1.0 - away)
     states_away = s.columns.number("rollout_offload_optimizer") * s.colocated
     rows[Moment.GENERATE][Part.OPTIMIZER] = rows[Moment.GENERATE][Part.OPTIMIZER] * (1.0 - states_away)
+    for moment in (Moment.GENERATE, Moment.SYNC):  # with Megatron's weights go their gradients
+        rows[moment][Part.GRADIENTS] = rows[moment][Part.GRADIENTS] * (1.0 - away * s.megatron)
     rows[Moment.SYNC][Part.WEIGHTS] = rows[Moment.SYNC][Part.WEIGHTS] * (1.0 - away * found.sync.weights_away)
     rows[Moment.SYNC][Part.OPTIMIZER] = rows[Moment.SYNC][Part.OPTIMIZER] * (1.0 - states_away * found.sync.states_away)
     return _matrix(rows, len(nothing))

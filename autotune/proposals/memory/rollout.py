@@ -161,12 +161,12 @@ def sync(task: Task, size: Dimensions, s: Settings) -> Sync:
     held = s.held_bytes if stored is None else s.columns.full(stored)
     lora = is_lora(task.passthrough, task.resources.framework)
     way = facts_of(task.resources.framework).weight_sync
-    sharded = ((s.stage >= 3) | (s.fsdp > 0)) & (s.ranks > 1)
+    sharded = ((s.stage >= 3) | (s.fsdp > 0) | (s.megatron > 0)) & (s.ranks > 1)
     if way is WeightSync.BATCHES:
         whole = sharded * held * _batch(size, s) * np.where(s.fsdp > 0, 1.0 + lora, 1.0) + _sent(s)
     elif way is WeightSync.BUCKETS:
         summoned = _summoned(task, size, s) if lora else _largest(size)
-        whole = sharded * held * np.where(s.columns.has("fsdp", "fsdp1") > 0, summoned, _largest(size))
+        whole = sharded * held * np.where(s.columns.has("fsdp", "fsdp1") * s.fsdp > 0, summoned, _largest(size))
         whole = whole + np.minimum(s.columns.number("weight_sync_bucket_mib", 2048.0) * MIB, size.parameters * held)
     else:
         whole = sharded * held * np.where((s.stage >= 3) & lora, size.parameters, _largest(size))

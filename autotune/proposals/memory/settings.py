@@ -167,6 +167,8 @@ class Settings:
     stage: Column
     """ZeRO stage."""
     fsdp: Column
+    megatron: Column
+    """1 where Megatron-Core trains, not PyTorch's modules."""
     parallel: Column
     """Ranks that share a sequence."""
     wide: Column
@@ -192,7 +194,9 @@ def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
     ranks = np.where(asked > 0, np.minimum(ranks, asked), ranks)
     rows = np.maximum(1.0, columns.number("micro_batch_size", 1.0))
     parallel = np.maximum(1.0, columns.number("sequence_parallel_size", 1.0))
-    data = np.maximum(1.0, ranks // parallel)
+    megatron = columns.has("training_engine", "megatron")
+    together = parallel * columns.number("training_tensor_parallel_size", 1.0)
+    data = np.maximum(1.0, ranks // (together * columns.number("pipeline_parallel_size", 1.0)))
     whole = np.maximum(1.0, np.rint(task.rows_per_update / (data * rows)))
     # The framework's own default of 1 stands for what rows per update make of it.
     accumulation = np.where(
@@ -213,9 +217,10 @@ def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
         vllm=vllm,
         colocated=vllm - server,
         stage=stage,
-        fsdp=columns.has("fsdp", "fsdp1", "fsdp2"),
+        fsdp=columns.has("fsdp", "fsdp1", "fsdp2") * (1.0 - megatron),
+        megatron=megatron,
         parallel=parallel,
-        wide=columns.has("master_weights", "fp32") * (1.0 - low * (stage > 0)),
+        wide=columns.has("master_weights", "fp32") * (1.0 - low * (stage > 0)) * (1.0 - megatron),
         low=low,
         checkpointed=columns.number("gradient_checkpointing"),
     )

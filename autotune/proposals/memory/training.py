@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.memory import megatron
 from autotune.proposals.memory.settings import Dimensions, Settings, has_reference, stored_bytes, trainable
 from search_spaces.frameworks import facts_of
 
@@ -111,7 +112,7 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
     step = np.where(deepspeed, 4.0 * trained / _sharded(s, 1), step)
     weights, gradients, optimizer, step, away = _offloaded(s, weights, gradients, optimizer, step)
     lasting, passing = _buckets(s, trained)
-    return States(
+    found = States(
         weights=weights,
         casts=casts,
         gradients=gradients,
@@ -125,6 +126,20 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
         step=step,
         offloaded=away,
     )
+    return _with_megatron(task, size, s, found) if s.megatron.any() else found
+
+
+def _with_megatron(task: Task, size: Dimensions, s: Settings, found: States) -> States:
+    """``found`` with what Megatron holds in its place where it trains."""
+    theirs = megatron.held(task, size, s)
+    own = {
+        "weights": theirs.weights,
+        "gradients": theirs.gradients,
+        "early": theirs.gradients,  # a buffer that is there from the start
+        "optimizer": theirs.optimizer,
+        "offloaded": theirs.offloaded,
+    }
+    return States(**{name: np.where(s.megatron > 0, own.get(name, 0.0), value) for name, value in vars(found).items()})
 
 
 def _sharded(s: Settings, stage: int) -> Column:
@@ -197,7 +212,7 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
     eager = c.has("attn_implementation", "eager")
     each = eager * size.heads * s.length / s.parallel
     kept_layers = np.where(s.checkpointed > 0, 2.0, np.maximum(2.0, size.layers))
-    return Transients(
+    found = Transients(
         activations=activations * (1.0 - 0.85 * away),
         activations_host=activations * 0.85 * away,
         scores=each * tokens * WRITTEN_SCORES_BYTES * kept_layers,
@@ -206,6 +221,10 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
         logprob_scores=each * passed * WRITTEN_SCORES_BYTES * 2.0,
         logprob_logits=_logits(task, size, s, passed, backward=False),
     )
+    if not s.megatron.any():
+        return found
+    theirs = vars(megatron.passing(task, size, s, tokens, passed))
+    return Transients(**{n: np.where(s.megatron > 0, theirs.get(n, 0.0), value) for n, value in vars(found).items()})
 
 
 def _layer_bytes(size: Dimensions, s: Settings) -> Column:

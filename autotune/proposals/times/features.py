@@ -25,7 +25,7 @@ from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Codes, coded_columns, distinct
 from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
-from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
 from search_spaces.knobs.build import ENGINES
@@ -53,10 +53,10 @@ USED: Mapping[str, tuple[str, ...]] = {
         *(*BATCH, *ENGINE, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "sleep", "group"),
         *("master_bytes", "kind", *SHARING, "continuous"),
     ),
-    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "kind", *SHARING, "packed", "tile"),
+    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "kind", *SHARING, "packed", "tile", "together"),
     Phase.UPDATE.value: (
         *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "host_bytes"),
-        *("trainable", "reduce_bytes", "packed", "tile", "mapped", "step_kernels"),
+        *("trainable", "reduce_bytes", "packed", "tile", "mapped", "step_kernels", "together"),
     ),
     Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized"),
     Phase.REWARD.value: ("rows",),
@@ -68,15 +68,14 @@ USED: Mapping[str, tuple[str, ...]] = {
 Get = Callable[[str], Any]
 
 
-_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
-_OF_BATCH = (*BATCH_KNOBS, *_RANKS)
+_OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size")
 _OF_TRAINING = (
     *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
     *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
-    *("logprob_token_chunk", "host_allocator"),
+    *("logprob_token_chunk", "host_allocator", "training_engine", "recompute_granularity"),
 )
 _OF_ENGINE = (
-    *(*_RANKS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
+    *(*RANK_KNOBS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
     *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
 )
 """Knobs that ``_batch``, ``_training`` and ``_engine`` look at."""
@@ -132,7 +131,20 @@ def _batch(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
         "group": float(max(1, batch.group)),
         "steps": float(steps),
         "accumulation": float(accumulation),
+        "together": _together(values, accumulation),
     }
+
+
+def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
+    """By how much Megatron's ranks that compute the same rows are faster than one; 1 elsewhere.
+
+    Stages wait (p - 1)/(v m) of the time that m micro-batches take (Narayanan et al., arXiv 2104.04473, section 2.2).
+    """
+    if values.get("training_engine") != "megatron":
+        return 1.0
+    stages = max(1.0, _number(values.get("pipeline_parallel_size"), 1.0))
+    parts = max(1.0, _number(values.get("virtual_pipeline_size"), 1.0))
+    return model_parallel(values) / (1.0 + (stages - 1.0) / (parts * accumulation))
 
 
 def _training(task: Task, get: Get) -> dict[str, float]:
@@ -140,7 +152,10 @@ def _training(task: Task, get: Get) -> dict[str, float]:
     kind = "tf32" if kind == "fp32" and get("tf32") is True and task.resources.device != "cpu" else kind
     master = WIDTH.get(str(get("master_weights") or "fp32"), 4.0)
     stage = _number(get("zero_stage"), 0.0)
-    sharded = stage >= 3 or (get("fsdp") in ("fsdp1", "fsdp2") and get("fsdp_reshard_after_forward") is not False)
+    megatron = get("training_engine") == "megatron"
+    fsdp = get("fsdp") in ("fsdp1", "fsdp2") and not megatron
+    sharded = stage >= 3 or (fsdp and get("fsdp_reshard_after_forward") is not False)
+    again = get("recompute_granularity") == "full" if megatron else get("gradient_checkpointing") is True
     optimizer = str(get("optimizer") or "adamw_torch_fused")
     states = STATES.get(optimizer, 0.5 if "8bit" in optimizer else 2.0)
     low = 4.0 if kind in ("fp32", "tf32") else 2.0
@@ -152,11 +167,11 @@ def _training(task: Task, get: Get) -> dict[str, float]:
         "held_bytes": min(master, low) if stage >= 1 else master,
         "sent_bytes": low,
         "zero": stage,
-        "checkpointing": float(get("gradient_checkpointing") is True),
+        "checkpointing": float(again),
         "state_bytes": states * master,
         "fused": float(optimizer != "adamw_torch"),
         "step_kernels": STEP_KERNELS.get(optimizer, 0.0),
-        "shards": 2.0 if sharded else float(stage >= 1 or get("fsdp") in ("fsdp1", "fsdp2")),
+        "shards": 2.0 if sharded else float(stage >= 1 or fsdp or megatron),
         "host_bytes": 16.0 if offloaded else 0.0,
         "packed": float(get("remove_padding") is True),
         "trainable": _trainable(task),

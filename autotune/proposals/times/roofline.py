@@ -346,7 +346,7 @@ def _logprob(facts: Mapping[str, Column], world: World, observed: Observed | Non
     tokens = _computed(facts, world, observed) / facts["ranks"]
     count = np.ceil(facts["rows"] / facts["ranks"] / np.maximum(1.0, facts["logprob_rows"]))
     once = _passes(facts, world, tokens, count, OF_FORWARD, np.full_like(tokens, 2.0))
-    return facts["logprob_passes"] * once
+    return facts["logprob_passes"] * once / facts["together"]
 
 
 def _update(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
@@ -354,7 +354,7 @@ def _update(facts: Mapping[str, Column], world: World, observed: Observed | None
     count = np.ceil(facts["rows"] / facts["ranks"] / facts["micro"])
     frozen = np.where(facts["trainable"] < 1, 2.0, 0.0)
     k = np.where(facts["checkpointing"] > 0, 8.0, 6.0) - frozen
-    passes = world.iterations * _passes(facts, world, tokens, count, OF_TRAINING, k)
+    passes = world.iterations * _passes(facts, world, tokens, count, OF_TRAINING, k) / facts["together"]
     trained = world.weights * facts["trainable"]
     here = trained / np.where(facts["shards"] >= 1, facts["ranks"], 1.0)
     memory = OF_BANDWIDTH * world.hardware.bytes_s * _share(facts, world)

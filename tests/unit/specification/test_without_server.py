@@ -140,6 +140,25 @@ def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
     assert "; set it to vllm (knobs that a trial sets: " in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("beginning", "knobs"),
+    [
+        ("megatron", {"training_tensor_parallel_size": [1, 2]}),
+        ("torch", {"training_engine": ["torch", "megatron"]}),
+    ],
+)
+def test_a_study_with_megatron_is_refused_in_one_sentence(beginning: str, knobs: dict[str, Any]) -> None:
+    """Also where the space only lists it behind what a trial can run."""
+    own = {"tensor_parallel_size": 1, "micro_batch_size": 2, "num_generations": 2, "training_engine": beginning}
+    machine = on("verl", gpus=2, rows_per_update=4, num_generations=2)
+    request, space = Complete(framework="verl", rows_per_update=4), SearchSpace.from_json({"knobs": knobs})
+    words = (
+        "^no verl trial can run this: model_engine megatron: trials of the megatron engine are not run yet; set it to"
+    )
+    with pytest.raises(UsageError, match=words):
+        prepare.check_baseline(request, framework_named("verl"), space, Configuration(own), machine, print)
+
+
 def own_run(
     name: str, text: str, gpus: int, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> tuple[Complete, list[str]]:

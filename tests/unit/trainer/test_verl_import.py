@@ -168,8 +168,8 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
     [
         ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM is not supported: verl's vLLM and SGLang are"),
         ("trainer.v1.trainer_mode=separate_async", "say how many with actor_rollout_ref.rollout.n_gpus_per_node"),
-        ("actor_rollout_ref.actor.strategy=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
-        ("model_engine=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
+        ("model_engine=veomni", "VeOmni is not supported: a verl trial trains with FSDP"),
+        ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "it is Megatron's, and the run trains with"),
         ("actor_rollout_ref.rollout.mode=sync", "verl 0.9.1 has no other than async; expected async, got sync"),
         ("actor_rollout_ref.rollout.pipeline_model_parallel_size=2", "verl's rollout has no pipeline"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "does not take rows over all GPUs"),
@@ -215,8 +215,10 @@ def test_a_secret_in_the_environment_is_refused() -> None:
 
 
 def test_other_files_of_verls_are_refused() -> None:
-    with pytest.raises(ConfigError, match="line 1: --config-name ppo_megatron_trainer: Megatron is not supported"):
-        import_config("python -m verl.trainer.main_ppo --config-name ppo_megatron_trainer a=1", "t.sh")
+    with pytest.raises(ConfigError, match="line 1: --config-name ppo_veomni_trainer: VeOmni is not supported"):
+        import_config("python -m verl.trainer.main_ppo --config-name ppo_veomni_trainer a=1", "t.sh")
+    with pytest.raises(ConfigError, match="line 1: --config-name async_megatron: a trial starts from verl's own"):
+        import_config("python -m verl.trainer.main_ppo --config-name async_megatron a=1", "t.sh")
     with pytest.raises(ConfigError, match="line 1: -m: an option of Hydra's"):
         import_config("python -m verl.trainer.main_ppo -m a=1,2", "t.sh")
 

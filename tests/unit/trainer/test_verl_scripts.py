@@ -177,10 +177,8 @@ def test_words_of_the_caller_are_told() -> None:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("actor_rollout_ref.actor.strategy=megatron", "Megatron"),
-        ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "Megatron"),
         ("actor@actor_rollout_ref.actor=mlite_actor", "Megatron Lite"),
-        ("--config-path=./config --config-name=ppo_megatron_trainer", "Megatron"),
+        ("--config-path=./config --config-name=ppo_torchtitan_trainer", "TorchTitan"),
         ("--config-path=./config --config-name=ppo_trainer model_engine=veomni", "VeOmni"),
         ("actor_rollout_ref.ref.strategy=fsdp_turbo", "FSDP Turbo"),
         ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM"),
@@ -278,15 +276,13 @@ def test_through_the_port() -> None:
     framework = framework_named("verl")
     source = Source(script("trainer.n_gpus_per_node=$1"), "run.sh")
     assert framework.import_config(source, {}, 4, {}).knobs["num_generations"] == 8
-    with pytest.raises(UsageError, match="line 9: model_engine: Megatron is not supported"):
-        framework.import_config(Source(script("model_engine=megatron"), "run.sh"), {}, 4, {})
+    with pytest.raises(UsageError, match="line 9: model_engine: VeOmni is not supported"):
+        framework.import_config(Source(script("model_engine=veomni"), "run.sh"), {}, 4, {})
 
 
 def test_a_script_for_another_engine_is_refused_as_that_where_a_backslash_is_missing() -> None:
-    text = "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' a.b=1\n    c.d=2\n"
-    with pytest.raises(
-        ConfigError, match=r"line 1: --config-name ppo_megatron_trainer\.yaml: Megatron is not supported"
-    ):
+    text = "python3 -m verl.trainer.main_ppo --config-name='ppo_veomni_trainer.yaml' a.b=1\n    c.d=2\n"
+    with pytest.raises(ConfigError, match=r"line 1: --config-name ppo_veomni_trainer\.yaml: VeOmni is not supported"):
         import_config(text, "run.sh")
     with pytest.raises(ConfigError, match=r"line 1: the command ends here, and c\.d=2 below it"):
-        import_config(text.replace("megatron_", ""), "run.sh")
+        import_config(text.replace("veomni_", ""), "run.sh")

@@ -1,4 +1,4 @@
-"""What verl trains and generates with, and the parts of it that no trial has: refused by their names."""
+"""What verl trains and generates with, and the parts of it that are not read: refused by their names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 _TRAINING: Mapping[str, str] = {
-    "megatron": "Megatron",
     "mlite": "Megatron Lite",
     "veomni": "VeOmni",
     "torchtitan": "TorchTitan",

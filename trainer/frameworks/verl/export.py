@@ -11,6 +11,7 @@ from typing import Any
 
 from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.common.texts import difference
+from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.exported import DATA, PROMPTS, REWARD, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.verl.fates import (
     DATASET,
@@ -25,7 +26,7 @@ from trainer.frameworks.verl.fates import (
 from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.launching import MODULE, script
-from trainer.frameworks.verl.objective import stated
+from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
 from trainer.frameworks.verl.render import ENVIRONMENT, LOG_VARIABLE, settings, variables, workload
@@ -101,9 +102,12 @@ def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
     )
     cores = wanted.cores if wanted.nodes == 1 else 0  # Ray of several nodes is there before verl
     ours = {**fixed, **inputs, **tuned, **cpus(wanted.passthrough, wanted.world_size, cores)}
+    other = megatron.chosen(tuned)
+    ours = megatron.renamed(ours) if other else ours
     theirs = {key: value for key, value in wanted.passthrough.items() if key not in ours and key != ENVIRONMENT}
     words = [_word(key, value, new=added(key)) for key, value in ours.items()]
-    words += [_word(key, value, new=False) for key, value in stated(theirs).items()]
+    objective = megatron.renamed(OBJECTIVE) if other else OBJECTIVE
+    words += [_word(key, value, new=False) for key, value in objective.items() if key not in theirs]
     words += [_word(key, value, new=False) for key, value in _RUN.items() if key not in theirs]
     words += [_word(key, value, new=not key.startswith("hydra.")) for key, value in theirs.items()]
     environment = {

@@ -35,7 +35,8 @@ MEASURING = frozenset(
         *("trainer.del_local_ckpt_after_load", "trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
         *("trainer.checkpoint_callback_class", "data.val_batch_size", "data.val_max_samples", "hydra.run.dir"),
         *("data.seed", "actor_rollout_ref.rollout.seed", "actor_rollout_ref.actor.data_loader_seed"),
-        *("actor_rollout_ref.actor.fsdp_config.seed", "ray_kwargs.timeline_json_file", "hydra.output_subdir"),
+        *("actor_rollout_ref.actor.fsdp_config.seed", "actor_rollout_ref.actor.megatron.seed"),
+        *("ray_kwargs.timeline_json_file", "hydra.output_subdir"),
         RUNS_WORKERS,
     }
 )
@@ -45,7 +46,7 @@ LOOP = ROLLOUT + "agent.default_agent_loop"
 _OTHER_LOOP = "agent loops and tools are not supported: a trial gives each completion one length; remove it"
 _TOOLS = "tools are not supported: a trial gives each completion one length, and calls have none; remove it"
 REWARD_MODEL = ("reward.reward_model.enable", "reward.reward_model.enable_resource_pool", "reward_model.enable")
-_OTHER_ENGINE = "a trial trains with FSDP, verl's model_engine dp; remove it"
+_OTHER_ENGINE = "FSDP and Megatron are read, verl's model_engine dp and megatron; remove it"
 _WHY: Mapping[str, str] = {
     "actor_rollout_ref.rollout.mode": "verl 0.9.1 has no other than async",
     "actor_rollout_ref.rollout.data_parallel_size": "a trial has one engine for each tensor_model_parallel_size GPUs",
@@ -92,7 +93,7 @@ def refusal(key: str, value: Any) -> str | None:
         return f"verl 0.9.1 does not take rows over all GPUs; use {OLD[key]}"
     if key in FIXED and value != FIXED[key]:
         return f"{_WHY[key]}; expected {show(FIXED[key])}, got {show(value)}"
-    if key == MODEL_ENGINE and value != "dp":
+    if key == MODEL_ENGINE and value not in ("dp", "megatron"):
         return _OTHER_ENGINE
     if key == LOOP and value != "single_turn_agent":
         return _OTHER_LOOP

@@ -15,6 +15,7 @@ from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, ConfigError, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
@@ -159,6 +160,9 @@ def _refuse_parts(said: Given, name: str) -> None:
         why = part_refusal(key, value)
         if why is not None:
             raise problem(name, said.lines.get(key, 0), f"{key}: {why}")
+    both = megatron.refusal(said.values)
+    if both is not None:
+        raise problem(name, said.lines.get(both[0], 0), ": ".join(both))
 
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
@@ -167,7 +171,7 @@ def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> Non
     why = refusal(key, value)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
-    if fields and not _is_known(key, fields):
+    if fields and not megatron.chosen(said.values) and not _is_known(key, fields):  # the fields are of FSDP's files
         close = difflib.get_close_matches(key[:120], fields, n=1, cutoff=0.7)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, line, f"verl has no key {show(key)}; {advice}")

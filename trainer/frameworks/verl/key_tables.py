@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import Reach, key_of
+from search_spaces.knobs import KNOBS, Reach, key_of
 from search_spaces.knobs.keys import keys_of, plain_keys
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.speculation import ARGUMENT
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
@@ -19,10 +20,13 @@ REFERENCE = "actor_rollout_ref.ref."
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm."
 
 FRAMEWORK = "verl"
+OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.needs)
+"""Knobs that act where verl trains with Megatron (``megatron``)."""
 TRANSLATED = frozenset(
     {
         *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
         *("master_weights", "optimizer", "fsdp", "rollout_engine", "rollout_mode", "sleep_level"),
+        *(ENGINE_KNOB, *OF_MEGATRON),
         *("rollout_dtype", "rollout_quantization", "async_generation", "rollout_gpus", "staleness_limit"),
         *SPECULATIVE,
     }
@@ -31,10 +35,10 @@ TRANSLATED = frozenset(
 UNTRIED = frozenset(
     {
         *("async_generation", "rollout_gpus", "weight_sync_every", "staleness_limit", "stale_completions"),
-        "weight_sync_backend",
+        *("weight_sync_backend", ENGINE_KNOB, *OF_MEGATRON),
     }
 )
-"""Of verl's asynchronous modes: written and read, but no trial runs in one."""
+"""Of verl's asynchronous modes, and of Megatron: written and read, but no trial runs with them."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED, dotted=True)
 """Knob -> key. The value goes over as it is, but for ``custom_all_reduce`` and ``vllm_compile_mode``."""
 
@@ -111,7 +115,7 @@ FIXED: Mapping[str, KnobValue] = {
 }
 """Keys that have to have these values for what the knobs say to hold."""
 MODEL_ENGINE = "model_engine"
-"""Hydra's choice of verl's own files; ``dp`` is FSDP."""
+"""Hydra's choice of verl's own files; ``dp`` is FSDP, ``megatron`` Megatron."""
 
 KEYS: frozenset[str] = frozenset(
     {

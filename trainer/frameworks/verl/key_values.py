@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
 from trainer.frameworks.common.speculation import speculative_knobs
 from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_tables import (
     ACTOR,
     APART_GPUS,
@@ -69,15 +71,21 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
         KnobKeyError: naming the key and what was expected.
     """
     found: dict[str, KnobValue] = {}
+    other = megatron.chosen(keys)
     for knob, key in NATIVE.items():
+        if other and (key in megatron.NOT_READ or knob in megatron.ELSEWHERE):
+            continue
         name, value = _agreed(keys, knob, key)
         if value is not None:
             found[knob] = parsed(knob, name, _native(knob, name, value))
     found.update(_captured(keys))
     found.update(_precisions(keys))
-    found.update(_optimizer(keys))
     found.update(_choices(keys))
-    found.update(_padding(keys))
+    if other:
+        found.update(megatron.knobs_of(keys))
+    else:
+        found.update(_optimizer(keys))
+        found.update(_padding(keys))
     found.update(speculative_knobs(keys.get(GUESSES), GUESSES))
     if found.get("fsdp") == "fsdp2" and found.get("fsdp_offload") is True:
         for knob in _ON_THE_HOST & found.keys():
@@ -88,7 +96,8 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What of ``keys`` is no knob."""
     apart = {APART_NODES, APART_GPUS} if keys.get(MODE) == "separate_async" else set()
-    found = {key: value for key, value in keys.items() if key not in KEYS and key not in apart}
+    known = megatron.rest(keys) if megatron.chosen(keys) else {k: v for k, v in keys.items() if k not in KEYS}
+    found = {key: value for key, value in known.items() if key not in apart}
     guesses = keys.get(GUESSES)
     return {**found, GUESSES: guesses} if guesses and not speculative_knobs(guesses, GUESSES) else found
 
@@ -104,10 +113,13 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
         if whole:
             found[whole] = {**(found.get(whole) or {}), key.removeprefix(f"{whole}."): value}
             continue
-        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in KEYS) and key not in WHOLE
+        names = KEYS | megatron.MEGATRON_KEYS
+        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in names) and key not in WHOLE
         if inside:
             found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
-        elif not (key in KEYS and isinstance(value, str) and value.startswith("${")):
+        elif key in WHOLE and isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
+            found[key] = {**found[key], **value}  # as Hydra adds one to the other
+        elif not (key in names and isinstance(value, str) and value.startswith("${")):
             found[key] = value
     return found
 
@@ -185,7 +197,7 @@ def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found: dict[str, KnobValue] = {}
-    if keys.get(STRATEGY) is not None:
+    if keys.get(STRATEGY) not in (None, megatron.WORD):
         strategies = {word: name for name, word in STRATEGIES.items()}
         found["fsdp"] = _one_of(keys, STRATEGY, strategies, "a trial shards with FSDP")
     if keys.get(NAME) is not None:
@@ -251,11 +263,13 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
     """The four batch knobs, by verl's own rules: prompts over the ranks that have rows of their own."""
-    sequence = int(found.get("sequence_parallel_size", 1))
-    if gpus % sequence:
-        key = NATIVE["sequence_parallel_size"]
-        raise KnobKeyError(key, f"{sequence} GPUs cannot share a sequence evenly on {gpus} GPUs")
-    ranks, sizes = gpus // sequence, {key: _whole(keys, key) for key in VERLS_BATCH}
+    together = model_parallel(found)
+    if gpus % together:
+        key, what = NATIVE["sequence_parallel_size"], "share a sequence"
+        if found.get("training_engine") == megatron.WORD:
+            key, what = megatron.OWN["training_tensor_parallel_size"], "hold a model"
+        raise KnobKeyError(key, f"{together} GPUs cannot {what} evenly on {gpus} GPUs")
+    ranks, sizes = gpus // together, {key: _whole(keys, key) for key in VERLS_BATCH}
     group = sizes[NATIVE["num_generations"]]
     update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
     if update % ranks:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.knobs.rollout import UNLIMITED
+from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.speculation import speculative_config
 from trainer.frameworks.common.updates import following
+from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_tables import (
     APART_GPUS,
     APART_NODES,
@@ -28,10 +32,12 @@ from trainer.frameworks.verl.key_tables import (
     MASTERS,
     MIXED,
     MODE,
+    MODEL_ENGINE,
     MODES,
     NAME,
     NATIVE,
     NOT_IN_VERLS_FILES,
+    OF_MEGATRON,
     OPTIMIZER,
     OPTIMIZERS,
     OPTIONS,
@@ -86,12 +92,18 @@ def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
     said = unwritable(configuration)
+    if not said and _on_megatron(configuration):
+        said.append(f"{MODEL_ENGINE} megatron: trials of the megatron engine are not run yet; set it to dp, with FSDP")
     if not said and configuration.get("rollout_engine") == "sglang":
         said.append(f"{NAME} sglang: no trial has generated with SGLang yet; set it to vllm")
     if not said and acting(configuration).get("async_generation") is True:
         mode = next(word for word, meant in MODES.items() if meant == (_mode(configuration), True))
         said.append(f"{MODE} {mode}: no trial has run in an asynchronous mode yet; set it to sync")
     return said
+
+
+def _on_megatron(configuration: Mapping[str, KnobValue]) -> bool:
+    return configuration.get(ENGINE_KNOB) == megatron.WORD
 
 
 def _mode(configuration: Mapping[str, KnobValue]) -> str:
@@ -104,14 +116,15 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
     Args:
         configuration: knobs; ``micro_batch_size`` is one of them.
         rows_per_update: what the accumulation follows from where it is not set.
-        ranks: data-parallel training processes: GPUs over ``sequence_parallel_size``.
+        ranks: data-parallel training processes (``search_spaces.batch.data_ranks``).
 
     Raises:
         ValueError: there is no ``micro_batch_size``, which verl has no default for.
     """
     if "micro_batch_size" not in configuration:
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
-    found = {name: value for name, value in defaults("verl").items() if name in WRITTEN and name != "rollout_gpus"}
+    left = {"rollout_gpus", *(TORCH_ONLY if _on_megatron(configuration) else (ENGINE_KNOB, *OF_MEGATRON))}
+    found = {name: value for name, value in defaults("verl").items() if name in WRITTEN and name not in left}
     found.update(configuration)
     steps = following(configuration, rows_per_update, ranks)
     if steps is not None:
@@ -140,11 +153,14 @@ def to_keys(
     refused = unwritable(configuration)
     if refused:
         raise ValueError("; ".join(refused))
-    ranks = max(1, gpus // int(configuration.get("sequence_parallel_size", 1)))
+    ranks = max(1, gpus // model_parallel(configuration))
     values = explicit(configuration, rows_per_update, ranks)
     acts, unset = acting(values), defaults("verl")
     found: dict[str, Any] = {}
+    other = _on_megatron(values)
     for knob, key in NATIVE.items():
+        if other and (key in megatron.NOT_READ or knob in megatron.ELSEWHERE):
+            continue
         rests = knob not in acts and values.get(knob) != unset.get(knob)
         if knob in values and not (rests and key.startswith(ENGINE)):
             found.update(dict.fromkeys((key, *BESIDE.get(knob, ())), _native(knob, values[knob])))
@@ -152,12 +168,18 @@ def to_keys(
         found.setdefault(NATIVE["max_model_len"], longest)
     if speculative := speculative_config(acts):
         found[GUESSES] = speculative
-    return {**FIXED, **_batch(values, ranks), **found, **_training(values), **_rollout(values)}
+    return {
+        **FIXED,
+        **_batch(values, ranks),
+        **found,
+        **(megatron.written(values) if other else _training(values)),
+        **_rollout(values),
+    }
 
 
 def added(key: str) -> bool:
     """Whether Hydra has to be told that ``key`` is new: it is in none of verl's own files."""
-    return key in NOT_IN_VERLS_FILES
+    return key in NOT_IN_VERLS_FILES or megatron.added(key)
 
 
 def _native(knob: str, value: KnobValue) -> Any:

@@ -25,8 +25,3 @@ OBJECTIVE: Mapping[str, Any] = {
     ROLLOUT + "top_k": -1,
 }
 """Of verl's own files (``trainer/config``), where a run says nothing."""
-
-
-def stated(own: Mapping[str, Any]) -> dict[str, Any]:
-    """What of it is to be said beside the user's ``own`` keys."""
-    return {key: value for key, value in OBJECTIVE.items() if key not in own}

@@ -14,15 +14,18 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
 from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
-from trainer.frameworks.verl.key_tables import WHOLE
+from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
+from trainer.frameworks.verl.megatron import WORD
 
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
 """A program that trains with verl in a way of its own."""
 _ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
-_OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
-_CONFIG = "ppo_trainer"
+_NAMES = ("--config-name", "-cn")
+_OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
+_CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
+"""verl's own files; the second are the first with ``model_engine`` megatron."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ def _of_call(call: Command, name: str) -> Given:
         option, sign, value = word.text.partition("=")
         if option in _OPTIONS_WITH_VALUE:
             value = value if sign else (words.pop(0).text if words else "")
-            if not _is_verls(option, value):
+            if option in _NAMES and value.removesuffix(".yaml") == _OF_MEGATRON:
+                found.values[MODEL_ENGINE], found.lines[MODEL_ENGINE] = WORD, word.line
+            elif not _is_verls(option, value):
                 text = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
                 raise problem(name, word.line, f"{option} {value}: {text}")
             continue
@@ -147,7 +152,7 @@ def _is_verls(option: str, value: str) -> bool:
     """Whether it names what verl takes anyway: its own folder, or its own configuration in it."""
     if option in ("--config-path", "-cp"):
         return value.removeprefix("./").rstrip("/") == "config"
-    return option in ("--config-name", "-cn") and value.removesuffix(".yaml") == _CONFIG
+    return option in _NAMES and value.removesuffix(".yaml") == _CONFIG
 
 
 def _check_engine(words: Sequence[Word], name: str) -> None:

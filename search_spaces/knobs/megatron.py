@@ -1,0 +1,195 @@
+"""Training with Megatron-Core instead of PyTorch's own modules: how a model is split, and what is computed twice.
+
+verl's settings are fields of ``McoreEngineConfig`` (``verl/workers/config/engine.py``, files in
+``verl/trainer/config/engine/megatron.yaml``); what a split of a sequence is, is ``sequence_parallel_size`` there too.
+"""
+
+from __future__ import annotations
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.build import ALL, ANY, SYNC, TRAIN, UPDATE, device, host, native, training
+from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Restart
+
+ENGINE = "training_engine"
+MEGATRON: dict[str, tuple[KnobValue, ...]] = {ENGINE: ("megatron",)}
+_FULL: dict[str, tuple[KnobValue, ...]] = {**MEGATRON, "recompute_granularity": ("full",)}
+_VERL = "actor_rollout_ref.actor.megatron."
+_OVERRIDE = f"+{_VERL}override_transformer_config."
+_MOST = 4096
+
+
+def _number(
+    name: str,
+    key: str,
+    default: KnobValue | None,
+    summary: str,
+    *,
+    memory: tuple[MemoryEffect, ...],
+    unit: str = "GPUs",
+    least: int = 1,
+    needs: dict[str, tuple[KnobValue, ...]] = MEGATRON,
+    follows: str = "",
+) -> Knob:
+    """A whole number of Megatron's."""
+    return Knob(
+        name=name,
+        kind=Kind.INT,
+        unit=unit,
+        effect=Effect.SPEED,
+        phases=TRAIN | SYNC,
+        restart=Restart.PROCESS,
+        memory=memory,
+        bounds=(least, _MOST),
+        needs=needs,
+        rest=least,
+        frameworks={"verl": native(key, default, follows=follows)},
+        summary=summary,
+    )
+
+
+def _switch(name: str, key: str, default: bool, summary: str, memory: tuple[MemoryEffect, ...]) -> Knob:
+    return Knob(
+        name=name,
+        kind=Kind.BOOL,
+        effect=Effect.SPEED,
+        phases=TRAIN,
+        restart=Restart.PROCESS,
+        memory=memory,
+        needs=MEGATRON,
+        frameworks={"verl": native(_VERL + key, default)},
+        summary=summary,
+    )
+
+
+KNOBS = (
+    Knob(
+        name=ENGINE,
+        kind=Kind.CHOICE,
+        effect=Effect.NUMERICS,
+        phases=ALL,
+        restart=Restart.PROCESS,
+        memory=training(0, ANY),
+        order=("torch", "megatron"),
+        frameworks={"verl": native("model_engine", "torch")},
+        summary="PyTorch's modules, shared out by FSDP, or Megatron-Core's, split over GPUs",
+    ),
+    _number(
+        "training_tensor_parallel_size",
+        _VERL + "tensor_model_parallel_size",
+        1,
+        "GPUs that share each matrix while training",
+        memory=device(-1, TRAIN),
+    ),
+    _number(
+        "pipeline_parallel_size",
+        _VERL + "pipeline_model_parallel_size",
+        1,
+        "GPUs that hold layers of their own, one after another",
+        # 0: the first stage keeps the activations of as many micro-batches as there are stages.
+        memory=device(0, TRAIN),
+    ),
+    _number(
+        "virtual_pipeline_size",
+        _VERL + "virtual_pipeline_model_parallel_size",
+        1,
+        "parts of the layers that each stage has, dealt out in turn",
+        unit="parts",
+        memory=device(1, TRAIN),
+    ),
+    _number(
+        "first_stage_layers",
+        _OVERRIDE + "num_layers_in_first_pipeline_stage",
+        0,
+        "layers of the first stage; 0 shares all layers evenly",
+        unit="layers",
+        least=0,
+        memory=device(0, TRAIN),
+    ),
+    _number(
+        "last_stage_layers",
+        _OVERRIDE + "num_layers_in_last_pipeline_stage",
+        0,
+        "layers of the last stage; 0 shares all layers evenly",
+        unit="layers",
+        least=0,
+        memory=device(0, TRAIN),
+    ),
+    _number(
+        "expert_parallel_size",
+        _VERL + "expert_model_parallel_size",
+        1,
+        "GPUs that share out whole experts",
+        memory=device(-1, TRAIN),
+    ),
+    _number(
+        "expert_tensor_parallel_size",
+        _VERL + "expert_tensor_parallel_size",
+        None,
+        "GPUs that share each expert's matrices",
+        follows="training_tensor_parallel_size",
+        memory=device(0, TRAIN),
+    ),
+    _switch(
+        "megatron_sequence_parallel",
+        "sequence_parallel",
+        True,
+        "GPUs that share a matrix share the tokens of norms and residuals too",
+        device(-1, TRAIN),
+    ),
+    _switch(
+        "distributed_optimizer",
+        "use_distributed_optimizer",
+        True,
+        "optimizer state is shared out over the data-parallel GPUs",
+        device(-1, ANY),
+    ),
+    Knob(
+        name="optimizer_offload_share",
+        kind=Kind.FLOAT,
+        unit="share",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.PROCESS,
+        memory=(*device(-1), *host(1)),
+        bounds=(0.0, 1.0),
+        needs=MEGATRON,
+        frameworks={
+            "verl": native("+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction", 0.0)
+        },
+        summary="of the optimizer state, what is kept and updated on the host (optimizer_cpu_offload)",
+    ),
+    Knob(
+        name="recompute_granularity",
+        kind=Kind.CHOICE,
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.PROCESS,
+        memory=device(1, UPDATE),
+        order=("full", "selective", "none"),
+        needs=MEGATRON,
+        frameworks={"verl": native(_OVERRIDE + "recompute_granularity", "none")},
+        summary="what the backward pass computes again: whole layers, parts of them, or nothing",
+    ),
+    Knob(
+        name="recompute_method",
+        kind=Kind.CHOICE,
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.PROCESS,
+        memory=device(0, UPDATE),
+        order=("none", "uniform", "block"),
+        needs=_FULL,
+        frameworks={"verl": native(_OVERRIDE + "recompute_method", "none")},
+        summary="uniform: inputs of groups of layers are kept; block: the first layers of a stage are computed again",
+    ),
+    _number(
+        "recompute_layers",
+        _OVERRIDE + "recompute_num_layers",
+        0,
+        "layers of a group (uniform), or of a stage that are computed again (block)",
+        unit="layers",
+        least=0,
+        needs=_FULL,
+        memory=device(0, UPDATE),
+    ),
+)

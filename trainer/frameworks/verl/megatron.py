@@ -1,0 +1,132 @@
+"""verl's Megatron engine: its keys as knobs and back. Pure.
+
+What verl 0.9.1 reads of them is in ``verl/workers/config/engine.py`` (``McoreEngineConfig``) and
+``verl/workers/engine/megatron/transformer_impl.py``. Gradients wait on the host where weights do (``to``, line 740), so
+``grad_offload`` is no knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, key_of
+from search_spaces.knobs.megatron import ENGINE
+from search_spaces.knobs.model import show
+from search_spaces.legality.megatron_rules import TORCH_ONLY
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.verl.key_tables import (
+    ACTOR,
+    BUCKET,
+    DTYPES,
+    FRAMEWORK,
+    FSDP,
+    IMPL,
+    KEYS,
+    MODEL_ENGINE,
+    NATIVE,
+    OPTIMIZER,
+    OPTIONS,
+    PADDED,
+    STRATEGY,
+)
+
+WORD = "megatron"
+MEGATRON = ACTOR + "megatron."
+DTYPE = MEGATRON + "dtype"
+SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
+"""Of ``override_optimizer_config``: the share counts where the switch is on."""
+_SHARE_KNOB = "optimizer_offload_share"
+OWN: Mapping[str, str] = {
+    name: key_of(name, FRAMEWORK).removeprefix("+")
+    for name, knob in KNOBS.items()
+    if ENGINE in knob.needs and FRAMEWORK in knob.frameworks and name != _SHARE_KNOB
+}
+"""Knob of Megatron's alone -> key."""
+ELSEWHERE: Mapping[str, str] = {
+    "rollout_offload_model": MEGATRON + "param_offload",
+    "rollout_offload_optimizer": MEGATRON + "optimizer_offload",
+    "sequence_parallel_size": MEGATRON + "context_parallel_size",
+}
+"""Knob that FSDP has under another key -> key."""
+_NULL: Mapping[str, KnobValue] = {
+    **dict.fromkeys(("recompute_granularity", "recompute_method"), "none"),
+    **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
+    "virtual_pipeline_size": 1,
+}
+"""Knob -> the value that verl writes as null."""
+NOT_READ = frozenset({*(NATIVE[name] for name in TORCH_ONLY if name in NATIVE), IMPL, OPTIMIZER, PADDED, BUCKET})
+"""Keys of knobs that are none beside Megatron: they pass through."""
+MEGATRON_KEYS = frozenset({*OWN.values(), *ELSEWHERE.values(), DTYPE})
+_RENAMED = {f"{FSDP}seed": f"{MEGATRON}seed", f"{ACTOR}grad_clip": f"{ACTOR}optim.clip_grad"}
+"""Key of FSDP's for what is no knob -> Megatron's."""
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+def chosen(keys: Mapping[str, Any]) -> bool:
+    """Whether a run trains with Megatron: by verl's own files, or by the actor's strategy."""
+    return WORD in (keys.get(MODEL_ENGINE), keys.get(STRATEGY))
+
+
+def refusal(keys: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(key, why) where ``keys`` are of both engines; ``None`` if they are of one."""
+    named, other = (FSDP, "FSDP's") if chosen(keys) else (MEGATRON, "Megatron's")
+    found = next((key for key, value in keys.items() if key.startswith(named) and value is not None), None)
+    if found is not None:
+        return found, f"it is {other}, and the run trains with {'Megatron' if chosen(keys) else 'FSDP'} (model_engine)"
+    if chosen(keys) and keys.get(STRATEGY, WORD) != WORD:
+        return STRATEGY, f"expected megatron beside {MODEL_ENGINE} megatron, got {show(keys[STRATEGY])}"
+    return None
+
+
+def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """The knobs that ``keys`` set of Megatron's, the engine among them.
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    found: dict[str, KnobValue] = {ENGINE: WORD}
+    for knob, key in {**OWN, **ELSEWHERE}.items():
+        if key in keys and (keys[key] is not None or knob in _NULL):
+            value = _NULL[knob] if keys[key] is None else keys[key]
+            found[knob] = parsed(knob, key, value)
+    if keys.get(DTYPE) is not None:
+        found["precision"] = parsed("precision", DTYPE, _DTYPES.get(str(keys[DTYPE]), keys[DTYPE]))
+    options = keys.get(OPTIONS)
+    if isinstance(options, Mapping) and ON_HOST in options:
+        share = options.get(SHARE, 0.0) if options[ON_HOST] is True else 0.0
+        if not isinstance(options[ON_HOST], bool):
+            raise KnobKeyError(f"{OPTIONS}.{ON_HOST}", f"expected true or false, got {show(options[ON_HOST])}")
+        found[_SHARE_KNOB] = parsed(_SHARE_KNOB, f"{OPTIONS}.{SHARE}", share)
+    return found
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``keys`` is no knob beside Megatron."""
+    found = {key: value for key, value in keys.items() if key not in (KEYS | MEGATRON_KEYS) - NOT_READ}
+    options = keys.get(OPTIONS)
+    if isinstance(options, Mapping):
+        left = {name: value for name, value in options.items() if name not in (SHARE, ON_HOST)}
+        return {**found, **({OPTIONS: left} if left else {})}
+    return found
+
+
+def written(values: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """Megatron's keys for ``values``."""
+    found: dict[str, Any] = {MODEL_ENGINE: WORD, STRATEGY: WORD, DTYPE: DTYPES[str(values["precision"])]}
+    for knob, key in {**OWN, **ELSEWHERE}.items():
+        if knob in values:
+            found[key] = None if knob in _NULL and values[knob] == _NULL[knob] else values[knob]
+    share = float(values.get(_SHARE_KNOB, 0.0))
+    return {**found, f"{OPTIONS}.{ON_HOST}": share > 0, f"{OPTIONS}.{SHARE}": share}
+
+
+def renamed(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """``keys`` of FSDP's files that are no knobs by Megatron's names."""
+    return {_RENAMED.get(key, key): value for key, value in keys.items()}
+
+
+def added(key: str) -> bool:
+    """Whether Hydra has to be told that ``key`` is new: it is below a mapping that has no such key in verl's files."""
+    return key.startswith((f"{MEGATRON}override_transformer_config.num_layers", f"{OPTIONS}."))
