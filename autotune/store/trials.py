@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
@@ -15,6 +15,10 @@ from autotune.store.studies import changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 __all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfinished_attempt", "worst_case"]
+
+# Asked with every record of every trial: built once.
+_TRIAL = select(TrialRow).where(TrialRow.study_id == bindparam("study"), TrialRow.number == bindparam("number"))
+_ATTEMPT = select(AttemptRow).where(AttemptRow.trial_id == bindparam("trial"), AttemptRow.number == bindparam("number"))
 
 
 def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial:
@@ -125,8 +129,7 @@ def _fresh(session: Session, row: TrialRow) -> Trial:
 
 
 def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:
-    match = (TrialRow.study_id == study_id, TrialRow.number == number)
-    row = session.scalars(select(TrialRow).where(*match)).one_or_none()
+    row = session.scalars(_TRIAL, {"study": study_id, "number": number}).one_or_none()
     if row is None:
         raise NotFoundError(f"study {study_id} has no trial {number!r}")
     return row
@@ -146,8 +149,7 @@ def _refused(row: TrialRow) -> FinishedTrialError:
 
 
 def _attempt(session: Session, trial: TrialRow, number: int) -> AttemptRow:
-    match = (AttemptRow.trial_id == trial.id, AttemptRow.number == number)
-    row = session.scalars(select(AttemptRow).where(*match)).one_or_none()
+    row = session.scalars(_ATTEMPT, {"trial": trial.id, "number": number}).one_or_none()
     if row is None:
         raise NotFoundError(f"trial {trial.number} has no attempt {number!r}")
     return row
