@@ -6,11 +6,13 @@ combinations of a part are the product of those of its tied groups, which are sm
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,13 +66,19 @@ class Legal:
     def count(self) -> int:
         return math.prod(len(group) for group in self.groups)
 
-    def at(self, index: int) -> Configuration:
-        """The combination at ``index`` of ``range(count)``."""
-        values = dict(self.part.context)
+    def at(self, indices: Sequence[int]) -> Iterator[Configuration]:
+        """The combinations at ``indices`` of ``range(count)``."""
+        left: NDArray[Any] = np.array(indices, dtype=np.int64 if self.count < 2**63 else object)
+        columns: list[list[Option]] = []
         for group in reversed(self.groups):
-            index, place = divmod(index, len(group))
-            values.update(group.at(place))
-        return Configuration(values)
+            left, places = np.divmod(left, len(group))
+            columns.append([group.at(place) for place in places.tolist()])
+        context = dict(sorted(self.part.context.items()))  # so that little is left to sort of each
+        for options in zip(*columns, strict=True) if columns else itertools.repeat((), len(indices)):
+            values = dict(context)
+            for option in options:
+                values.update(option)
+            yield Configuration(values)
 
 
 def judged_parts(situation: Situation) -> tuple[JudgedPart, ...]:
@@ -95,7 +103,7 @@ def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, 
     found: list[Configuration] = []
     for place, (legal, share) in enumerate(zip(parts, shares, strict=True)):
         indices = range(share) if share == legal.count else _draw(legal.count, share, f"{seed}/{place}")
-        found.extend(legal.at(index) for index in indices)
+        found.extend(legal.at(indices))
     return tuple(found)
 
 

@@ -29,6 +29,9 @@ LONGEST = (
     "integration/test_real_failures.py",
     "integration/test_exported_training.py",
     "unit/trainer_child_tools/test_real_commands.py",
+    "e2e/test_bad_input.py",
+    "unit/study/test_study.py",
+    "unit/store/test_store_contract.py",
 )
 """Of the files, from the longest: begun last, one would keep a single worker busy when the others have nothing left."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -149,7 +150,8 @@ def _lean_best(question: Question, models: Models) -> Predicted | None:
     if not candidates:
         return None
     forecasts = models(question)
-    table = forecasts.table(candidates)
-    if not table.fitting():
+    likely = forecasts.peaks.forecast(candidates).fits >= SURE
+    if not likely.any():  # most machines are too small: of those nobody asks how fast they are
         return None
+    table = forecasts.table(tuple(itertools.compress(candidates, likely)))
     return forecasts.predicted(table, int(table.score().argmax()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from autotune.domain import Configuration
 from autotune.proposals import dominance
 from autotune.proposals.dominance import Region
-from search_spaces.configuration import KnobValue
+from search_spaces.configuration import KnobValue, column
 from search_spaces.unset import UNSET
 
 STEPS = "steps_per_generation"
@@ -54,11 +55,9 @@ class CandidateGrid:
     ) -> None:
         self.candidates = tuple(candidates)
         self._unset = frozenset(unset)
-        self._set = {name for c in self.candidates for name in c}
         self._need_columns: dict[str, NDArray[np.float64]] = {}
         self._text_columns: dict[str, NDArray[np.str_]] = {}
         self._masks: dict[Region, Mask] = {}
-        self._places = {c.key: i for i, c in enumerate(self.candidates)}
         dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
 
@@ -67,25 +66,20 @@ class CandidateGrid:
 
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
         """Other candidates on the same dimensions; those with a value that no dimension holds are left out."""
-        placed = [c for c in candidates if self.point(c) is not None]
-        other = CandidateGrid(placed, (), (), self._unset)
+        found = tuple(candidates)
+        placed = np.all(self._placed(found) >= 0, axis=1).tolist()
+        other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), self._unset)
         other.dimensions = self.dimensions
         return other
 
     def point(self, configuration: Configuration) -> Point | None:
         """Where ``configuration`` lies, or ``None`` if it has a value that no dimension holds."""
-        places = []
-        for dimension in self.dimensions:
-            value = self._along(dimension.name, configuration)
-            place = None if value is None else dimension.places.get(value)
-            if place is None:
-                return None
-            places.append(place)
-        return tuple(places)
+        (places,) = self._placed((configuration,)).tolist()
+        return None if -1 in places else tuple(places)
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
         """What ``configuration`` has along each dimension it has a value for."""
-        values = ((d.name, self._along(d.name, configuration)) for d in self.dimensions)
+        values = ((d.name, self._column(d.name, (configuration,))[0]) for d in self.dimensions)
         return {name: value for name, value in values if value is not None}
 
     def params(self, configuration: Configuration) -> dict[str, int]:
@@ -96,7 +90,7 @@ class CandidateGrid:
 
     def index(self, configuration: Configuration) -> int | None:
         """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""
-        return self._places.get(configuration.key)
+        return self._places.get(configuration)
 
     def at(self, point: Point) -> int | None:
         """The candidate at ``point``, or ``None`` if none is there."""
@@ -107,10 +101,10 @@ class CandidateGrid:
         own = self._points[index].tolist()
         return tuple(d.places.get(coordinates.get(d.name, ""), p) for d, p in zip(self.dimensions, own, strict=True))
 
-    def without(self, taken: Iterable[str], regions: Iterable[Region]) -> Mask:
-        """Which candidates are left: not among the keys ``taken`` and in no region."""
+    def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
+        """Which candidates are left: not ``taken`` and in no region."""
         left = np.ones(len(self.candidates), dtype=np.bool_)
-        left[[i for key in taken if (i := self._places.get(key)) is not None]] = False
+        left[[i for c in taken if (i := self._places.get(c)) is not None]] = False
         for region in regions:
             left &= ~self._covered(region)
         return left
@@ -166,15 +160,22 @@ class CandidateGrid:
         best = indices[order == order.max()]
         return int(best[seed % len(best)])
 
-    def _along(self, name: str, configuration: Configuration) -> KnobValue | None:
-        """``coordinate``; ``UNSET`` of a knob that may be left to the framework."""
-        value = coordinate(name, configuration)
-        return UNSET if value is None and name in self._unset else value
+    def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:
+        """``coordinate`` of each; ``UNSET`` of a knob that may be left to the framework."""
+        unset = UNSET if name in self._unset else None
+        if name != STEPS:
+            return column(name, configurations, unset)
+        return [unset if (value := coordinate(name, c)) is None else value for c in configurations]
+
+    def _placed(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
+        """Configurations x dimensions: the place of each coordinate, -1 where the dimension does not hold it."""
+        places = [[d.places.get(v, -1) for v in self._column(d.name, configurations)] for d in self.dimensions]  # type: ignore[arg-type]
+        return np.array(places, dtype=np.int64).reshape(len(self.dimensions), len(configurations)).T
 
     def _dimension(self, name: str, anchors: Sequence[Configuration]) -> Dimension | None:
         """``None`` where fewer than two values occur, or a candidate has none."""
-        found = {self._along(name, c) for c in self.candidates}
-        values = {v for v in found | {self._along(name, c) for c in anchors} if v is not None}
+        found = set(self._column(name, self.candidates))
+        values = {v for v in found.union(self._column(name, anchors)) if v is not None}
         if None in found or len(values) < 2:
             return None
         numbers = sorted(v for v in values if isinstance(v, int | float))
@@ -192,9 +193,17 @@ class CandidateGrid:
         return distance
 
     @cached_property
+    def _places(self) -> Mapping[Configuration, int]:
+        return {c: place for place, c in enumerate(self.candidates)}
+
+    @cached_property
+    def _set(self) -> frozenset[str]:
+        """The knobs that any candidate sets."""
+        return frozenset().union(*self.candidates)
+
+    @cached_property
     def _points(self) -> NDArray[np.int64]:
-        points = [self.point(c) for c in self.candidates]
-        return np.array(points, dtype=np.int64).reshape(len(self.candidates), len(self.dimensions))
+        return np.ascontiguousarray(self._placed(self.candidates))
 
     @cached_property
     def _columns(self) -> NDArray[np.int64]:

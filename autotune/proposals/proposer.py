@@ -161,7 +161,7 @@ class TwoTrackProposer:
     ) -> tuple[Configuration, str] | None:
         """``process``: what a candidate has to agree with; ``None``: with nothing. ``here``: as of ``propose_at``."""
         trials = self._as_candidates(history)
-        out = {t.configuration.key for t in trials if is_taken(t)}, self._regions(trials)
+        out = {t.configuration for t in trials if is_taken(t)}, self._regions(trials)
         known = evidence(trials, self._read)
         same = tuple(e for e in known if self._learns_the_same(e.configuration))
         sampler = self._sampler.fit(trials, known)
@@ -225,7 +225,7 @@ class TwoTrackProposer:
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out
         for configuration, source in self._openings(point.known):
-            known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
+            known_not_to = configuration in taken or self._is_covered(configuration, regions)
             fits = not known_not_to and self._in_process(configuration, point.process)
             if fits and point.sampler.may_fit(configuration):
                 return configuration, source
@@ -317,7 +317,7 @@ class _Point:
     """Of those, the ones that learn as the baseline does."""
     sampler: StudySampler
     """Fitted."""
-    out: tuple[Collection[str], Sequence[Region]]
+    out: tuple[Collection[Configuration], Sequence[Region]]
     """What is taken, and what is ruled out."""
     process: RestartKey | None
     """What a candidate has to agree with; ``None``: with nothing."""

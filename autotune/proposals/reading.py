@@ -38,11 +38,11 @@ class Reader(Generic[Table]):
     def rows(self, task: Task, configurations: Sequence[Configuration]) -> Values:
         """Of each configuration, in their order."""
         self._turn_to(task)
-        new = {c.key: c for c in configurations if c.key not in self._places}
+        new = tuple(dict.fromkeys(c for c in configurations if c not in self._places))
         if new:
-            self._rows = np.concatenate([self._rows, self._read(task, tuple(new.values()))])
+            self._rows = np.concatenate([self._rows, self._read(task, new)])
             self._places.update(zip(new, range(len(self._places), len(self._rows)), strict=True))
-        return self._rows[[self._places[c.key] for c in configurations]]
+        return self._rows[[self._places[c] for c in configurations]]
 
     def table(self, task: Task, configurations: Sequence[Configuration]) -> Table:
         """The same, ready for a forecast."""
@@ -60,7 +60,7 @@ class Reader(Generic[Table]):
         if task is self._task or task == self._task:
             return
         self._task = task
-        self._places: dict[str, int] = {}
+        self._places: dict[Configuration, int] = {}
         self._rows = self._read(task, ())
         self._tables: dict[int, tuple[Sequence[Configuration], Table]] = {}
         """By the id of the candidates, which are held, so that no others get it."""

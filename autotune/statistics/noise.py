@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autotune.domain import CycleRecord, Trial
 from autotune.statistics.distributions import digamma, inverse_trigamma, t95, trigamma
@@ -65,7 +66,13 @@ class Sample:
     @property
     def variance(self) -> float:
         """Between cycles; 0 for fewer than two."""
-        return statistics.variance(self.logs) if len(self.logs) > 1 else 0.0
+        return _variance(self.logs)
+
+
+@lru_cache(4096)
+def _variance(logs: tuple[float, ...]) -> float:
+    """Kept: it is worked out in fractions, and each look at a study asks for that of the same trials again."""
+    return statistics.variance(logs) if len(logs) > 1 else 0.0
 
 
 @dataclass(frozen=True)

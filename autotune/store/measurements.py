@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, select
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
@@ -24,7 +26,17 @@ from autotune.store.models import (
 from autotune.store.rows import AttemptFacts, cycle_of, cycle_row, phase_rows
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
-__all__ = ["add_cycle", "add_note", "add_startup", "add_worst_case", "facts_of", "notes_of", "worst_case_of"]
+__all__ = [
+    "Chosen",
+    "add_cycle",
+    "add_note",
+    "add_startup",
+    "add_worst_case",
+    "facts_of",
+    "notes_of",
+    "rows_of",
+    "worst_case_of",
+]
 
 
 def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
@@ -56,34 +68,62 @@ def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
         session.add(NoteRow(attempt_id=attempt.id, record=text))
 
 
-def notes_of(session: Session, trial: ColumnElement[bool]) -> tuple[NoteRecord, ...]:
+@dataclass(frozen=True)
+class Chosen:
+    """Which trials are read. There are few such conditions, so that each statement about them is built once."""
+
+    where: ColumnElement[bool]
+    """With names in the place of values."""
+    values: Mapping[str, int]
+
+    @classmethod
+    def one(cls, row: int) -> Chosen:
+        """The trial with that row id."""
+        return cls(_ONE, {"trial": row})
+
+    @classmethod
+    def several(cls, study_id: int, since: int, until: int | None) -> Chosen:
+        """A study's trials, from number ``since`` on and below ``until``."""
+        if until is None:
+            return cls(_SINCE, {"study": study_id, "since": since})
+        return cls(_BETWEEN, {"study": study_id, "since": since, "until": until})
+
+
+_ONE = TrialRow.id == bindparam("trial")
+_SINCE = and_(TrialRow.study_id == bindparam("study"), TrialRow.number >= bindparam("since"))
+_BETWEEN = and_(_SINCE, TrialRow.number < bindparam("until"))
+
+
+def notes_of(session: Session, trial: Chosen) -> tuple[NoteRecord, ...]:
     """Notes of the last attempt, in order."""
-    query = select(NoteRow.record).where(NoteRow.attempt_id.in_(_last_attempts(trial))).order_by(NoteRow.id)
-    return tuple(codec.load(NoteRecord, text) for text in session.scalars(query))
+    found = session.scalars(_statements(trial.where).notes, trial.values)
+    return tuple(codec.load(NoteRecord, text) for text in found)
 
 
-def worst_case_of(session: Session, trial: ColumnElement[bool]) -> WorstCaseRecord | None:
+def worst_case_of(session: Session, trial: Chosen) -> WorstCaseRecord | None:
     """Worst-case record of the last attempt."""
-    text = session.scalar(select(WorstCaseRow.record).where(WorstCaseRow.attempt_id.in_(_last_attempts(trial))))
+    text = session.scalar(_statements(trial.where).worst_case, trial.values)
     return codec.load(WorstCaseRecord, text) if text is not None else None
 
 
-def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, AttemptFacts]:
+def rows_of(session: Session, trials: Chosen) -> Sequence[Row[Any]]:
+    """The trials' own columns by number; no objects to keep track of, because these rows may be many."""
+    return session.execute(_statements(trials.where).trials, trials.values).all()
+
+
+def facts_of(session: Session, trials: Chosen) -> Mapping[int, AttemptFacts]:
     """By trial row id, for every trial that has been attempted; six queries in all."""
-    attempts = session.execute(
-        select(AttemptRow.trial_id, AttemptRow.id, AttemptRow.started_at, AttemptRow.seconds)
-        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-        .where(trials)
-        .order_by(AttemptRow.number)
-    ).all()
+    statements, values = _statements(trials.where), trials.values
+    attempts = session.execute(statements.attempts, values).all()
     last = {trial: (attempt, started) for trial, attempt, started, _ in attempts}
     seconds: defaultdict[int, list[float]] = defaultdict(list)
     for trial, _, _, spent in attempts:
         if spent is not None:
             seconds[trial].append(spent)
-    startup = _startup(session, trials)
-    through = select(WorstCaseRow.attempt_id).where(WorstCaseRow.attempt_id.in_(_last_attempts(trials)))
-    passed = set(session.scalars(through))
+    startup: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for attempt, part, spent in session.execute(statements.startup, values):
+        startup[attempt][part] = spent
+    passed = set(session.scalars(statements.passed, values))
     cycles, nodes = _cycles(session, trials), _nodes(session, trials)
     return {
         trial: AttemptFacts(
@@ -98,64 +138,74 @@ def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Atte
     }
 
 
-def _nodes(session: Session, trials: ColumnElement[bool]) -> Mapping[int, str]:
-    """By attempt, where the note of its place names a node."""
+@dataclass(frozen=True)
+class _Statements:
+    """What is asked about trials; of their last attempts but in ``attempts``."""
+
+    trials: Select[*tuple[Any, ...]]
+    attempts: Select[int, int, float, float | None]
+    startup: Select[int, str, float]
+    passed: Select[int]
+    worst_case: Select[str]
+    notes: Select[str]
+    places: Select[int, str]
+    cycles: Select[*tuple[Any, ...]]
+    phases: Select[*tuple[Any, ...]]
+
+
+@cache
+def _statements(where: ColumnElement[bool]) -> _Statements:
+    attempted = TrialRow.id == AttemptRow.trial_id
+    last = select(AttemptRow.id).join(TrialRow, attempted).where(where, AttemptRow.number == TrialRow.attempt)
+    attempt = select(AttemptRow.trial_id, AttemptRow.id, AttemptRow.started_at, AttemptRow.seconds)
+    startup = select(StartupRow.attempt_id, StartupRow.part, StartupRow.seconds)
+    noted, worst = NoteRow.attempt_id.in_(last), WorstCaseRow.attempt_id.in_(last)
     named = NoteRow.record.contains(f'"name":"{PLACE}"')
-    query = select(NoteRow.attempt_id, NoteRow.record).where(NoteRow.attempt_id.in_(_last_attempts(trials)), named)
-    notes = ((attempt, codec.load(NoteRecord, text)) for attempt, text in session.execute(query))
+    measured = CycleRow.attempt_id.in_(last)
+    phase = select(
+        PhaseRow.cycle_id,
+        PhaseRow.phase,
+        PhaseRow.seconds,
+        PhaseRow.has_peaks,
+        PhaseRow.device_allocated,
+        PhaseRow.device_reserved,
+        PhaseRow.device_used,
+        PhaseRow.host,
+    )
+    return _Statements(
+        trials=select(*TrialRow.__table__.columns).where(where).order_by(TrialRow.number),
+        attempts=attempt.join(TrialRow, attempted).where(where).order_by(AttemptRow.number),
+        startup=startup.where(StartupRow.attempt_id.in_(last)),
+        passed=select(WorstCaseRow.attempt_id).where(worst),
+        worst_case=select(WorstCaseRow.record).where(worst),
+        notes=select(NoteRow.record).where(noted).order_by(NoteRow.id),
+        places=select(NoteRow.attempt_id, NoteRow.record).where(noted, named),
+        cycles=select(*CycleRow.__table__.columns).where(measured).order_by(CycleRow.position, CycleRow.rank),
+        phases=phase.join(CycleRow, CycleRow.id == PhaseRow.cycle_id).where(measured),
+    )
+
+
+def _nodes(session: Session, trials: Chosen) -> Mapping[int, str]:
+    """By attempt, where the note of its place names a node."""
+    found = session.execute(_statements(trials.where).places, trials.values)
+    notes = ((attempt, codec.load(NoteRecord, text)) for attempt, text in found)
     return {attempt: str(note.data.get("node", "")) for attempt, note in notes if note.name == PLACE}
 
 
-def _last_attempts(trials: ColumnElement[bool]) -> Select[int]:
-    """Row ids of the last attempt of each trial."""
-    return (
-        select(AttemptRow.id)
-        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-        .where(trials, AttemptRow.number == TrialRow.attempt)
-    )
-
-
-def _startup(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Mapping[str, float]]:
-    query = select(StartupRow.attempt_id, StartupRow.part, StartupRow.seconds).where(
-        StartupRow.attempt_id.in_(_last_attempts(trials))
-    )
-    parts: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for attempt, part, seconds in session.execute(query):
-        parts[attempt][part] = seconds
-    return parts
-
-
-def _cycles(session: Session, trials: ColumnElement[bool]) -> Mapping[int, list[CycleRecord]]:
+def _cycles(session: Session, trials: Chosen) -> Mapping[int, list[CycleRecord]]:
     phases, peaks = _phases(session, trials)
-    measured = CycleRow.attempt_id.in_(_last_attempts(trials))
-    columns = select(*CycleRow.__table__.columns)
     cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
-    for row in _plain(session, columns.where(measured).order_by(CycleRow.position, CycleRow.rank)):
+    for row in _plain(session, _statements(trials.where).cycles, trials):
         cycles[row.attempt_id].append(cycle_of(row, phases.get(row.id, {}), peaks.get(row.id, {})))
     return cycles
 
 
-def _phases(
-    session: Session, trials: ColumnElement[bool]
-) -> tuple[Mapping[int, dict[str, float]], Mapping[int, dict[str, Peaks]]]:
+def _phases(session: Session, trials: Chosen) -> tuple[Mapping[int, dict[str, float]], Mapping[int, dict[str, Peaks]]]:
     """(seconds, peaks) by cycle row id."""
-    query = (
-        select(
-            PhaseRow.cycle_id,
-            PhaseRow.phase,
-            PhaseRow.seconds,
-            PhaseRow.has_peaks,
-            PhaseRow.device_allocated,
-            PhaseRow.device_reserved,
-            PhaseRow.device_used,
-            PhaseRow.host,
-        )
-        .join(CycleRow, CycleRow.id == PhaseRow.cycle_id)
-        .where(CycleRow.attempt_id.in_(_last_attempts(trials)))
-    )
     phases: defaultdict[int, dict[str, float]] = defaultdict(dict)
     peaks: defaultdict[int, dict[str, Peaks]] = defaultdict(dict)
-    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in _plain(session, query):
+    found = _plain(session, _statements(trials.where).phases, trials)
+    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in found:
         if seconds is not None:
             phases[cycle][phase] = seconds
         if has_peaks:
@@ -163,7 +213,7 @@ def _phases(
     return phases, peaks
 
 
-def _plain(session: Session, query: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+def _plain(session: Session, query: Select[*tuple[Any, ...]], trials: Chosen) -> Sequence[Row[*tuple[Any, ...]]]:
     """Rows past the session's own loading, which would go through every column of each: these are the many. What the
     session has not written yet is not in them."""
-    return session.connection().execute(query).all()
+    return session.connection().execute(query, trials.values).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -38,11 +38,14 @@ __all__ = [
     "spent",
 ]
 
+_BY_ID = select(StudyRow).where(StudyRow.id == bindparam("study"))
+_BY_NAME = select(StudyRow).where(StudyRow.name == bindparam("study"))
+
 
 def existing(session: Session, name_or_id: str | int) -> StudyRow:
     """The study's row. Raises ``NotFoundError``."""
-    match = StudyRow.name == name_or_id if isinstance(name_or_id, str) else StudyRow.id == name_or_id
-    row = session.scalars(select(StudyRow).where(match)).one_or_none()
+    named = _BY_NAME if isinstance(name_or_id, str) else _BY_ID
+    row = session.scalars(named, {"study": name_or_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no study {name_or_id!r}")
     return row

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
 from autotune.domain import Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
-from autotune.store.measurements import facts_of, notes_of, worst_case_of
+from autotune.store.measurements import Chosen, facts_of, notes_of, rows_of, worst_case_of
 from autotune.store.models import AttemptRow, TrialRow
 from autotune.store.rows import AttemptFacts, trial_of
 from autotune.store.studies import changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 __all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfinished_attempt", "worst_case"]
+
+# Asked with every record of every trial: built once.
+_TRIAL = select(TrialRow).where(TrialRow.study_id == bindparam("study"), TrialRow.number == bindparam("number"))
+_ATTEMPT = select(AttemptRow).where(AttemptRow.trial_id == bindparam("trial"), AttemptRow.number == bindparam("number"))
 
 
 def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial:
@@ -94,17 +98,14 @@ def one(session: Session, study_id: int, number: int) -> Trial:
     """Raises ``NotFoundError``."""
     spec = existing(session, study_id).spec
     row = _existing_trial(session, study_id, number)
-    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()), spec)
+    return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
     """Trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
     spec = existing(session, study_id).spec
-    wanted = and_(TrialRow.study_id == study_id, TrialRow.number >= since)
-    if until is not None:
-        wanted = and_(wanted, TrialRow.number < until)
-    columns = select(*TrialRow.__table__.columns)  # no objects to keep track of, because these rows may be many
-    rows = session.execute(columns.where(wanted).order_by(TrialRow.number)).all()
+    wanted = Chosen.several(study_id, since, until)
+    rows = rows_of(session, wanted)
     facts = facts_of(session, wanted)
     return tuple(trial_of(row, facts.get(row.id, AttemptFacts()), spec) for row in rows)
 
@@ -112,24 +113,23 @@ def every(session: Session, study_id: int, since: int = 0, until: int | None = N
 def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
     """Notes of the last attempt, in order."""
     existing(session, study_id)
-    return notes_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
+    return notes_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
     """Worst-case record of the last attempt."""
     existing(session, study_id)
-    return worst_case_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
+    return worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def _fresh(session: Session, row: TrialRow) -> Trial:
     session.flush()
     spec = existing(session, row.study_id).spec
-    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()), spec)
+    return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 
 
 def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:
-    match = (TrialRow.study_id == study_id, TrialRow.number == number)
-    row = session.scalars(select(TrialRow).where(*match)).one_or_none()
+    row = session.scalars(_TRIAL, {"study": study_id, "number": number}).one_or_none()
     if row is None:
         raise NotFoundError(f"study {study_id} has no trial {number!r}")
     return row
@@ -149,8 +149,7 @@ def _refused(row: TrialRow) -> FinishedTrialError:
 
 
 def _attempt(session: Session, trial: TrialRow, number: int) -> AttemptRow:
-    match = (AttemptRow.trial_id == trial.id, AttemptRow.number == number)
-    row = session.scalars(select(AttemptRow).where(*match)).one_or_none()
+    row = session.scalars(_ATTEMPT, {"trial": trial.id, "number": number}).one_or_none()
     if row is None:
         raise NotFoundError(f"trial {trial.number} has no attempt {number!r}")
     return row

@@ -177,7 +177,7 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
     found = predict(trials, configuration)
     if found is None:
         return None
-    alike = [t for t in measured if _kind(t.configuration) == _kind(configuration)]
+    alike = _alike(measured, configuration)
     own = [t for t in alike if t.configuration == configuration]
     pool = own or alike
     if not pool:
@@ -225,8 +225,8 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
     """
     if StartupPart.SPAWN.value in trial.startup:
         return 0.0
-    alike = [t.startup for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
-    longest = {part: max(startup.get(part, 0.0) for startup in alike) for part in KEPT_PARTS}
+    alike = _alike(measured, trial.configuration)
+    longest = {part: max(t.startup.get(part, 0.0) for t in alike) for part in KEPT_PARTS}
     return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
 
 
@@ -238,7 +238,7 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
     if trial.configuration.get("enforce_eager") is not False:
         return 0.0
     engine = StartupPart.ENGINE.value
-    alike = [t for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
+    alike = _alike(measured, trial.configuration)
     starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
     if not starts:
         return 0.0
@@ -247,9 +247,15 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
     return own - (min(starts) if len(starts) > 1 else READ_AGAIN * starts[0])
 
 
+def _alike(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
+    """Those with the same settings on which a start's length depends most."""
+    kind = _kind(configuration)
+    return [t for t in measured if _kind(t.configuration) == kind]
+
+
 def _kind(configuration: Configuration) -> tuple[object, ...]:
-    """Key of the settings on which a start's length depends most."""
-    return tuple(configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
+    get = configuration.get
+    return get("rollout_engine"), get("enforce_eager"), get("torch_compile")
 
 
 def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:

@@ -23,7 +23,10 @@ class Effect(StrEnum):
 
     @property
     def rank(self) -> int:
-        return tuple(Effect).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 class Restart(IntEnum):

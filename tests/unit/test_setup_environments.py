@@ -144,6 +144,7 @@ def test_peers_have_an_environment_of_their_own_with_the_tool_in_it(tmp_path: Pa
 
 
 def test_a_framework_that_cannot_be_imported_is_told_by_its_name(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
+    fake_venv(tmp_path / "env")
     with pytest.raises(SetupError, match="ms-swift was installed but cannot be imported"):
         environments.make_framework_environment(tmp_path / "env", "ms-swift", "no_such_module")
     assert len(pip) == 2

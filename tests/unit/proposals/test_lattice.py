@@ -52,8 +52,8 @@ def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
     assert set(start.difference(neighbour)) < {"micro_batch_size", "logprob_rows"}
 
 
-def test_taken_keys_are_left_out_and_unknown_ones_ignored() -> None:
-    left = GRID.without([WORLD.permitted[5].key, "{}"], ())
+def test_what_is_taken_is_left_out_and_what_is_unknown_ignored() -> None:
+    left = GRID.without([Configuration(dict(WORLD.permitted[5])), Configuration({})], ())
     assert np.flatnonzero(~left).tolist() == [5]
     assert GRID.without((), ()).all()
 
@@ -61,7 +61,7 @@ def test_taken_keys_are_left_out_and_unknown_ones_ignored() -> None:
 def test_an_empty_lattice_has_nothing_left() -> None:
     empty = CandidateGrid((), WORLD.searched, (WORLD.baseline,))
     assert len(empty) == 0
-    assert not empty.without([WORLD.baseline.key], ()).any()
+    assert not empty.without([WORLD.baseline], ()).any()
 
 
 def test_moving_keeps_what_is_not_named_and_ignores_what_it_does_not_know() -> None:

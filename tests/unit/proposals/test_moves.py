@@ -212,8 +212,8 @@ def _next(climb: SearchState, taken: Sequence[tuple[int, int]] = ()) -> tuple[in
     grid = CandidateGrid(every, ("micro_batch_size", "attn_implementation"), ())
     assert [d.name for d in grid.dimensions] == ["attn_implementation", "micro_batch_size"]
     turned = SearchState(climb.point[::-1], climb.tried, climb.failed, climb.turns)
-    keys = {every[p[0] * 2 + p[1]].key for p in taken}
-    index = next_move(grid, grid.without(keys, ()), turned, {})
+    had = {every[p[0] * 2 + p[1]] for p in taken}
+    index = next_move(grid, grid.without(had, ()), turned, {})
     return None if index is None else (index // 2, index % 2)
 
 
@@ -275,7 +275,7 @@ def test_of_moves_with_as_much_at_stake_one_the_kept_process_can_run_goes_first(
     grid = CandidateGrid(candidates, SPACE.values, (BASELINE,))
     climb = search_state(grid.dimensions, [Visited(grid.point(BASELINE) or (), 0.0)])
     assert climb is not None
-    last, left = BASELINE.with_(**change), grid.without({BASELINE.key}, ())
+    last, left = BASELINE.with_(**change), grid.without({BASELINE}, ())
     index = next_move(grid, left, climb, {}, last=last)
     assert index is not None
     assert restart_between(last, candidates[index]) is Restart.NONE

@@ -73,6 +73,20 @@ class House:
         )
 
 
+@pytest.fixture(scope="module")
+def an_hour() -> StudyResult:
+    """Of a study that nothing disturbed."""
+    return House().run(Budget(wall_s=3600.0))
+
+
+@pytest.fixture(scope="module")
+def eight() -> House:
+    """Eight trials that nothing disturbed."""
+    house = House()
+    house.run(Budget(max_trials=8))
+    return house
+
+
 def _limited(trials: tuple[Trial, ...]) -> list[Configuration]:
     return [t.configuration for t in trials if t.outcome and t.outcome.reason is FailureReason.OOM]
 
@@ -99,11 +113,9 @@ def test_a_trial_is_shown_as_it_starts_and_not_with_its_first_record() -> None:
     assert runner.shown == [(number, TrialState.RUNNING, 0) for number in range(len(runner.shown))]
 
 
-def test_a_study_ends_by_itself_with_a_confirmed_gain() -> None:
-    house = House()
-    result = house.run(Budget(wall_s=3600.0))
-    assert result.recommendation is not None
-    row = result.recommendation.rows[0]
+def test_a_study_ends_by_itself_with_a_confirmed_gain(an_hour: StudyResult) -> None:
+    assert an_hour.recommendation is not None
+    row = an_hour.recommendation.rows[0]
     assert row.confirmed
     assert row.gain is not None
     assert row.gain.low > 0
@@ -113,10 +125,9 @@ def test_a_study_ends_by_itself_with_a_confirmed_gain() -> None:
     assert row.tokens_per_hour == pytest.approx(3600 * sum(f.LENGTHS) / cycle_seconds(row.configuration))
 
 
-def test_the_second_row_says_what_more_would_be_possible() -> None:
-    result = House().run(Budget(wall_s=3600.0))
-    assert result.recommendation is not None
-    second = result.recommendation.rows[1]
+def test_the_second_row_says_what_more_would_be_possible(an_hour: StudyResult) -> None:
+    assert an_hour.recommendation is not None
+    second = an_hour.recommendation.rows[1]
     assert second.configuration["precision"] == "bf16"
     assert "precision bf16" in second.title
 
@@ -209,9 +220,7 @@ def _sequence(store: Store, study_id: int) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize(("trial", "cycle"), [(0, 1), (1, 0), (3, 2), (6, 1)])
-def test_a_killed_study_goes_on_as_if_it_had_not_been(trial: int, cycle: int) -> None:
-    whole = House()
-    whole.run(Budget(max_trials=8))
+def test_a_killed_study_goes_on_as_if_it_had_not_been(eight: House, trial: int, cycle: int) -> None:
     killed = House()
 
     def kill(running: Trial, index: int) -> None:
@@ -225,7 +234,7 @@ def test_a_killed_study_goes_on_as_if_it_had_not_been(trial: int, cycle: int) ->
     assert len(before.cycles) == cycle + 1
     spent = killed.clock.monotonic()
     result = killed.run(Budget(max_trials=8), runner=SimulatedRunner(killed.clock))
-    assert _sequence(killed.store, killed.study.id) == _sequence(whole.store, whole.study.id)
+    assert _sequence(killed.store, killed.study.id) == _sequence(eight.store, eight.study.id)
     assert all(t.state.is_finished for t in result.trials)
     assert killed.store.trial(killed.study.id, trial).attempt == 2
     assert killed.store.spent(killed.study.id)[0] > spent
@@ -389,11 +398,10 @@ class DeafRunner(SimulatedRunner):
     ends_early = False
 
 
-def test_every_search_trial_says_when_it_may_end_and_no_other_does() -> None:
-    result = House().run(Budget(wall_s=3600.0))
-    looks = {t.kind: t.protocol.looks for t in result.trials}
+def test_every_search_trial_says_when_it_may_end_and_no_other_does(an_hour: StudyResult) -> None:
+    looks = {t.kind: t.protocol.looks for t in an_hour.trials}
     assert looks == {TrialKind.BASELINE: (), TrialKind.SEARCH: (3, 5, 8), TrialKind.CONFIRM: ()}
-    confirmed = [t for t in result.trials if t.kind is TrialKind.CONFIRM]
+    confirmed = [t for t in an_hour.trials if t.kind is TrialKind.CONFIRM]
     assert confirmed
     assert all(len(t.speed_cycles()) == 3 for t in confirmed)
     assert all(t.state is TrialState.COMPLETE for t in confirmed)
