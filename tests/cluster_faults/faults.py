@@ -38,20 +38,25 @@ def _child(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
             os.kill(rng.choice(sorted(found)), signal.SIGKILL)
 
 
+def _other(study: ClusterStudy, rng: random.Random) -> str:
+    """A node that nothing has happened to in this run, if there is one."""
+    return rng.choice([name for name in OTHERS if name not in study.machines.hurt] or OTHERS)
+
+
 def _raylet(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
-    name = rng.choice(OTHERS)
+    name = _other(study, rng)
     study.machines.hurt.add(name)
     with suppress(psutil.Error):
         study.machines.raylet(name).kill()
 
 
 def _removed(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
-    study.machines.kill(rng.choice(OTHERS))
+    study.machines.kill(_other(study, rng))
 
 
 def _frozen(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
     with suppress(psutil.Error):
-        study.machines.freeze(rng.choice(OTHERS))
+        study.machines.freeze(_other(study, rng))
 
 
 def _head(study: ClusterStudy, process: Forked, rng: random.Random) -> None:

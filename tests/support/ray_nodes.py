@@ -92,9 +92,11 @@ class Nodes:
         )
 
     def raylet(self, name: str) -> psutil.Process:
-        """The process that is the node."""
-        found = self.nodes[name].all_processes["raylet"][0].process
-        return psutil.Process(found.pid)
+        """The process that is the node. Raises ``psutil.NoSuchProcess`` where the node was taken away."""
+        found = self.nodes[name].all_processes.get("raylet")
+        if not found:
+            raise psutil.NoSuchProcess(0, name)
+        return psutil.Process(found[0].process.pid)
 
     def agents(self, name: str) -> list[psutil.Process]:
         """Processes of agents on a node."""
