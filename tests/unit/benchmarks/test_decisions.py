@@ -12,9 +12,10 @@ import pytest
 from autotune.domain import CycleKind
 from autotune.proposals.proposer import in_one_process
 from benchmarks.decisions import __main__ as command
-from benchmarks.decisions import record, recorded, report
+from benchmarks.decisions import record, recorded, report, studies
 from benchmarks.decisions.machine import H100, Costs
 from benchmarks.decisions.proposers import ARMS
+from benchmarks.decisions.runner import SimulatedCrew
 from benchmarks.decisions.studies import Place, Verdict, h100, run
 
 
@@ -80,10 +81,10 @@ def test_a_recorded_study_is_read_again_and_not_run_again(
     record.append(file, "h100", "grey", never)
     assert record.read(file) == {("h100", "grey", 480.0, 0): verdicts[0], ("h100", "grey", 480.0, 1): never}
     ran = []
-    monkeypatch.setattr(command, "run", lambda *key: ran.append(key[2:]) or verdicts[2])
+    monkeypatch.setattr(command, "run", lambda *key, **more: ran.append((*key[2:], more)) or verdicts[2])
     words = ["--arms", "grey", "--budget", "480", "--studies", "3", "--record", str(file), "--json"]
     assert command.main(words) == 0
-    assert ran == [(480.0, 2, 1)], "two of the three were there"
+    assert ran == [(480.0, 2, 1, {"nodes": 1})], "two of the three were there"
     assert json.loads(capsys.readouterr().out)["budgets"]["480"]["studies"] == 3
     assert len(record.read(file)) == 3
     assert command.main(words) == 0
@@ -104,6 +105,7 @@ def test_a_record_with_a_line_that_is_no_study_is_named(tmp_path: Path, capsys: 
         (["--machine", "abacus"], "there is no such machine"),
         (["--studies", "0"], "expected a whole number above 0"),
         (["--budget", "-5"], "expected seconds above 0"),
+        (["--at-once", "8", "6", "--nodes", "4"], "--nodes 4: expected a number that divides each of --at-once"),
     ],
 )
 def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,3 +113,17 @@ def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.C
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+def test_places_are_shared_out_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    crews = []
+
+    class Seen(SimulatedCrew):
+        def __init__(self, *given: object, **named: object) -> None:
+            super().__init__(*given, **named)  # type: ignore[arg-type]
+            crews.append(self)
+
+    monkeypatch.setattr(studies, "SimulatedCrew", Seen)
+    verdict = run(h100(), ARMS["own-random"], 240.0, 0, at_once=4, nodes=2)
+    assert crews[0].nodes == ("node 1", "node 1", "node 2", "node 2")
+    assert verdict.search_trials > 0
