@@ -10,12 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from api.serving import serving
 from autotune.settings import read_settings
@@ -33,9 +35,11 @@ def executable() -> str:
     Raises:
         RuntimeError: there is none; with the command that gets one.
     """
-    found = _there()
-    if found:
-        return found
+    with FileLock(Path(tempfile.gettempdir()) / f"autotune-chromium-{os.getuid()}.lock"):  # two workers may ask at once
+        return _there() or _installed()
+
+
+def _installed() -> str:
     command = _install_command()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
