@@ -112,3 +112,12 @@ def test_a_price_is_refused_where_it_says_nothing() -> None:
         with pytest.raises(UsageError, match="above 0"):
             check_asked(10, wrong)
     check_asked(10, 2.0)
+    for updates, price, option in ((10**400, None, "--updates"), (10, 1e308, "--price")):
+        with pytest.raises(UsageError, match=f"{option}.*at most 1,000,000,000"):
+            check_asked(updates, price)
+
+
+def test_on_several_nodes_what_is_saved_has_the_level_of_the_gain() -> None:
+    trials = [t.with_(node="b" if t.number == 0 else "a") for t in _trials()]  # type: ignore[attr-defined]
+    words = whole_run_words(_run(trials))
+    assert ["99.9 % interval" in said for said in words] == [False, False, True]
