@@ -76,7 +76,7 @@ def row_gain_words(row: RecommendationRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``, with the level of the interval; says so where nothing tells how sure it is."""
+    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``, with its level; says so where nothing tells how sure it is."""
     if gain.low == gain.high:
         return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
     interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"

@@ -9,7 +9,8 @@ import pytest
 from autotune.domain import TrialKind
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import recommend
-from autotune.recommendation.whole_run import WholeRun, check_asked, whole_run, whole_run_json, whole_run_words
+from autotune.recommendation.whole_run import WholeRun, _saved, check_asked, whole_run, whole_run_json, whole_run_words
+from autotune.statistics import evidence
 from tests.support import factories as f
 
 SPEC = f.study_spec(resources=f.resources(gpus=4, device="cuda"))
@@ -119,5 +120,9 @@ def test_a_price_is_refused_where_it_says_nothing() -> None:
 
 def test_on_several_nodes_what_is_saved_has_the_level_of_the_gain() -> None:
     trials = [t.with_(node="b" if t.number == 0 else "a") for t in _trials()]  # type: ignore[attr-defined]
-    words = whole_run_words(_run(trials))
-    assert ["99.9 % interval" in said for said in words] == [False, False, True]
+    gain = evidence.gain(trials, FASTER, SPEC.baseline)
+    assert gain is not None
+    saved = _saved(1.0, gain)
+    assert saved is not None
+    assert saved.level == 0.999
+    assert "99.9 % interval" in saved.words(str)

@@ -48,7 +48,7 @@ def test_what_one_node_cannot_hold_fits_on_none() -> None:
 def test_a_node_with_fewer_cores_than_gpus_has_a_place_for_each_core() -> None:
     few = [Node("few", "few", 2, 8)]
     assert len(planned(few, 1, None)) == 2
-    with pytest.raises(UsageError, match="3 trials of 1 GPU each do not fit on .*; 2 would, each with a CPU core"):
+    with pytest.raises(UsageError, match=r"3 trials of 1 GPU each do not fit on .*; 2 would, each with a CPU core"):
         planned(few, 1, 3)
 
 
