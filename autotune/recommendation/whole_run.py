@@ -113,7 +113,8 @@ def _saved(before: float, gain: Gain | None) -> Estimate | None:
     """Of what the baseline takes, what a gain over it saves."""
     if gain is None:
         return None
-    return Estimate(*(before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high)), gain.level)
+    value, low, high = (before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high))
+    return Estimate(value, low, high, gain.level)
 
 
 def _hours(tokens: float, row: RecommendationRow) -> Estimate:
