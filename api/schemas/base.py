@@ -24,10 +24,13 @@ class Shape(BaseModel):
 
 
 class Gain(Shape):
-    """Ratio of throughputs minus one, 0.25 is 25 % faster; the interval is two-sided 95 %."""
+    """Ratio of throughputs minus one, 0.25 is 25 % faster; the interval is two-sided."""
 
     value: float | None
     low: float | None
     high: float | None
     pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
     cycles: int = Field(description="Speed cycles on the smaller side.")
+    level: float = Field(
+        default=0.95, description="Of the interval; 0.999 where rounds of a study on several nodes decide."
+    )

@@ -8,7 +8,7 @@ from autotune.statistics.lengths import figures_of
 
 
 def recommendation_json(recommendation: Recommendation) -> Document:
-    """What a study hands back; intervals are two-sided 95 %."""
+    """What a study hands back; intervals are two-sided 95 %, that of a gain its ``level``."""
     return {
         "study": plain(recommendation.study),
         "rows": [row_json(row) for row in recommendation.rows],
@@ -62,6 +62,7 @@ def gain_json(gain: Gain) -> Document:
         "high": plain(gain.high),
         "pairs": gain.pairs,
         "cycles": gain.cycles,
+        "level": plain(gain.level),
     }
 
 

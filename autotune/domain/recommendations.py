@@ -15,7 +15,7 @@ ALONE = "No other configuration has a figure yet."
 
 @dataclass(frozen=True)
 class Gain:
-    """A ratio of throughputs minus one, with a two-sided 95 % interval; 0.25 means 25 % faster."""
+    """A ratio of throughputs minus one, with a two-sided interval; 0.25 means 25 % faster."""
 
     value: float
     low: float
@@ -24,6 +24,8 @@ class Gain:
     """Interleaved rounds it rests on; 0 means it was read from unconfirmed search trials."""
     cycles: int
     """Speed cycles on the smaller side."""
+    level: float = 0.95
+    """That the interval is stated for; 0.999 where rounds of a study on several nodes decide."""
 
     @property
     def excludes_zero(self) -> bool:

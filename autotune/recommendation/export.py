@@ -17,6 +17,7 @@ from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
 from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import level_words
 from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
@@ -254,7 +255,7 @@ def readme(exported: Exported, study: Study) -> str:
     if row.gain is not None:
         gain = row.gain
         interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
-        lines += ["", f"Gain: {signed_percent(gain.value)} (95 % interval {interval})."]
+        lines += ["", f"Gain: {signed_percent(gain.value)} ({level_words(gain.level)} interval {interval})."]
     lines += ["", "## How it was measured", "", *_measured(exported, study)]
     told = seam_sentence(exported)
     if told:

@@ -2,7 +2,7 @@
 
 The first row changes nothing about learning; the second, if there is one, says what more would be
 possible "if you allow" other numerics or another group size. A configuration is put in the
-baseline's place only when the 95 % interval of its gain lies above zero.
+baseline's place only when the interval of its gain lies above zero.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from autotune.statistics import evidence, lengths
 from autotune.statistics.evidence import Leader, Row
 from autotune.statistics.interference import disturbed
 from autotune.statistics.retries import broken_off, disproved
+from autotune.wording.sentences import level_words
 from search_spaces import legality
 from search_spaces.batch import held_gpus
 from search_spaces.knobs import Effect, effects_of_change
@@ -317,7 +318,7 @@ def _highest(values: Sequence[int | None]) -> int | None:
 def _gain_sentence(found: Gain | None) -> str:
     if found is None:
         return "nothing comparable"
-    return f"{found.value:+.1%} (95 % interval {found.low:+.1%} to {found.high:+.1%})"
+    return f"{found.value:+.1%} ({level_words(found.level)} interval {found.low:+.1%} to {found.high:+.1%})"
 
 
 def _changes_sentence(configuration: Configuration, anchor: Configuration) -> str:

@@ -17,25 +17,31 @@ from autotune.errors import UsageError
 from autotune.recommendation.recommend import row_of
 from autotune.statistics import evidence
 from autotune.wording.numbers import format_duration
+from autotune.wording.sentences import level_words
 from search_spaces.batch import held_gpus
+
+MOST_UPDATES, HIGHEST_PRICE = 10**9, 1e9
+"""Beyond any run, in any currency: what exceeds them is a slip, and much larger numbers have no product."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its two-sided 95 % interval; an interval of no width says that nothing ran twice."""
+    """A figure with its two-sided interval; an interval of no width says that nothing ran twice."""
 
     value: float
     low: float
     high: float
+    level: float = 0.95
+    """Of the interval."""
 
     def times(self, factor: float) -> Estimate:
-        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.level)
 
     def words(self, show: Any) -> str:
         """By ``show``, which makes text of a number."""
         if self.low == self.high:
             return str(show(self.value))
-        return f"{show(self.value)} (95 % interval {show(self.low)} to {show(self.high)})"
+        return f"{show(self.value)} ({level_words(self.level)} interval {show(self.low)} to {show(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,8 @@ def _saved(before: float, gain: Gain | None) -> Estimate | None:
     """Of what the baseline takes, what a gain over it saves."""
     if gain is None:
         return None
-    return Estimate(*(before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high)))
+    value, low, high = (before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high))
+    return Estimate(value, low, high, gain.level)
 
 
 def _hours(tokens: float, row: RecommendationRow) -> Estimate:
@@ -166,7 +173,11 @@ def _plain(estimate: Estimate | None) -> dict[str, float] | None:
 
 
 def check_asked(updates: int | None, price: float | None) -> None:
-    """Raises ``UsageError``: a price without updates, or one that is none."""
+    """Raises ``UsageError``: a price without updates, one that is none, or numbers beyond any run."""
+    if updates is not None and updates > MOST_UPDATES:
+        raise UsageError(f"--updates: expected the updates your whole run makes, at most {MOST_UPDATES:,}")
+    if price is not None and HIGHEST_PRICE < price < math.inf:
+        raise UsageError(f"--price {price:g}: expected what a GPU costs for an hour, at most {HIGHEST_PRICE:,.0f}")
     if price is not None and not (price > 0 and math.isfinite(price)):
         raise UsageError(f"--price {price:g}: expected what a GPU costs for an hour, a number above 0 such as 2.50")
     if price is not None and updates is None:

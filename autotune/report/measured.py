@@ -9,6 +9,7 @@ from autotune.domain import CycleKind, Recommendation, Study, Trial, TrialKind
 from autotune.insights.startups import startup_sentence
 from autotune.report.markdown import block, code
 from autotune.statistics import evidence
+from autotune.wording.sentences import level_words
 from autotune.wording.text import clean
 
 MINIMUM_GROUPS = 100
@@ -32,7 +33,7 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
         f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
         "most and no more once a repeat was disturbed as well; after that it is kept and marked.",
-        _confirmed(trials) + "Intervals are two-sided 95 % ones.",
+        _confirmed(trials) + "Intervals are two-sided 95 % ones" + _surer(trials),
     ]
     return [line for line in (*said, _noise(trials), startup_sentence(trials)) if line]
 
@@ -44,6 +45,12 @@ def _confirmed(trials: Sequence[Trial]) -> str:
         "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between "
         "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
     )
+
+
+def _surer(trials: Sequence[Trial]) -> str:
+    if not evidence.on_several_nodes(trials):
+        return "."
+    return f"; on several nodes that of a confirmed gain is one of {level_words(evidence.ON_SEVERAL_NODES)}."
 
 
 def _noise(trials: Sequence[Trial]) -> str:

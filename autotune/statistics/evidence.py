@@ -324,7 +324,7 @@ def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
 def gain(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: NoisePrior | None = None
 ) -> Gain | None:
-    """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with a 95 % interval.
+    """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
 
     Rounds in which both ran next to each other, on one node, are paired; with none, the two configurations' other
     trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
@@ -358,6 +358,7 @@ def gain(
         high=math.expm1(middle + error),
         pairs=len(rounds),
         cycles=cycles,
+        level=ON_SEVERAL_NODES if rounds and on_several_nodes(trials) else FIRST_LOOK,
     )
 
 

@@ -102,9 +102,14 @@ def levelled(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
-    """Variance that not knowing nodes leaves in the difference of two figures; 0 where all ran on one."""
-    if len({t.node for t in (*here, *there)}) < 2:
+    """Variance that not knowing nodes leaves in the difference of two figures; 0 where all ran on one.
+
+    Of what ran outside the cluster no effect is known, so both count as before any is measured."""
+    names = {t.node for t in (*here, *there)}
+    if len(names) < 2:
         return 0.0
+    if "" in names:
+        return 2.0 * NODE_SPREAD**2
     return sum(max((t.node_variance for t in side), default=0.0) for side in (here, there))
 
 

@@ -42,7 +42,7 @@ from autotune.study.forward import ForwardClock
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
-from autotune.study.nodes import Spot
+from autotune.study.nodes import Spot, whole_rounds
 from autotune.study.recorder import Recorder, store_record
 from autotune.verify import long_run
 from trainer.child.contract import NoteRecord
@@ -265,7 +265,8 @@ class StudyLoop:
             return schedule.Wait(elsewhere=True) if late else waiting
         step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
         if spot is None:
-            step = self._steps(self._study, trials, budget, spent, self._proposer)
+            whole = whole_rounds(trials, self._crew.nodes)
+            step = self._steps(self._study, whole, budget, spent, self._proposer)
         else:
             step = schedule.next_beside(self._study, trials, budget, spent, self._proposer, spot)
         if not isinstance(step, schedule.NextTrial):

@@ -42,20 +42,24 @@ def due(study: Study, trials: Sequence[Trial], spot: Spot) -> TrialDraft | None:
 
 
 def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:
-    """``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone."""
-    rounds: dict[int, set[str]] = {}
+    """``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone.
+
+    Args:
+        nodes: that take trials; an empty name, or none, is this machine without a cluster.
+    """
+    nodes = nodes or ("",)
+    rounds: dict[tuple[int, str], set[str]] = {}
     for trial in trials:
-        if trial.kind is TrialKind.CONFIRM and trial.pair is not None and trial.node and trial.fits:
-            rounds.setdefault(trial.pair, set()).add(trial.configuration.key)
+        if trial.kind is TrialKind.CONFIRM and trial.pair is not None and trial.fits:
+            rounds.setdefault((trial.pair, trial.node), set()).add(trial.configuration.key)
     lost = [
         t
         for t in trials
         if t.kind is TrialKind.CONFIRM
         and t.state.is_finished
-        and t.node
         and t.node not in nodes
         and t.pair is not None
-        and len(rounds.get(t.pair, ())) < 2
+        and len(rounds.get((t.pair, t.node), ())) < 2
     ]
     return [t for t in trials if t not in lost] if lost else trials
 

@@ -76,10 +76,16 @@ def row_gain_words(row: RecommendationRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``; says so where nothing tells how sure it is."""
+    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``, with its level; says so where nothing tells how sure it is."""
     if gain.low == gain.high:
         return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
-    return f"{signed_percent(gain.value)} (95 % interval {signed_percent(gain.low)} to {signed_percent(gain.high)})"
+    interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
+    return f"{signed_percent(gain.value)} ({level_words(gain.level)} interval {interval})"
+
+
+def level_words(level: float) -> str:
+    """``95 %``, ``99.9 %``."""
+    return f"{100.0 * level:g} %"
 
 
 def evidence_words(row: RecommendationRow) -> str:

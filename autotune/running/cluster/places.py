@@ -55,7 +55,8 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
     """
     if gpus is None:
         raise UsageError("--ray: say with --gpus how many GPUs one trial has; 0 is a run on CPUs")
-    room = [node.gpus // gpus if gpus else node.cpus for node in nodes]
+    # Each place asks for a core, so a node with fewer cores than GPUs has room for fewer.
+    room = [min(node.cpus, node.gpus // gpus) if gpus else node.cpus for node in nodes]
     most = room if gpus or at_once else [min(1, cpus) for cpus in room]
     found = _shared_out(most, at_once, together)
     if not found or len(found) < (at_once or 0):
@@ -64,6 +65,7 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
         each += f" on {together} nodes" if together > 1 else ""
         raise UsageError(
             f"--ray: {wanted} trial{'s' * (wanted > 1)} of {each} do not fit on {_told(nodes)}; {would} would"
+            + ("" if room == [n.gpus // max(1, gpus) for n in nodes] or not gpus else ", each with a CPU core")
         )
     return _numbered(nodes, sorted(found), gpus)
 

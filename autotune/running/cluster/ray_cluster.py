@@ -37,6 +37,7 @@ OF_DRIVER = {
     "RAY_gcs_rpc_server_connect_timeout_s": "1",
 }
 """Variables of Ray for this process, unless they are set."""
+TOKENS = "where the cluster asks for a token, RAY_AUTH_MODE and RAY_AUTH_TOKEN give it"
 FORCED = (signal.SIGTERM, signal.SIGINT)
 """Signals that Ray would handle itself."""
 
@@ -53,12 +54,13 @@ class RayCluster:
             UsageError: Ray is not installed here, or no cluster answers at the address that was named.
             MachineError: none is found, or it does not take this process in.
         """
-        if address == "auto":
-            address = os.environ.get("RAY_ADDRESS") or address
+        named = f"--ray {address}"
+        if address == "auto" and (given := os.environ.get("RAY_ADDRESS", "").strip()):
+            address, named = given, f"RAY_ADDRESS {given}"
         if address.startswith("ray://"):
-            raise UsageError(f"--ray {address}: start the tuner on a machine of the cluster, with --ray auto")
+            raise UsageError(f"{named}: start the tuner on a machine of the cluster, with --ray auto")
         if address != "auto":
-            _check(address)  # before Ray is imported, which takes seconds
+            _check(address, named)  # before Ray is imported, which takes seconds
         for name, value in OF_DRIVER.items():
             os.environ.setdefault(name, value)
         try:
@@ -71,8 +73,8 @@ class RayCluster:
         with _own_signals():
             try:
                 if address == "auto":
-                    address = ray._private.services.canonicalize_bootstrap_address_or_die(address)
-                    _check(address)
+                    address = _own_cluster(ray)
+                    _check(address, named)
                 ray.init(
                     address=address,
                     log_to_driver=False,
@@ -80,10 +82,10 @@ class RayCluster:
                     logging_level=logging.CRITICAL,
                     ignore_reinit_error=True,
                 )
-            except UsageError:
+            except (UsageError, MachineError):
                 raise
             except Exception as error:
-                raise MachineError(f"--ray {address}: no cluster answers: {_first_line(error)}") from None
+                raise MachineError(f"{named}: no cluster answers: {_first_line(error)}; {TOKENS}") from None
         # What its daemons report would be written between the lines of --json; it is in their logs.
         ray._private.worker._worker_logs_enabled = False
 
@@ -235,9 +237,24 @@ class RayAgent:
             raise
 
 
-def _check(address: str) -> None:
+def _own_cluster(ray: Any) -> str:
+    """Address of the cluster that this machine belongs to. Raises ``MachineError`` where it belongs to none."""
+    try:
+        return str(ray._private.services.canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as error:
+        if "multiple" in str(error):
+            raise MachineError(
+                "--ray auto: this machine belongs to several Ray clusters; name one: --ray HOST:PORT"
+            ) from None
+        raise MachineError(
+            "--ray auto: this machine belongs to no Ray cluster; `ray start` makes one or joins it, --ray HOST:PORT or "
+            "RAY_ADDRESS names another"
+        ) from None
+
+
+def _check(address: str, named: str) -> None:
     if (why := fault(address)) is not None:
-        raise UsageError(f"--ray {address}: {why}")
+        raise UsageError(f"{named}: {why}" if address == named.partition(" ")[2] else f"{named}: {address}: {why}")
 
 
 @contextlib.contextmanager

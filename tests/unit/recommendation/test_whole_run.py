@@ -9,7 +9,8 @@ import pytest
 from autotune.domain import TrialKind
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import recommend
-from autotune.recommendation.whole_run import WholeRun, check_asked, whole_run, whole_run_json, whole_run_words
+from autotune.recommendation.whole_run import WholeRun, _saved, check_asked, whole_run, whole_run_json, whole_run_words
+from autotune.statistics import evidence
 from tests.support import factories as f
 
 SPEC = f.study_spec(resources=f.resources(gpus=4, device="cuda"))
@@ -112,3 +113,16 @@ def test_a_price_is_refused_where_it_says_nothing() -> None:
         with pytest.raises(UsageError, match="above 0"):
             check_asked(10, wrong)
     check_asked(10, 2.0)
+    for updates, price, option in ((10**400, None, "--updates"), (10, 1e308, "--price")):
+        with pytest.raises(UsageError, match=f"{option}.*at most 1,000,000,000"):
+            check_asked(updates, price)
+
+
+def test_on_several_nodes_what_is_saved_has_the_level_of_the_gain() -> None:
+    trials = [t.with_(node="b" if t.number == 0 else "a") for t in _trials()]  # type: ignore[attr-defined]
+    gain = evidence.gain(trials, FASTER, SPEC.baseline)
+    assert gain is not None
+    saved = _saved(1.0, gain)
+    assert saved is not None
+    assert saved.level == 0.999
+    assert "99.9 % interval" in saved.words(str)

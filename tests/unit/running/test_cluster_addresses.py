@@ -70,7 +70,9 @@ def test_a_name_that_nobody_has() -> None:
     assert fault("head.invalid:6379") == "the name head.invalid is not known here"
 
 
-@pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:ray", "head:0", "head:65536", ""])
+@pytest.mark.parametrize(
+    "address", ["head", "head:", ":6379", "head:ray", "head:0", "head:65536", "", "http://head:8265"]
+)
 def test_what_is_no_address(address: str) -> None:
     assert fault(address) == "expected HOST:PORT, or auto"
 

@@ -45,6 +45,13 @@ def test_what_one_node_cannot_hold_fits_on_none() -> None:
         planned(FOUR, 16, None)
 
 
+def test_a_node_with_fewer_cores_than_gpus_has_a_place_for_each_core() -> None:
+    few = [Node("few", "few", 2, 8)]
+    assert len(planned(few, 1, None)) == 2
+    with pytest.raises(UsageError, match=r"3 trials of 1 GPU each do not fit on .*; 2 would, each with a CPU core"):
+        planned(few, 1, 3)
+
+
 def test_on_cpus_each_node_has_one_unless_more_are_asked_for() -> None:
     assert len(planned(FOUR, 0, None)) == 4
     assert Counter(p.node.name for p in alone(planned(FOUR, 0, 5)))["n1"] == 2
@@ -110,3 +117,10 @@ def test_a_place_that_differs_is_refused(found: Facts, sentence: str) -> None:
 def test_a_client_of_ray_is_refused_before_ray_is_looked_for() -> None:
     with pytest.raises(UsageError, match="on a machine of the cluster"):
         RayCluster("ray://head:10001")
+
+
+@pytest.mark.parametrize(("value", "said"), [("127.0.0.1:1", "nothing answers"), ("nonsense", "expected HOST:PORT")])
+def test_an_address_of_the_environment_is_named_as_such(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", value)
+    with pytest.raises(UsageError, match=f"^RAY_ADDRESS {value}: {said}"):
+        RayCluster("auto")

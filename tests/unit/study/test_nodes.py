@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.documents.recommendation import gain_json
 from autotune.domain import Budget, Trial, TrialKind, TrialState
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.proposals import make_proposer
@@ -16,8 +17,10 @@ from autotune.statistics import evidence, nodes
 from autotune.store import open_store
 from autotune.study import confirmation, neighbours, schedule
 from autotune.study.budget import Spent
+from autotune.study.crews import Alone
 from autotune.study.loop import StudyLoop, StudyResult
 from autotune.study.nodes import Spot, confirming, due, waits_for, whole_rounds
+from autotune.wording.sentences import gain_words
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
@@ -110,6 +113,9 @@ def test_a_gain_has_to_be_surer_where_trials_run_on_several_nodes() -> None:
     assert here is not None
     assert across.value == here.value
     assert across.low < here.low < here.high < across.high
+    assert "(99.9 % interval " in gain_words(across)
+    assert "(95 % interval " in gain_words(here)
+    assert (gain_json(across)["level"], gain_json(here)["level"]) == (0.999, 0.95)
 
 
 @pytest.mark.parametrize(("node", "most"), [("a", confirmation.MAX_ROUNDS), ("b", 2 * confirmation.MAX_ROUNDS)])
@@ -181,6 +187,27 @@ def test_a_half_whose_node_is_gone_is_owed_again_with_its_other_half() -> None:
     assert whole_rounds([*trials, other], ("a",)) == [*trials, other], "a whole round stands, wherever it ran"
 
 
+def test_a_half_on_a_node_is_owed_again_where_the_study_goes_on_without_a_cluster() -> None:
+    half = ran(9, "a", 9.0, configuration=FAST, kind=TrialKind.CONFIRM, pair=0)
+    trials = [*copies(), ran(8, "a", 9.0, configuration=FAST), half]
+    assert half not in whole_rounds(trials, ("",))
+    here = half.with_(node="")
+    assert here in whole_rounds([*trials[:-1], here], ("",))
+    both = [*trials, ran(10, "", kind=TrialKind.CONFIRM, pair=0)]
+    assert half not in whole_rounds(both, ("",)), "halves on two machines are no round"
+
+
+def test_a_figure_from_outside_the_cluster_is_as_uncertain_as_an_unknown_node() -> None:
+    trials = [
+        ran(0, "", kind=TrialKind.BASELINE),
+        ran(1, "", kind=TrialKind.VERIFY),
+        ran(2, "a", 9.0, configuration=FAST),
+    ]
+    found = evidence.gain(nodes.levelled(trials), FAST, BASE)
+    assert found is not None
+    assert found.low < 0 < found.high, "that node may be the faster one"
+
+
 def test_neighbours_are_compared_on_the_node_where_the_baseline_ran_alone() -> None:
     check = neighbours.checked(copies(), 8)
     assert check is not None
@@ -241,6 +268,44 @@ def test_a_study_on_two_nodes_confirms_on_one_and_has_a_baseline_on_each() -> No
             rounds.setdefault(trial.pair, set()).add(trial.node)
     assert rounds
     assert all(len(places) == 1 for places in rounds.values())
+    assert result.recommendation is not None
+    gain = result.recommendation.rows[0].gain
+    assert gain is None or gain.pairs > 0
+
+
+class UntilHalf(SeenObserver):
+    """Asks for a stop when half a round has ended."""
+
+    def __init__(self, stop: FakeStop) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def trial(self, trial: Trial) -> None:
+        super().trial(trial)
+        if trial.kind is TrialKind.CONFIRM and trial.state.is_finished:
+            self._stop.level = 1
+
+
+def test_a_study_broken_off_in_a_round_ends_it_on_one_machine_without_the_cluster() -> None:
+    clock, store, stop = FakeClock(), open_store(":memory:"), FakeStop()
+    spec = f.study_spec(space=SPACE.as_json(), sampler="random")
+    study = store.create_study(spec, clock.now())
+    each = [(lane, OnNode(lane, node)) for node in "ab" for lane in [LaneClock(clock)]]
+    begun = SimulatedCrew(each, clock, stop, nodes=("a", "b"))
+
+    def run(crew: object, budget: Budget, observer: SeenObserver) -> StudyResult:
+        return StudyLoop(
+            study=study, budget=budget, store=store,
+            proposer=make_proposer(SPACE, spec.baseline, spec.resources, "random", 0), crew=crew, clock=clock,  # type: ignore[arg-type]
+            observer=observer, stop=stop, directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+        ).run()  # fmt: skip
+
+    run(begun, Budget(max_trials=4, at_once=2), UntilHalf(stop))
+    stop.level = 0
+    result = run(Alone(OnNode(clock, ""), stop), Budget(max_trials=4), SeenObserver())  # type: ignore[arg-type]
+    halves = [t for t in result.trials if t.kind is TrialKind.CONFIRM and t.pair == 0]
+    assert {t.node for t in halves} == {"", *{t.node for t in halves[:1]}}
+    assert len({t.configuration for t in halves if t.node == ""}) >= 2, "the whole round again"
     assert result.recommendation is not None
     gain = result.recommendation.rows[0].gain
     assert gain is None or gain.pairs > 0
