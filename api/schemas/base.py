@@ -32,5 +32,6 @@ class Gain(Shape):
     pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
     cycles: int = Field(description="Speed cycles on the smaller side.")
     level: float = Field(
-        default=0.95, description="Of the interval; 0.999 where rounds of a study on several nodes decide."
+        default=0.95,
+        description="Of the two-sided interval, its probability to hold the truth; 0.999 on several nodes.",
     )

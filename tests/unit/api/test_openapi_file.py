@@ -69,6 +69,7 @@ WITHOUT_UNIT = {
     *("baseline", "configuration", "seams", "here", "there", "before", "after", "value"),  # of knobs, as they are
     *("study", "wanted"),  # of any property
     *("distance", "gain", "low", "high", "at_least"),  # ratios, or doublings
+    "level",  # a probability
     *("grad_norm", "logp_mismatch", "loss", "reward_mean"),
 }
 
