@@ -99,7 +99,7 @@ def pair(
         trial = trial_now(study, configuration, settings, Path(folder) / "attempt")
     number = evidence.feasible(trials)[configuration][0].number
     made = export.build(read_study(store, study), export.ExportChoice(trial=number), store)
-    rehearsal = Rehearsal(study, (trial,), made, settings, updates, GoOn(), lambda *_: None, SystemClock())
+    rehearsal = Rehearsal(study, (trial,), (trial,), made, settings, updates, GoOn(), lambda *_: None, SystemClock())
     rehearsal.write()
     return trial, rehearsal.run(1)
 

@@ -35,6 +35,7 @@ class SwiftFramework(Packaged):
     data_key = "dataset"
     reads_datasets = False
     takes_server = True
+    takes_next_port = True
     own_script = "swift rlhf"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:

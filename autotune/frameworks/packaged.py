@@ -92,6 +92,7 @@ class Packaged:
     describes: bool = True
     takes_accelerate: bool = False
     takes_server: bool = False
+    takes_next_port: bool = False
     script: str = ""
     reads_datasets: bool = True
     unset_completion: int | None = None

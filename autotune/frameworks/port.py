@@ -135,6 +135,11 @@ class Integration(Framework, Port):
         ...
 
     @property
+    def takes_next_port(self) -> bool:
+        """Whether its rollout server takes the next port where its own was used a moment before."""
+        ...
+
+    @property
     def script(self) -> str:
         """File in a checkout of the framework's source that its trials run; empty where they need none."""
         ...

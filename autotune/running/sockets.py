@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -27,6 +28,16 @@ def strangers_at(port: int, pids: Collection[int]) -> bool:
     """Whether a connection to ``port`` may arrive at a process that is none of ``pids``."""
     there = listeners(port)
     return bool(there) and not there <= {inode for pid in pids for inode in _sockets(pid)}
+
+
+def is_free(port: int) -> bool:
+    """Whether a server may take ``port`` as if nobody had before: no connection of it is left, open or closed."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
+        try:
+            one.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _listening() -> Iterator[tuple[str, int, str]]:

@@ -152,6 +152,7 @@ def prepared_prompts(request: Complete, python: Interpreter, found: Result, talk
     local = is_folder(request.model)
     payload = {
         "model": request.model,
+        "framework": request.framework,
         "max_prompt_length": request.max_prompt_length,
         "rewards": encode(request.rewards),
         "passthrough": encode(request.passthrough),

@@ -280,8 +280,11 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior
 
 def _left_open(trial: Trial, cycles: NoisePrior) -> NoisePrior:
     """The variance a trial's own cycles, disturbed ones too, leave in their mean."""
-    logs = cycle_logs(trial)
-    found = cycles.moderated(Sample(0, logs))
+    return _in_mean(cycle_logs(trial), cycles)
+
+
+def _in_mean(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
+    found = cycles.moderated(Sample(0, tuple(logs)))
     return NoisePrior(found.variance / max(1, len(logs)), found.degrees)
 
 
@@ -300,6 +303,19 @@ def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
     known = _known(trials)
     parts = [_left_open(t, known.cycles) for t in runs]
     return known.processes.half_width(1.0 / len(runs), _summed(parts, float(len(runs)) ** 2))
+
+
+def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Sequence[float]]) -> float:
+    """Half the width of the 95 % interval of the log ratio between processes of one configuration.
+
+    Args:
+        runs: trials of it; ``trials`` are the whole study, and tell how much processes differ.
+        others: for each further process, the logarithms of its cycles' tokens/hour.
+    """
+    known = _known(trials)
+    parts = _summed([_left_open(t, known.cycles) for t in runs], float(len(runs)) ** 2)
+    further = _summed([_in_mean(logs, known.cycles) for logs in others], float(len(others)) ** 2)
+    return known.processes.half_width(1.0 / len(runs) + 1.0 / len(others), _summed([parts, further], 1.0))
 
 
 def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:

@@ -71,6 +71,12 @@ class ObservedRun:
     def tokens_per_hour(self) -> float:
         return 3600.0 * sum(self.tokens) / sum(self.seconds)
 
+    @property
+    def logs(self) -> list[float]:
+        """Logarithm of each cycle's tokens/hour."""
+        pairs = zip(self.tokens, self.seconds, strict=True)
+        return [math.log(3600.0 * tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
+
 
 @dataclass(frozen=True)
 class StatedFigure:
@@ -113,6 +119,8 @@ class RunVerdict:
     stated_prompt: float
     machine: float | None = None
     """Seconds of the reference kernel around the runs ÷ those around the stated figure's cycles."""
+    half_width: float = 0.0
+    """Half the 95 % interval of the logarithm of ``ratio``; 0 if it is not known."""
 
     @property
     def ratio(self) -> float:
@@ -125,19 +133,37 @@ class RunVerdict:
         return abs(self.ratio - 1.0) <= TOLERANCE
 
     @property
-    def undecided(self) -> bool:
-        """Whether they differ, and the machine's speed has changed in the same direction: that may be all of it."""
-        if self.agrees or self.machine is None or max(self.machine, 1.0 / self.machine) < CHANGED:
+    def ratio_low(self) -> float:
+        """Lower end of the 95 % interval of ``ratio``."""
+        return self.ratio * math.exp(-self.half_width)
+
+    @property
+    def ratio_high(self) -> float:
+        """Its upper end."""
+        return self.ratio * math.exp(self.half_width)
+
+    @property
+    def machine_changed(self) -> bool:
+        """Whether the machine's speed has changed in the direction of the ratio: that may be all of it."""
+        if self.machine is None or max(self.machine, 1.0 / self.machine) < CHANGED:
             return False
         return (self.ratio < 1.0) == (self.machine > 1.0)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether they differ by no more than processes of one configuration may, or than the machine has changed."""
+        by_chance = self.ratio_low <= 1.0 + TOLERANCE and self.ratio_high >= 1.0 - TOLERANCE
+        return not self.agrees and (by_chance or self.machine_changed)
 
     @property
     def answer(self) -> str:
         """The verdict in words."""
         if self.agrees:
             return "within 5 %"
-        if not self.undecided or self.machine is None:
+        if not self.undecided:
             return "not within 5 %"
+        if not self.machine_changed or self.machine is None:
+            return "not decided: processes of one configuration may differ by as much; more rounds decide it"
         if self.machine > 1.0:
             return f"not decided: the machine is {self.machine:.1f} times as busy as when this was measured"
         return f"not decided: the machine was {1 / self.machine:.1f} times as busy when this was measured as it is now"
@@ -254,9 +280,16 @@ def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
 
 
 def judge(
-    observed: ObservedRun, stated: StatedFigure, shape: CycleShape, kernels: Sequence[float | None] = ()
+    observed: ObservedRun,
+    stated: StatedFigure,
+    shape: CycleShape,
+    kernels: Sequence[float | None] = (),
+    half_width: float = 0.0,
 ) -> RunVerdict:
-    """The verdict, corrected for the lengths observed; ``kernels``: seconds of the reference kernel around the runs.
+    """The verdict, corrected for the lengths observed.
+
+    ``kernels`` are seconds of the reference kernel around the runs, ``half_width`` is that of the log ratio's 95 %
+    interval.
 
     Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
     lengths. With L the mean completion length, M the longest completion of a generation, P the mean prompt length,
@@ -294,16 +327,13 @@ def judge(
         observed_prompt=observed.prompt,
         stated_prompt=stated.prompt,
         machine=statistics.fmean(taken) / stated.kernel if taken and stated.kernel else None,
+        half_width=half_width,
     )
 
 
 def _spread(observed: ObservedRun) -> float:
     """Half the 95 % interval of the log of tokens/hour."""
-    count = len(observed.seconds)
-    if count < 2:
-        return 0.0
-    pairs = zip(observed.tokens, observed.seconds, strict=True)
-    logs = [math.log(tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
+    logs = observed.logs
     if len(logs) < 2:
         return 0.0
     return t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))

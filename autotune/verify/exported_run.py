@@ -22,8 +22,9 @@ from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
 from autotune.running.server_beside import server_beside
-from autotune.running.sockets import listeners
+from autotune.running.sockets import is_free, listeners
 from autotune.settings import Settings
+from autotune.statistics import evidence
 from autotune.verify.compare_run import (
     CycleShape,
     LoggedUpdate,
@@ -43,6 +44,9 @@ START_S = 180.0
 """For a start no trial has told the length of."""
 PATIENCE = 5.0
 """Times the predicted duration, after which a run is given up."""
+
+CLOSING_S = 90.0
+"""The kernel keeps a port for a minute for the connections a server had (TIME_WAIT)."""
 
 OUTPUT = "output"
 RANKS = "ranks"
@@ -65,6 +69,8 @@ class Rehearsal:
     study: Study
     supporting: Sequence[Trial]
     """Trials of the same configuration; they tell how long a run may take."""
+    trials: Sequence[Trial]
+    """Of the whole study; they tell how much processes differ."""
     exported: Exported
     settings: Settings
     updates: int
@@ -133,6 +139,9 @@ class Rehearsal:
             raise MachineError(
                 f"port {port}, which the exported rollout server takes, is in use; free it and try again"
             )
+        ends = self.clock.monotonic() + CLOSING_S
+        while self.exported.framework.takes_next_port and not is_free(port) and self.clock.monotonic() < ends:
+            self.clock.sleep(0.5)
         launch = ServerLaunch(
             argv=("sh", str(self.folder / SERVER)),
             health=health,
@@ -180,7 +189,8 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
     for number in range(1, rounds + 1):
         runs.append(rehearsal.run(number))
         kernels.append(kernel())
-    return judge(together(runs), stated, rehearsal.shape, kernels)
+    half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.logs for run in runs])
+    return judge(together(runs), stated, rehearsal.shape, kernels, half_width)
 
 
 def _check_machine(study: Study, clock: Clock) -> None:

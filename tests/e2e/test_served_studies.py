@@ -51,7 +51,10 @@ class Case:
 
     def tiny(self, folder: Path) -> Path:
         """A model that its own interpreter has made, with prompts."""
-        return trl_trials.build_tiny(folder, python=self.python())
+        tiny = trl_trials.build_tiny(folder, python=self.python())
+        if self.name == "open_r1":  # which asks in conversations
+            (tiny / "model" / "chat_template.jinja").write_text(openr1_trials.TEMPLATE)
+        return tiny
 
 
 CASES = (

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .contract import (
     ContractError,
@@ -49,6 +49,26 @@ PROMPTS_FILE = "prompts.jsonl"
 TRIED_PROMPTS = 8
 
 
+class Conversations(NamedTuple):
+    """How a framework makes a conversation of every prompt."""
+
+    title: str
+    template: str
+    """Its key of the chat template."""
+    system: str = ""
+    """Its key of the system prompt."""
+    scored: bool = False
+    """Whether a reward is given the conversation, not the text it was made of."""
+
+
+CONVERSATIONS = {
+    # open_r1/grpo.py: make_conversation
+    "open_r1": Conversations("Open-R1", "chat_template", "system_prompt", scored=True),
+    # verl/utils/dataset/rl_dataset.py; the adapter's reward is given the text (frameworks/verl/scoring.py)
+    "verl": Conversations("verl", "actor_rollout_ref.model.custom_chat_template"),
+}
+
+
 @dataclass(frozen=True)
 class Preparation:
     """``config.json`` of a preparation. Exactly one of ``task``, ``data`` and ``dataset`` is given."""
@@ -68,6 +88,8 @@ class Preparation:
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     """As of ``TrialSpec``; the environment and the chat template's arguments are used."""
     seed: int = 0
+    framework: str = "trl"
+    """Which makes its own of a prompt (``CONVERSATIONS``)."""
 
 
 def main(directory: Path) -> Result:
@@ -127,12 +149,18 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
     folder = model_folder(wanted.model, wanted.passthrough.get("model_revision"))
     refuse_broken(folder)
     tokenizer = load_tokenizer(str(folder))
+    made = CONVERSATIONS.get(wanted.framework)
+    if made is not None:
+        put_template(tokenizer, made, wanted)
     rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
-    lengths = measure([row["prompt"] for row in rows], tokenizer, wanted.model, template_arguments(wanted.passthrough))
+    asked = rows if made is None else conversations(rows, wanted.passthrough.get(made.system))
+    arguments = template_arguments(wanted.passthrough)
+    lengths = measure([row["prompt"] for row in asked], tokenizer, wanted.model, arguments)
     refuse_long(lengths, wanted.max_prompt_length or max(lengths))
     if rewards:
         mark.set(Phase.REWARD.value)
-        check_rewards(rewards, rows[:TRIED_PROMPTS], tokenizer)
+        scored = asked if made is not None and made.scored else rows
+        check_rewards(rewards, scored[:TRIED_PROMPTS], tokenizer)
         mark.set(StartupPart.LOAD.value)
     kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
     text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
@@ -151,6 +179,27 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         "model_folder": str(folder),
         "commit": commit_of(folder, wanted.model),
     }
+
+
+def put_template(tokenizer: Any, made: Conversations, wanted: Preparation) -> None:
+    """Give the tokenizer the user's chat template; raises ``UnusablePromptsError`` if it then has none."""
+    tokenizer.chat_template = wanted.passthrough.get(made.template) or tokenizer.chat_template
+    if not tokenizer.chat_template:
+        raise UnusablePromptsError(
+            "the tokenizer of %s has no chat template, and %s makes a conversation of each prompt: name a template by "
+            "%s, or put it into the model's folder as chat_template.jinja" % (wanted.model, made.title, made.template)
+        )
+
+
+def conversations(rows: Sequence[Row], system: Any) -> List[Row]:
+    """The rows, each prompt as messages; text goes behind the system prompt, if there is one."""
+    first = [] if system is None else [{"role": "system", "content": system}]
+    return [
+        {**row, "prompt": [*first, {"role": "user", "content": row["prompt"]}]}
+        if isinstance(row["prompt"], str)
+        else row
+        for row in rows
+    ]
 
 
 def all_rows(wanted: Preparation, given: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:

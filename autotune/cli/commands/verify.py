@@ -60,8 +60,9 @@ def verify(
     """Run the exported command, and compare its tokens/hour with the stated figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
-    the lengths observed. Exit code 0: within 5 %; 3: not; 5: not, and the machine is busier or less busy than when
-    the figure was measured, by the kernel that is timed around every cycle, so nothing is decided.
+    the lengths observed. Exit code 0: within 5 %; 3: not; 5: not decided, because processes of one configuration
+    may differ by as much (--rounds 3 tells more), or because the machine is busier or less busy than when the figure
+    was measured, by the kernel that is timed around every cycle.
 
     --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
     the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
@@ -109,7 +110,7 @@ def _run_exported(
         try:
             kernel = partial(python.reference_seconds, found.spec.resources.device, made.wanted.threads)
             rehearsal = exported_run.Rehearsal(
-                found, supporting, made, settings, updates, stop, _progress(), SystemClock(), kernel
+                found, supporting, read.trials, made, settings, updates, stop, _progress(), SystemClock(), kernel
             )
             verdict = exported_run.verify(rehearsal, rounds)
         except exported_run.InterruptedVerification:
@@ -148,6 +149,8 @@ def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict
         "observed_mean_prompt_tokens": plain(verdict.observed_prompt),
         "stated_mean_prompt_tokens": plain(verdict.stated_prompt),
         "ratio": plain(verdict.ratio),
+        "ratio_low": plain(verdict.ratio_low),
+        "ratio_high": plain(verdict.ratio_high),
         "within_5_percent": verdict.agrees,
         "undecided": verdict.undecided,
         "reference_kernel_ratio": plain(verdict.machine),
@@ -172,7 +175,8 @@ def _tell_verdict(verdict: RunVerdict) -> None:
     console.line(f"stated   {rate(verdict.stated)} tokens/hour")
     console.line(f"         {stated}")
     console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
-    console.line(f"verdict  {verdict.answer}: observed / expected = {verdict.ratio:.3f}")
+    ratio = f"{verdict.ratio:.3f} (95 % interval {verdict.ratio_low:.3f} to {verdict.ratio_high:.3f})"
+    console.line(f"verdict  {verdict.answer}: observed / expected = {ratio}")
 
 
 def _lengths(mean: float, longest: float, prompt: float | None) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.running.sockets import listeners, strangers_at
+from autotune.running.sockets import is_free, listeners, strangers_at
 
 OURS = {os.getpid()}
 
@@ -73,3 +73,19 @@ def test_a_port_that_is_only_held_or_used_is_nobodys() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert not strangers_at(bound.getsockname()[1], set())
+
+
+def test_a_port_with_a_connection_just_closed_is_not_free_though_nobody_listens() -> None:
+    """Who asks for it without saying that it may be shared, as ``swift rollout`` does, does not get it."""
+    with listening("127.0.0.1") as held, socket.create_connection(held.getsockname()) as client:
+        port = held.getsockname()[1]
+        accepted = held.accept()[0]
+        accepted.close()
+        assert client.recv(1) == b""
+    assert listeners(port) == frozenset()
+    assert not is_free(port)
+    with socket.socket() as unused:
+        unused.bind(("", 0))
+        port = unused.getsockname()[1]
+        assert not is_free(port)
+    assert is_free(port)

@@ -252,6 +252,28 @@ def test_what_disturbed_a_round_counts_against_it() -> None:
     assert widths[1] > 2 * widths[0]
 
 
+def test_two_processes_differ_within_their_interval_as_often_as_it_says() -> None:
+    """A study of four configurations, and a further process of one of them."""
+    draws, held = random.Random(7), 0
+    for _ in range(100):
+        offsets = [draws.gauss(0.0, 0.066) for _ in range(5)]
+        cycles = [[10.0 * math.exp(offset + draws.gauss(0.0, 0.03)) for _ in range(3)] for offset in offsets]
+        kinds = [BASELINE, FASTER, FOUR_TO_TWO, f.configuration(precision="bf16")]
+        trials = [f.finished(n, configuration=kinds[n], cycle_seconds=cycles[n]) for n in range(4)]
+        further = [-math.log(seconds) for seconds in cycles[4]]
+        stated = [-math.log(seconds) for seconds in cycles[1]]
+        ratio = sum(further) / 3 - sum(stated) / 3
+        held += abs(ratio) <= evidence.apart(trials, trials[1:2], [further])
+    assert 0.93 * 100 <= held <= 100
+
+
+def test_more_processes_are_nearer_to_each_other() -> None:
+    trials = [f.finished(n, cycle_seconds=[10.0, 10.2, 9.9]) for n in range(4)]
+    further = [[math.log(9.0 + n / 10) for n in range(3)]] * 3
+    one, three = evidence.apart(trials, trials[:1], further[:1]), evidence.apart(trials, trials[:3], further)
+    assert 0.0 < three < one
+
+
 def test_what_was_worked_out_is_of_those_trials_alone() -> None:
     """The last answers are kept, so a list that grew and another study must not be given them."""
     growing = [f.finished(0), f.finished(1, configuration=BASELINE)]

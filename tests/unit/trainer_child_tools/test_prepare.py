@@ -110,6 +110,50 @@ def test_model_without_chat_template_gets_plain_text(tmp_path: Path, tokenizer: 
     assert json.loads((tmp_path / "prompts.jsonl").read_text().splitlines()[0])["prompt"] == "what is 0 + 3"
 
 
+TEXT = json.dumps({"prompt": "one two three"})
+VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
+
+
+@pytest.mark.parametrize(
+    ("framework", "passthrough", "longest"),
+    [
+        ("trl", {"system_prompt": "be brief"}, 3),
+        ("ms_swift", {}, 3),
+        ("open_r1", {}, 5),  # <user> one two three <assistant>
+        ("open_r1", {"system_prompt": "be brief"}, 8),  # <system> be brief before it
+        ("verl", {"system_prompt": "be brief"}, 5),
+    ],
+)
+@pytest.mark.usefixtures("tokenizer")
+def test_prompts_are_measured_as_the_framework_asks_them(
+    tmp_path: Path, framework: str, passthrough: dict[str, Any], longest: int
+) -> None:
+    result = with_data(tmp_path, [TEXT], framework=framework, passthrough=passthrough)
+    assert result.ok, result.message
+    assert result.data["longest_prompt"] == longest
+    assert json.loads((tmp_path / "prompts.jsonl").read_text())["prompt"] == "one two three"
+
+
+@pytest.mark.parametrize(("framework", "key"), [("open_r1", "chat_template"), ("verl", VERL_TEMPLATE)])
+def test_a_framework_of_conversations_needs_a_chat_template(
+    tmp_path: Path, tokenizer: WordTokenizer, framework: str, key: str
+) -> None:
+    tokenizer.chat_template = None
+    result = with_data(tmp_path / "none", [TEXT], framework=framework)
+    assert (result.ok, result.reason) == (False, FailureReason.ILLEGAL)
+    assert f"has no chat template, and {module.CONVERSATIONS[framework].title} makes a conversation" in result.message
+    assert f"by {key}," in result.message
+    assert with_data(tmp_path / "own", [TEXT], framework=framework, passthrough={key: "theirs"}).ok
+    assert tokenizer.chat_template == "theirs"
+
+
+@pytest.mark.parametrize(("framework", "completion"), [("open_r1", "list"), ("verl", "str"), ("trl", "str")])
+@pytest.mark.usefixtures("tokenizer")
+def test_a_reward_is_tried_with_what_the_framework_gives_it(tmp_path: Path, framework: str, completion: str) -> None:
+    reward = f"[1.0 if type(c) is {completion} else None for c in completions]"
+    assert with_data(tmp_path, [TEXT], reward, framework=framework).ok
+
+
 @pytest.mark.usefixtures("tokenizer")
 def test_long_prompts_are_counted_refused_and_nothing_is_written(tmp_path: Path) -> None:
     lines = [json.dumps({"prompt": "word " * n}) for n in (3, 17, 40)]

@@ -191,3 +191,23 @@ def test_several_runs_weigh_by_their_cycles_and_the_interval_holds_the_figure() 
     verdict = judge(both, STATED, SHAPE)
     assert verdict.low < verdict.observed < verdict.high
     assert verdict.cycles == 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "half_width", "answer"),
+    [
+        (8.0, 1.0, "within 5 %"),  # agreeing is agreeing
+        (10.0, 0.1, "not within 5 %"),
+        (10.0, 0.3, "not decided: processes of one configuration may differ by as much; more rounds decide it"),
+        (6.0, 0.1, "not within 5 %"),
+        (6.0, 0.3, "not decided: processes of one configuration may differ by as much; more rounds decide it"),
+        (80.0, 1.0, "not within 5 %"),
+    ],
+)
+def test_what_processes_may_differ_by_decides_nothing(seconds: float, half_width: float, answer: str) -> None:
+    run = ObservedRun((seconds,) * 3, (8 * 50.0,) * 3, 50.0, 100.0)
+    verdict = judge(run, STATED, SHAPE, half_width=half_width)
+    assert verdict.answer == answer
+    assert verdict.undecided == answer.startswith("not decided")
+    assert verdict.ratio_low < verdict.ratio < verdict.ratio_high
+    assert verdict.ratio_high / verdict.ratio == pytest.approx(verdict.ratio / verdict.ratio_low)

@@ -76,18 +76,20 @@ def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> s
     return "\n".join(lines) + "\n"
 
 
-def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str, str]) -> str:
+def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str, str], note: str = "") -> str:
     """The script that starts the rollout server by ``argv``.
 
     Args:
         wanted: what is exported.
         argv: the words.
         environment: what the server is started with beside its GPUs.
+        note: a comment for whoever starts it.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
     lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
+    lines += [f"# {note}"] if note else []
     lines += [_taken(wanted, serving=True), f"export {VISIBLE}"]
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
     return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"

@@ -53,4 +53,5 @@ def server_script(wanted: Wanted) -> str:
         passthrough=wanted.passthrough,
     )
     argv = server_command(wanted.python, arguments)
-    return scripts.server_script(wanted, argv, variables(wanted.configuration))
+    note = f"swift rollout takes another port if {PORT} was used within the last minute; run.sh then finds no server."
+    return scripts.server_script(wanted, argv, variables(wanted.configuration), note)
