@@ -68,11 +68,11 @@ start: setup-training ## set up what is missing, then tune MODEL (default: the b
 		$(if $(MEMORY_LIMIT),--memory-limit "$(MEMORY_LIMIT)") $(ARGS)
 
 # As many at a time as there are cores, a file by one worker for what its tests share, long ones (tests/e2e) first;
-# then one by one what another test would disturb. 5 says that ARGS names no such test, or none of the others.
+# then one by one what another test would disturb, also where one of the first has failed. 5 says that ARGS names no such test, or none of the others.
 PYTEST = "$(TOOL)/bin/python" -m pytest -q --durations=25 $(2)
-RUN_TESTS = began=$$(date +%s); status=5; for how in "not alone:-n auto --dist loadfile --no-loadscope-reorder" "alone:-n 0"; do \
+RUN_TESTS = began=$$(date +%s); status=5; failed=; for how in "not alone:-n auto --dist loadfile --no-loadscope-reorder" "alone:-n 0"; do \
 		$(PYTEST) -m "$$(echo '$(1)' "$${how%%:*}$(NO_OTHERS)")" $${how\#\#*:} $(ARGS); ended=$$?; \
-		case $$ended in 5) ;; 0) status=0 ;; *) exit $$ended ;; esac; \
+		case $$ended in 5) ;; 0) status=$${failed:-0} ;; 2|130) exit $$ended ;; *) status=$$ended failed=$$ended ;; esac; \
 	done; echo "make $@: $$(($$(date +%s) - began)) s of tests"; exit $$status
 
 test-unit: setup-tool ## the tests that need neither torch nor a browser, in minutes
@@ -81,7 +81,7 @@ test-unit: setup-tool ## the tests that need neither torch nor a browser, in min
 test: setup ## test-unit and real short trials
 	@$(call RUN_TESTS,not slow and not full and)
 
-test-slow: setup ## a real study that is killed and resumed, export and verify, the pages in a browser, PostgreSQL
+test-slow: setup ## a real study that is killed and resumed, export and verify, parity with TRL, the pages in a browser, PostgreSQL
 	@$(call RUN_TESTS,slow and not full and)
 
 test-full: setup ## every test there is, for hours: all of the above, and what .ci/run leaves out

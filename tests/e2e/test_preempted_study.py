@@ -30,6 +30,7 @@ def _is_over(tuner: Tuner) -> bool:
     return tuner.study()[0].status is StudyStatus.DONE
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_notice_at_any_moment_loses_nothing_and_leaves_no_process(tmp_path: Path) -> None:
     """Every other time the trial is told before the tuner is, as a scheduler does that signals all processes."""

@@ -228,6 +228,7 @@ def words(page: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(5 * PATIENCE_S)
 def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
     server: Server, home: Path, tmp_path: Path

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.trl_trials import training_python
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.slow, pytest.mark.trl]
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """

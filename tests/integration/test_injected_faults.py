@@ -26,6 +26,7 @@ def injected(*words: str) -> None:
     assert not last.startswith("0 of")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_some_writes_fail_once_and_nothing_is_lost() -> None:
     injected("--kinds", "--every", "16", "--seed", "3")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.trl_trials import ROOT, environment, training_python
 from trainer.child.contract import limits
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.slow, pytest.mark.trl]
 
 
 @pytest.fixture(scope="module")

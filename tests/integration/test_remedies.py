@@ -21,7 +21,7 @@ from tests.support.trl_trials import (
     training_python,
 )
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.slow, pytest.mark.trl]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from autotune.running.preloads import Preloads
 from tests.support.trl_trials import Ran, build_tiny, run_trial, tiny_spec, training_python
 from trainer.child.contract import TAG_VARIABLE, CycleKind, FailureReason, RewardSpec
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.slow, pytest.mark.trl]
 
 BITSANDBYTES = "bitsandbytes==0.50.2"
 TAG = "autotune:someone:1:0"

@@ -12,7 +12,7 @@ from tests.parity.comparison import compare
 from tests.parity.objectives import OBJECTIVES, Objective
 from tests.parity.running import Case, Ran, build_model, results
 
-pytestmark = [pytest.mark.trl, pytest.mark.timeout(660)]
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(660)]
 
 
 @pytest.fixture(scope="module")
