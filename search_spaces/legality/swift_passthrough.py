@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue, Resources
 
 Settings = Mapping[str, Any]
 _LMDEPLOY = "LMDeploy was removed in 3.5; remove the argument (use_vllm true generates with vLLM)"
-_MEGATRON = "it belongs to Megatron-SWIFT, which a trial does not run; give a run of `swift rlhf`"
+_MEGATRON = "it belongs to Megatron-SWIFT, which is `megatron rlhf`; remove it, or give such a run"
 GONE: Mapping[str, str] = {
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
     "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
@@ -28,6 +28,8 @@ GONE: Mapping[str, str] = {
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
     """(Rule, sentence without its full stop) of everything that would be refused."""
     batch = batch_of(configuration, resources)
+    if configuration.get("training_engine") == "megatron":
+        return [("megatron_settings", said) for said in _of_megatron(settings, configuration, batch) if said is not None]
     liger = configuration.get("hub_kernels") is True
     judged = [(name, judge(settings)) for name, judge in _RULES]
     judged += [("evaluation", _evaluation(settings, batch))]
@@ -35,6 +37,26 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
     judged += [("adapter_sync", _adapters(settings))] if configuration.get("adapter_sync") is True else []
     judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in GONE.items() if key in settings]
     return [(name, sentence) for name, sentence in judged if sentence is not None]
+
+
+def _of_megatron(
+    settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch
+) -> tuple[str | None, ...]:
+    """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py:403`` and ``trainers/grpo_trainer.py:639``."""
+    adapters = configuration.get("adapter_sync") is True
+    lines = [_truncation(settings), _adapters({"tuner_type": "full", **settings}) if adapters else None]
+    if settings.get("loss_type") == "real" and batch.micro % max(1, batch.group):
+        lines.append(
+            f"loss_type real needs whole groups in a micro-batch, and {batch.micro} is no multiple of "
+            f"num_generations {batch.group}"
+        )
+    parts, beta = configuration.get("virtual_pipeline_size", 1), settings.get("beta", 0.04)
+    if parts != 1 and beta:
+        lines.append(
+            f"virtual_pipeline_model_parallel_size {parts} cannot be used with beta {beta}: Megatron-SWIFT's reference "
+            "model has one part for each stage"
+        )
+    return tuple(lines)
 
 
 def _evaluation(settings: Settings, batch: Batch) -> str | None:
