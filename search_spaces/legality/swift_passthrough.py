@@ -19,10 +19,13 @@ GONE: Mapping[str, str] = {
     "sft_type": "since 4.0 it is tuner_type",
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
     "lmdeploy_cache_max_entry_count": _LMDEPLOY,
+}
+"""Arguments ms-swift once had -> what to do instead (S16)."""
+OF_MEGATRON: Mapping[str, str] = {
     **dict.fromkeys(("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"), _MEGATRON),
     **dict.fromkeys(("expert_model_parallel_size", "micro_batch_size", "global_batch_size", "train_iters"), _MEGATRON),
 }
-"""Arguments ms-swift's ``rlhf`` does not have -> what to do instead: those it once had (S16), and Megatron-SWIFT's."""
+"""Arguments that ``swift rlhf`` does not have and ``megatron rlhf`` does -> the same."""
 
 
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
@@ -35,7 +38,8 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
     judged += [("evaluation", _evaluation(settings, batch))]
     judged += [("liger_loss", _liger(settings))] if liger else []
     judged += [("adapter_sync", _adapters(settings))] if configuration.get("adapter_sync") is True else []
-    judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in GONE.items() if key in settings]
+    gone = {**GONE, **OF_MEGATRON}
+    judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in gone.items() if key in settings]
     return [(name, sentence) for name, sentence in judged if sentence is not None]
 
 
