@@ -46,21 +46,34 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
 def _of_megatron(
     settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch
 ) -> tuple[str | None, ...]:
-    """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py:403`` and ``trainers/grpo_trainer.py:639``."""
-    adapters = configuration.get("adapter_sync") is True
-    lines = [_truncation(settings), _adapters({"tuner_type": "full", **settings}) if adapters else None]
-    if settings.get("loss_type") == "real" and batch.micro % max(1, batch.group):
-        lines.append(
-            f"loss_type real needs whole groups in a micro-batch, and {batch.micro} is no multiple of "
-            f"num_generations {batch.group}"
-        )
+    """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py`` 403, 852 and 949, ``trainers/grpo_trainer.py``
+    639."""
     parts, beta = configuration.get("virtual_pipeline_size", 1), settings.get("beta", 0.04)
-    if parts != 1 and beta:
-        lines.append(
-            f"virtual_pipeline_model_parallel_size {parts} cannot be used with beta {beta}: Megatron-SWIFT's reference "
-            "model has one part for each stage"
-        )
-    return tuple(lines)
+    tensor, group = configuration.get("training_tensor_parallel_size", 1), max(1, batch.group)
+    tokens = configuration.get("megatron_sequence_parallel") is True and tensor != 1
+    packed = configuration.get("remove_padding", True) is True
+    judged = (
+        (
+            settings.get("loss_type") == "real" and batch.micro % group > 0,
+            f"loss_type real needs whole groups in a micro-batch, and {batch.micro} is no multiple of "
+            f"num_generations {group}",
+        ),
+        (
+            parts != 1 and bool(beta),
+            f"virtual_pipeline_model_parallel_size {parts} cannot be used with beta {beta} in Megatron-SWIFT, whose "
+            "reference model has stages of one part",
+        ),
+        (
+            bool(settings.get("tp_comm_overlap")) and not tokens,
+            "tp_comm_overlap true needs sequence_parallel true and tensor_model_parallel_size above 1",
+        ),
+        (
+            bool(settings.get("group_by_length")) and packed,
+            "group_by_length true cannot be used with padding_free true in Megatron-SWIFT",
+        ),
+    )
+    adapters = _adapters({"tuner_type": "full", **settings}) if configuration.get("adapter_sync") is True else None
+    return (_truncation(settings), adapters, *(said for broken, said in judged if broken))
 
 
 def _evaluation(settings: Settings, batch: Batch) -> str | None:

@@ -94,7 +94,8 @@ def chosen(configuration: Mapping[str, KnobValue]) -> bool:
 
 def refusal(key: str, value: Any) -> str | None:
     """Why a run of Megatron-SWIFT is not read with ``key``; ``None`` if it is."""
-    return None if value in (None, False, 1) else REFUSED.get(key)
+    rests = value in (None, False) or (key == "num_iterations" and value == 1)
+    return None if rests else REFUSED.get(key)
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
@@ -204,4 +205,5 @@ def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: in
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What of ``keys`` is no knob."""
     engine = engine_rest({key: keys[key] for key in (ENGINE_KEY, SERVERS_GUESSES, "vllm_mode") if key in keys})
-    return {**{key: value for key, value in keys.items() if key not in KEYS and key != ENGINE_KEY}, **engine}
+    known = KEYS | {ENGINE_KEY} if keys.get(ON_HOST) else (KEYS | {ENGINE_KEY}) - {SHARE}  # which does nothing then
+    return {**{key: value for key, value in keys.items() if key not in known}, **engine}
