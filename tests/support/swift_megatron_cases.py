@@ -212,6 +212,34 @@ EXAMPLES: Mapping[str, Example] = {
             "rollout_offload_model": True, "rollout_offload_optimizer": True, "sleep_level": 2,
         },
     ),
+    "moe_colocate_lora.sh": Example(
+        8,
+        QWEN3_30B,
+        {
+            **_RUN, **_COLOCATED, **_SHARED, **_split(2, 2, context=2, expert=4), **_batch(64, 2, 2, 8),
+            "vllm_tensor_parallel_size": "4", "tuner_type": "lora", "merge_lora": "false", "lr": "5e-5",
+        },
+        {
+            "sequence_parallel_size": 2, "training_tensor_parallel_size": 2, "gradient_accumulation_steps": 32,
+            "steps_per_generation": 64,
+        },
+    ),
+    "sapo.sh": Example(
+        8,
+        QWEN2_VL_3B,
+        {**_RUN, **_COLOCATED, **_split(1, 1), **_batch(128, 2, 4, 8), "tuner_type": "full", "loss_type": "sapo"},
+        {"micro_batch_size": 2, "gradient_accumulation_steps": 8, "steps_per_generation": 32},
+    ),
+    "dense_server.sh": Example(
+        6,
+        QWEN2_VL_3B,
+        {
+            **_RUN, **_SERVED, **_split(1, 1), **_batch(96, 4, 4, 8), "tuner_type": "full", "sleep_level": "2",
+            "offload_model": "true", "offload_optimizer": "true", "train_iters": "100", "eval_steps": "1000",
+        },
+        {"micro_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 16},
+        apart=2,
+    ),
     "moe_server_lora.sh": Example(
         4,
         QWEN3_35B,
@@ -260,4 +288,4 @@ EXAMPLES: Mapping[str, Example] = {
         rules=frozenset({"megatron_expert_world", "swift_megatron_prompts"}),
     ),
 }  # fmt: skip
-"""By their names below ``examples/megatron/grpo`` of modelscope/ms-swift, as they were in November 2026."""
+"""By their names below ``examples/megatron/grpo`` of modelscope/ms-swift: at 3602360, two of them as they became later."""

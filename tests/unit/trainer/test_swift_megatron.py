@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality import check
+from search_spaces.legality.knob_rules import resting
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.native import acting
 from tests.support.properties import examples
@@ -38,7 +39,7 @@ def broken(name: str, **changes: Any) -> set[str]:
     apart = {"rollout_gpus": example.apart} if example.apart else {}
     knobs = {**read(example.script).knobs, **apart, **changes}
     held = machine(example.gpus + example.apart, example.model)
-    return {v.rule for v in check(knobs, held, Configuration(knobs))}
+    return {v.rule for v in check({**resting(knobs, held), **changes}, held, Configuration(knobs))}
 
 
 def rounds(steps: int) -> dict[str, int]:
