@@ -1,4 +1,4 @@
-"""ms-swift behind the port: a script with one ``swift rlhf`` or ``megatron rlhf``, or the file such a command is given."""
+"""ms-swift behind the port: a script with one ``swift rlhf`` or ``megatron rlhf``, or the file such a command takes."""
 
 from __future__ import annotations
 

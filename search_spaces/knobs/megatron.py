@@ -54,9 +54,7 @@ def _number(
     )
 
 
-def _switch(
-    name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...], *, swift: bool = True
-) -> Knob:
+def _switch(name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...], *, swift: bool = True) -> Knob:
     """A switch that verl has on, and ms-swift too unless ``swift`` says otherwise."""
     return Knob(
         name=name,

@@ -32,7 +32,9 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
     """(Rule, sentence without its full stop) of everything that would be refused."""
     batch = batch_of(configuration, resources)
     if configuration.get("training_engine") == "megatron":
-        return [("megatron_settings", said) for said in _of_megatron(settings, configuration, batch) if said is not None]
+        return [
+            ("megatron_settings", said) for said in _of_megatron(settings, configuration, batch) if said is not None
+        ]
     liger = configuration.get("hub_kernels") is True
     judged = [(name, judge(settings)) for name, judge in _RULES]
     judged += [("evaluation", _evaluation(settings, batch))]
@@ -43,9 +45,7 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
     return [(name, sentence) for name, sentence in judged if sentence is not None]
 
 
-def _of_megatron(
-    settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch
-) -> tuple[str | None, ...]:
+def _of_megatron(settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch) -> tuple[str | None, ...]:
     """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py`` 403, 852 and 949, ``trainers/grpo_trainer.py``
     639."""
     parts, beta = configuration.get("virtual_pipeline_size", 1), settings.get("beta", 0.04)

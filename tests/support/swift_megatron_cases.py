@@ -105,7 +105,7 @@ def legal(random: Random) -> Combination:
 
 
 def some(random: Random, *, whole: bool = True) -> Combination:
-    """A combination that Megatron-SWIFT can be told and may refuse; ``whole``: its batch and split are evenly shared."""
+    """A combination that Megatron-SWIFT can be told and may refuse; ``whole``: rows and GPUs are shared evenly."""
     gpus = random.choice((1, 2, 4, 8))
     sizes = [random.choice((1, 1, 2, 4) if whole else (1, 2, 3)) for _ in range(3)]
     while whole and gpus % math.prod(sizes):
@@ -132,7 +132,7 @@ def some(random: Random, *, whole: bool = True) -> Combination:
     if random.random() < 0.3:
         served: dict[str, KnobValue] = {"rollout_mode": "server", "rollout_data_parallel_size": 2}
         values.update(served, rollout_gpus=2 * int(values["tensor_parallel_size"]))
-    settled = {name: value for name, value in acting(values, "ms_swift").items()}
+    settled = acting(values, "ms_swift")
     apart = int(settled.get("rollout_gpus", 0))
     return Combination(Configuration(settled), machine(gpus + apart))
 
@@ -187,10 +187,23 @@ def _split(tensor: int, pipeline: int, context: int = 1, expert: int = 1) -> dic
 
 
 _RUN = {
-    **{"use_vllm": "true", "bf16": "true", "finetune": "", "attention_backend": "flash", "padding_free": "true"},
-    **{"no_save_optim": "", "no_save_rng": "", "dataset": "d", "reward_funcs": "accuracy", "log_completions": "true"},
-    **{"dataloader_num_workers": "8", "dataset_num_proc": "8", "logging_steps": "1", "temperature": "1.0"},
-    **{"save_safetensors": "true", "num_train_epochs": "1", "recompute_granularity": "selective"},
+    "use_vllm": "true",
+    "bf16": "true",
+    "finetune": "",
+    "attention_backend": "flash",
+    "padding_free": "true",
+    "no_save_optim": "",
+    "no_save_rng": "",
+    "dataset": "d",
+    "reward_funcs": "accuracy",
+    "log_completions": "true",
+    "dataloader_num_workers": "8",
+    "dataset_num_proc": "8",
+    "logging_steps": "1",
+    "temperature": "1.0",
+    "save_safetensors": "true",
+    "num_train_epochs": "1",
+    "recompute_granularity": "selective",
 }
 _COLOCATED = {"vllm_mode": "colocate", "sleep_level": "2", "offload_model": "true", "offload_optimizer": "true"}
 _SERVED = {"vllm_mode": "server", "vllm_server_host": "127.0.0.1", "vllm_server_port": "8000"}
@@ -251,7 +264,8 @@ EXAMPLES: Mapping[str, Example] = {
         },
         {
             "recompute_granularity": "full", "recompute_method": "uniform", "recompute_layers": 1,
-            "gradient_accumulation_steps": 16, "steps_per_generation": 32, "rollout_mode": "server", "tensor_parallel_size": 2,
+            "gradient_accumulation_steps": 16, "steps_per_generation": 32, "rollout_mode": "server",
+            "tensor_parallel_size": 2,
         },
         {"vllm_tensor_parallel_size": "2", "vllm_max_model_len": "9192"},
         2,
@@ -288,4 +302,4 @@ EXAMPLES: Mapping[str, Example] = {
         rules=frozenset({"megatron_expert_world", "swift_megatron_prompts"}),
     ),
 }  # fmt: skip
-"""By their names below ``examples/megatron/grpo`` of modelscope/ms-swift: at 3602360, two of them as they became later."""
+"""By their names below ``examples/megatron/grpo`` of modelscope/ms-swift: at 3602360, and some that came later."""

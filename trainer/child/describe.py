@@ -103,7 +103,7 @@ def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
     for shape in shapes:
         hints = typing.get_type_hints(shape)
         for field in dataclasses.fields(shape):
-            if field.init:
+            if field.init and not field.name.startswith("_"):
                 entry = described(field, hints[field.name])
                 found[field.name] = {**entry, "group": GROUPS.get(shape.__name__, "script")}
     return found

@@ -159,7 +159,7 @@ SWIFT = replace(TASK, resources=replace(TASK.resources, framework="ms_swift"), p
 
 
 def test_megatron_swift_holds_a_reference_model_and_shares_experts_and_tokens_less() -> None:
-    """``swift/megatron/trainers/rlhf_mixin.py:31``; ``expert_tensor_parallel_size`` is 1 and ``sequence_parallel`` off."""
+    """``swift/megatron/trainers/rlhf_mixin.py:31``; unset, experts are not split and ``sequence_parallel`` is off."""
     lora = replace(SWIFT, passthrough={"tuner_type": "lora", "lora_rank": 8})
     assert part(Part.WEIGHTS, task=SWIFT) == pytest.approx(2 * part(Part.WEIGHTS))
     assert part(Part.WEIGHTS, task=lora) == pytest.approx(part(Part.WEIGHTS))

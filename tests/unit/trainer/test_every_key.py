@@ -62,7 +62,8 @@ def other_than(field: Field) -> Any:
     if field.name in SPECIAL:
         return SPECIAL[field.name]
     if field.choices:
-        return next(choice for choice in field.choices if choice not in (field.default, None, "no", "none"))
+        others = (choice for choice in field.choices if choice not in (field.default, None, "no", "none"))
+        return next(others, field.default)
     number = field.default + 1 if isinstance(field.default, int) else 1
     for kind in ("bool", "int", "float"):
         if kind in field.kinds:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.configuration import Configuration
+from search_spaces.configuration import Configuration, ModelFacts
 from search_spaces.knobs import KNOBS, defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality import check
 from search_spaces.legality.knob_rules import resting
 from search_spaces.legality.passthrough import check_passthrough
@@ -22,7 +23,7 @@ from tests.support.swift_fields import FIELDS
 from tests.support.swift_megatron_cases import EXAMPLES, LONGEST, VALUES, Combination, legal, machine
 from trainer.frameworks import ms_swift
 from trainer.frameworks.ms_swift.import_config import ConfigError, Imported, import_config, read_keys
-from trainer.frameworks.ms_swift.key_tables import ENGINE_KNOB, OF_MEGATRON, SUPPORTED
+from trainer.frameworks.ms_swift.key_tables import OF_MEGATRON, SUPPORTED
 from trainer.frameworks.ms_swift.megatron import ARGUMENTS, KEYS, TORCH, UNSET
 
 SAID = "`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`"
@@ -37,9 +38,9 @@ def read(text: str, name: str = "run.sh", **more: Any) -> Imported:
 def broken(name: str, **changes: Any) -> set[str]:
     example = EXAMPLES[name]
     apart = {"rollout_gpus": example.apart} if example.apart else {}
-    knobs = {**read(example.script).knobs, **apart, **changes}
     held = machine(example.gpus + example.apart, example.model)
-    return {v.rule for v in check({**resting(knobs, held), **changes}, held, Configuration(knobs))}
+    knobs = {**resting({**read(example.script).knobs, **apart}, held), **changes}
+    return {v.rule for v in check(knobs, held, Configuration(knobs))}
 
 
 def rounds(steps: int) -> dict[str, int]:
@@ -136,7 +137,7 @@ def test_rows_that_the_gpus_of_one_model_cannot_share_are_refused() -> None:
         "training_engine": "megatron", "rollout_engine": "vllm", "training_tensor_parallel_size": 4,
         "micro_batch_size": 1, "gradient_accumulation_steps": 2, "steps_per_generation": 2, "num_generations": 2,
     }  # fmt: skip
-    assert [v.rule for v in check(knobs, machine(4), Configuration(knobs))] == ["swift_megatron_rows"]
+    assert [v.rule for v in check(knobs, machine(4, ModelFacts()), Configuration(knobs))] == ["swift_megatron_rows"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,8 @@ OWN = "# mine\n" + EXAMPLES["moe_server_lora.sh"].script.replace("--", "\\\n    
 @given(case=ANY)
 def test_so_can_a_script_that_was_edited(case: Combination) -> None:
     before = read(OWN)
+    knobs = {**before.knobs, "rollout_mode": "colocate", **case.configuration}  # a study keeps what nobody moves
+    case = replace(case, configuration=Configuration(acting(knobs, "ms_swift")))
     export = ms_swift.export(case.wanted(user_config=OWN, own_data=True, passthrough=before.passthrough, folder="/me"))
     same(case, read_back(export, "run.sh"))
     text = export.files["run.sh"]

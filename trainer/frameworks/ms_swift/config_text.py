@@ -1,4 +1,7 @@
-"""A configuration as the YAML file ``swift rlhf`` or ``megatron rlhf`` takes: the user's own with other arguments, or a whole one. Pure."""
+"""A configuration as the YAML file ``swift rlhf`` or ``megatron rlhf`` takes. Pure.
+
+It is the user's own file with other arguments, or a whole one.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ import yaml
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
-from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, ENGINE_KNOB, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
+from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
 from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings

@@ -1,4 +1,4 @@
-"""What becomes of each argument of ``swift rlhf`` and ``megatron rlhf``: the one table. One that is not in it is workload."""
+"""What becomes of each argument of ``swift rlhf`` and ``megatron rlhf``: the one table. Any other is workload."""
 
 from __future__ import annotations
 

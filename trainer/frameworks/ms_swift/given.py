@@ -1,4 +1,4 @@
-"""A user's ``swift rlhf`` or ``megatron rlhf``, be it a shell script or a YAML or JSON file, as arguments with their lines. Pure."""
+"""A user's ``swift rlhf`` or ``megatron rlhf``, a script or a YAML or JSON file, as arguments with their lines. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def given(text: str, name: str) -> Given:
     """What the file or script called ``name`` says.
 
     Raises:
-        ConfigError: it is none, has no ``swift rlhf`` (or ``megatron rlhf``) or several, or holds what only a shell could know.
+        ConfigError: it is none, has no such run or several, or holds what only a shell could know.
     """
     return _of_file(text, name) if is_file(name) else _of_script(text, name)
 
@@ -144,9 +144,7 @@ def _variable(word: Word) -> Argument:
     return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
 
 
-def _training(
-    found: Sequence[tuple[str, Command, Sequence[Word]]], name: str
-) -> tuple[str, Command, Sequence[Word]]:
+def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
     """The one ``swift rlhf`` or ``megatron rlhf``; of several with the same words, one for each machine, the first."""
     training = [each for each in found if each[0] in ("rlhf", "megatron")]
     if not training:

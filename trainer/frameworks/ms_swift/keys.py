@@ -7,6 +7,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
@@ -18,7 +19,6 @@ from trainer.frameworks.ms_swift.key_tables import (
     DTYPES,
     ENGINE,
     ENGINE_KEY,
-    ENGINE_KNOB,
     KEYS,
     NATIVE,
     PRECISIONS,

@@ -81,7 +81,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("mcore_model", "mcore_adapter", "mcore_ref_model", "mcore_ref_adapter"), _MCORE),
     **dict.fromkeys(("async_generate", "sync_ref_model"), "Megatron-SWIFT refuses it for GRPO; remove it"),
     "num_iterations": "Megatron-SWIFT trains once on a completion; expected 1",
-    "pipeline_model_parallel_layout": "a layout of stages is not read; say their layers by decoder_*_pipeline_num_layers",
+    "pipeline_model_parallel_layout": "a layout of stages is not read; use decoder_*_pipeline_num_layers",
     "use_megatron_fsdp": "Megatron-FSDP shares a model out in a way of its own, which is not read; remove it",
 }
 """Argument -> why it is refused with a value that does something."""
@@ -140,7 +140,9 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
     if WHOLE in given:
         whole = _whole(given, WHOLE, rows)
         if whole % rows or (STEPS in given and whole != rows * count):
-            expected = f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in given else f"a multiple of {rows}"
+            expected = (
+                f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in given else f"a multiple of {rows}"
+            )
             raise KnobKeyError(WHOLE, f"expected {expected}, got {whole}")
         count = whole // rows
     accumulation = rows // (micro * ranks)

@@ -12,7 +12,7 @@ import importlib.machinery
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, List, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 PREFIX = "megatron."
 """Before the name of each of them."""
@@ -23,7 +23,6 @@ class _StandIn(ModuleType):
     """A package in which every name is a class."""
 
     __version__ = "0"
-    __path__: List[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
