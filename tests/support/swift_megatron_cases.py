@@ -114,6 +114,7 @@ def some(random: Random, *, whole: bool = True) -> Combination:
     group, micro = random.choice((2, 4, 8)), random.choice((1, 2, 4))
     prompts = ranks * micro * math.prod(sizes) * random.choice((1, 2)) if whole else random.choice((1, 2, 3, 6))
     rollout = max(1, prompts * group // (ranks * micro))
+    rollout = rollout if whole or random.random() < 0.5 else random.randint(1, 6)
     parts = random.choice([n for n in (1, 1, 2, 3) if not whole or rollout % n == 0])
     accumulation = max(1, rollout // parts)
     values: dict[str, KnobValue] = {

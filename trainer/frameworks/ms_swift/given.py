@@ -1,4 +1,4 @@
-"""A user's ``swift rlhf`` or ``megatron rlhf``, a script or a YAML or JSON file, as arguments with their lines. Pure."""
+"""A user's ``swift rlhf`` or ``megatron rlhf``, in a script or a YAML or JSON file, as arguments with lines. Pure."""
 
 from __future__ import annotations
 
