@@ -26,7 +26,7 @@ TORCH_ONLY = (
 """Knobs of PyTorch's modules, which Megatron's do not read."""
 SWIFT_TORCH_ONLY = (
     *("zero_stage", "tf32", "attn_implementation", "checkpointing_reentrant", "empty_cache_steps", "ddp_bucket_mib"),
-    *("logprob_rows", "weight_sync_batches", "async_generation"),
+    *("weight_sync_batches", "async_generation"),
 )
 """The same of ms-swift alone: nothing below ``swift/megatron`` (4.6) reads their arguments."""
 RANKS = frozenset({*COMPARED, *MODEL_PARALLEL})

@@ -53,6 +53,15 @@ def swift_megatron_rows(case: Case) -> str | None:
     return f"{rows} rows of a generation are not divisible by {case.ranks_in_words(gpus)}, which generate them"
 
 
+@of_megatron(("logprob_rows", *COMPARED), ("logprob_rows",))
+def swift_megatron_logprobs(case: Case) -> str | None:
+    """Log-probs are computed by micro-batches of the update (``trainers/grpo_trainer.py:285``)."""
+    rows, micro = case.number("logprob_rows"), case.batch.micro
+    if rows is None or rows >= micro:
+        return None
+    return f"logprob_rows {rows} is less than micro-batch {micro}, by which Megatron-SWIFT computes log-probs"
+
+
 @of_megatron((PIPELINE, FIRST, LAST), (FIRST, LAST, PIPELINE))
 def swift_megatron_stages(case: Case) -> str | None:
     """Only of several stages the first and the last have layers of their own (line 887)."""
@@ -69,6 +78,7 @@ RULES = only(
         swift_megatron_updates,
         swift_megatron_prompts,
         swift_megatron_rows,
+        swift_megatron_logprobs,
         swift_megatron_stages,
     ),
 )

@@ -107,6 +107,7 @@ def test_what_a_user_can_get_wrong_is_refused_by_it_too(swift: Swift) -> None:
         (["--sync_ref_model", "true"], "sync_ref_model is not supported"),
         (["--use_vllm", "false"], "use_vllm must be True"),
         (["--truncation_strategy", "right"], "GRPO requires"),
+        (["--recompute_granularity", "selective", "--recompute_method", "block"], "recompute method is not yet"),
         (["--per_device_train_batch_size", "2"], "unknown: "),
         (["--padding_free", "true", "--group_by_length", "true"], "not compatible with padding_free"),
         (["--sequence_parallel", "false", "--tp_comm_overlap", "true"], "can happen only when"),

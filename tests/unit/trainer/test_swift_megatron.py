@@ -86,6 +86,8 @@ def test_no_trial_of_it_runs_and_one_sentence_says_so(name: str) -> None:
         (f"{BASE}--tensor_model_parallel_size 3", "tensor_model_parallel_size: 3 GPUs cannot hold a model evenly on 8"),
         (f"{BASE}--context_parallel_size 16", "context_parallel_size: 16 GPUs cannot hold a model evenly on 8 GPUs"),
         (f"{BASE}--global_batch_size 12", "global_batch_size: 12 rows are no whole micro-batches of 1 rows on 8"),
+        (f"{BASE}--recompute_method uniform", "recompute_method: it goes with recompute_granularity full, and this"),
+        (f"{BASE}--recompute_num_layers 1", "recompute_num_layers: it goes with recompute_granularity full"),
         (f"{BASE}--generation_batch_size 24", "generation_batch_size: expected a multiple of 16, got 24"),
         (
             f"{BASE}--generation_batch_size 32 --steps_per_generation 3",
@@ -120,6 +122,7 @@ def test_what_cannot_be_read_is_refused_by_its_line(text: str, words: str) -> No
         ("moe_colocate_full.sh", {"zero_stage": 2}, "megatron_rests"),
         ("moe_colocate_full.sh", {"attn_implementation": "flash_attention_2"}, "megatron_rests"),
         ("moe_colocate_full.sh", {"rollout_engine": "transformers"}, "swift_megatron_engine"),
+        ("real.sh", {"logprob_rows": 4}, "swift_megatron_logprobs"),
         ("real.sh", {"steps_per_generation": 4}, "swift_megatron_updates"),
         ("real.sh", {"micro_batch_size": 16, **rounds(4)}, "swift_megatron_prompts"),
         ("test_lora_adapter_sync.sh", rounds(3), "swift_megatron_prompts"),

@@ -34,6 +34,8 @@ PREFIX = "megatron."
 SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
 """The share counts where the switch is on, and is then 1 unless it is said."""
 _SHARE_KNOB = "optimizer_offload_share"
+SELECTIVE = "selective"
+"""``recompute_granularity`` where it is not said."""
 ROWS, STEPS, WHOLE = "global_batch_size", "steps_per_generation", "generation_batch_size"
 TORCH = frozenset(
     name for name, knob in KNOBS.items() if {name, *knob.needs} & {*TORCH_ONLY, *SWIFT_TORCH_ONLY, "zero_stage"}
@@ -111,6 +113,9 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     given = {key: value for key, value in keys.items() if value is not None}
     found: dict[str, KnobValue] = {**UNSET, ENGINE: WORD}
     found.update({knob: parsed(knob, key, given[key]) for knob, key in ARGUMENTS.items() if key in given})
+    for knob in ("recompute_method", "recompute_layers"):  # megatron_args.py:849, and Megatron-Core's own check
+        if found.get(knob, NULL[knob]) != NULL[knob] and found.get("recompute_granularity", SELECTIVE) == SELECTIVE:
+            raise KnobKeyError(OWN[knob], "it goes with recompute_granularity full, and this is selective; remove it")
     if "use_vllm" in given:
         found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
     if ALL_REDUCE in given:
