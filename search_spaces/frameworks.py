@@ -89,6 +89,9 @@ class Facts:
     """Adapters go to all linear projections where nobody says which."""
     unset_beta: float = 0.0
     """Weight of the KL term where nobody sets ``beta``; above 0 a second model is held."""
+    megatron_holds_reference: bool = False
+    """With Megatron a second model is held whatever ``beta`` is, if all weights are trained
+    (``swift/megatron/trainers/rlhf_mixin.py:31``)."""
 
     # What is known of it here
     memory_measured: bool = False
@@ -134,6 +137,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             trains_adapters_unless_told=True,
             adapts_all_linear=True,
             unset_beta=0.04,
+            megatron_holds_reference=True,
             rewards_by_plugin=True,
         ),
         "verl": Facts(

@@ -1,4 +1,4 @@
-"""ms-swift behind the port: a script with one ``swift rlhf``, or the file such a command is given."""
+"""ms-swift behind the port: a script with one ``swift rlhf`` or ``megatron rlhf``, or the file such a command takes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from trainer.frameworks.ms_swift import server
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
 from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
+from trainer.frameworks.ms_swift.megatron import PREFIX
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""
@@ -48,6 +49,8 @@ class SwiftFramework(Packaged):
             return read_keys(source.text, source.name)
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
+        if keys.get(f"{PREFIX}vllm_mode") == ["server"]:  # Megatron-SWIFT generates with vLLM alone
+            return True
         return keys.get("use_vllm") == ["true"] and keys.get("vllm_mode") == ["server"]
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:

@@ -1,14 +1,16 @@
 """Training with Megatron-Core instead of PyTorch's own modules: how a model is split, and what is computed twice.
 
 verl's settings are fields of ``McoreEngineConfig`` (``verl/workers/config/engine.py``, files in
-``verl/trainer/config/engine/megatron.yaml``); what a split of a sequence is, is ``sequence_parallel_size`` there too.
+``verl/trainer/config/engine/megatron.yaml``), ms-swift's are arguments of ``megatron rlhf`` (4.6,
+``swift/megatron/arguments/megatron_args.py``, class ``MegatronArguments``); what a split of a sequence is, is
+``sequence_parallel_size`` there too.
 """
 
 from __future__ import annotations
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import ALL, ANY, SYNC, TRAIN, UPDATE, device, host, native, training
-from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Restart
+from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Restart, Setting
 
 ENGINE = "training_engine"
 MEGATRON: dict[str, tuple[KnobValue, ...]] = {ENGINE: ("megatron",)}
@@ -18,12 +20,17 @@ _OVERRIDE = f"+{_VERL}override_transformer_config."
 _MOST = 4096
 
 
+def _both(verl: Setting, swift: Setting) -> dict[str, Setting]:
+    return {"ms_swift": swift, "verl": verl}
+
+
 def _number(
     name: str,
     key: str,
     default: KnobValue | None,
     summary: str,
     *,
+    swift: str,
     memory: tuple[MemoryEffect, ...],
     unit: str = "GPUs",
     least: int = 1,
@@ -42,12 +49,13 @@ def _number(
         bounds=(least, _MOST),
         needs=needs,
         rest=least,
-        frameworks={"verl": native(key, default, follows=follows)},
+        frameworks=_both(native(key, default, follows=follows), native(swift, least)),
         summary=summary,
     )
 
 
-def _switch(name: str, key: str, default: bool, summary: str, memory: tuple[MemoryEffect, ...]) -> Knob:
+def _switch(name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...], *, swift: bool = True) -> Knob:
+    """A switch that verl has on, and ms-swift too unless ``swift`` says otherwise."""
     return Knob(
         name=name,
         kind=Kind.BOOL,
@@ -56,7 +64,7 @@ def _switch(name: str, key: str, default: bool, summary: str, memory: tuple[Memo
         restart=Restart.PROCESS,
         memory=memory,
         needs=MEGATRON,
-        frameworks={"verl": native(_VERL + key, default)},
+        frameworks=_both(native(_VERL + key, True), native(key, swift)),
         summary=summary,
     )
 
@@ -70,7 +78,7 @@ KNOBS = (
         restart=Restart.PROCESS,
         memory=training(0, ANY),
         order=("torch", "megatron"),
-        frameworks={"verl": native("model_engine", "torch")},
+        frameworks=_both(native("model_engine", "torch"), native("megatron rlhf in place of swift rlhf", "torch")),
         summary="PyTorch's modules, shared out by FSDP, or Megatron-Core's, split over GPUs",
     ),
     _number(
@@ -78,6 +86,7 @@ KNOBS = (
         _VERL + "tensor_model_parallel_size",
         1,
         "GPUs that share each matrix while training",
+        swift="tensor_model_parallel_size",
         memory=device(-1, TRAIN),
     ),
     _number(
@@ -86,6 +95,7 @@ KNOBS = (
         1,
         "GPUs that hold layers of their own, one after another",
         # 0: the first stage keeps the activations of as many micro-batches as there are stages.
+        swift="pipeline_model_parallel_size",
         memory=device(0, TRAIN),
     ),
     _number(
@@ -94,6 +104,7 @@ KNOBS = (
         1,
         "parts of the layers that each stage has, dealt out in turn",
         unit="parts",
+        swift="virtual_pipeline_model_parallel_size",
         memory=device(1, TRAIN),
     ),
     _number(
@@ -103,6 +114,7 @@ KNOBS = (
         "layers of the first stage; 0 shares all layers evenly",
         unit="layers",
         least=0,
+        swift="decoder_first_pipeline_num_layers",
         memory=device(0, TRAIN),
     ),
     _number(
@@ -112,6 +124,7 @@ KNOBS = (
         "layers of the last stage; 0 shares all layers evenly",
         unit="layers",
         least=0,
+        swift="decoder_last_pipeline_num_layers",
         memory=device(0, TRAIN),
     ),
     _number(
@@ -119,6 +132,7 @@ KNOBS = (
         _VERL + "expert_model_parallel_size",
         1,
         "GPUs that share out whole experts",
+        swift="expert_model_parallel_size",
         memory=device(-1, TRAIN),
     ),
     _number(
@@ -127,19 +141,19 @@ KNOBS = (
         None,
         "GPUs that share each expert's matrices",
         follows="training_tensor_parallel_size",
+        swift="expert_tensor_parallel_size",
         memory=device(0, TRAIN),
     ),
     _switch(
         "megatron_sequence_parallel",
         "sequence_parallel",
-        True,
         "GPUs that share a matrix share the tokens of norms and residuals too",
         device(-1, TRAIN),
+        swift=False,
     ),
     _switch(
         "distributed_optimizer",
         "use_distributed_optimizer",
-        True,
         "optimizer state is shared out over the data-parallel GPUs",
         device(-1, ANY),
     ),
@@ -153,9 +167,10 @@ KNOBS = (
         memory=(*device(-1), *host(1)),
         bounds=(0.0, 1.0),
         needs=MEGATRON,
-        frameworks={
-            "verl": native("+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction", 0.0)
-        },
+        frameworks=_both(
+            native("+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction", 0.0),
+            native("optimizer_offload_fraction", 0.0),
+        ),
         summary="of the optimizer state, what is kept and updated on the host (optimizer_cpu_offload)",
     ),
     Knob(
@@ -167,7 +182,9 @@ KNOBS = (
         memory=device(1, UPDATE),
         order=("full", "selective", "none"),
         needs=MEGATRON,
-        frameworks={"verl": native(_OVERRIDE + "recompute_granularity", "none")},
+        frameworks=_both(
+            native(_OVERRIDE + "recompute_granularity", "none"), native("recompute_granularity", "selective")
+        ),
         summary="what the backward pass computes again: whole layers, parts of them, or nothing",
     ),
     Knob(
@@ -179,7 +196,7 @@ KNOBS = (
         memory=device(0, UPDATE),
         order=("none", "uniform", "block"),
         needs=_FULL,
-        frameworks={"verl": native(_OVERRIDE + "recompute_method", "none")},
+        frameworks=_both(native(_OVERRIDE + "recompute_method", "none"), native("recompute_method", "none")),
         summary="uniform: inputs of groups of layers are kept; block: the first layers of a stage are computed again",
     ),
     _number(
@@ -190,6 +207,7 @@ KNOBS = (
         unit="layers",
         least=0,
         needs=_FULL,
+        swift="recompute_num_layers",
         memory=device(0, UPDATE),
     ),
 )

@@ -15,6 +15,7 @@ from search_spaces.legality import (
     numeric_rules,
     openr1_rules,
     rollout_rules,
+    swift_megatron_rules,
     swift_rules,
     verl_rules,
 )
@@ -44,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     *swift_rules.RULES,
     *verl_rules.RULES,
     *megatron_rules.RULES,
+    *swift_megatron_rules.RULES,
 )
 
 

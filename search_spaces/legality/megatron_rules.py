@@ -12,7 +12,7 @@ from collections.abc import Callable
 from search_spaces.batch import MODEL_PARALLEL
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.megatron import ENGINE
-from search_spaces.legality.case import COMPARED, Case, Rule, rule
+from search_spaces.legality.case import COMPARED, Case, Rule, only, rule
 
 TENSOR, PIPELINE, VIRTUAL = "training_tensor_parallel_size", "pipeline_parallel_size", "virtual_pipeline_size"
 CONTEXT, EXPERT, EXPERT_TENSOR = "sequence_parallel_size", "expert_parallel_size", "expert_tensor_parallel_size"
@@ -24,10 +24,16 @@ TORCH_ONLY = (
     *("hub_kernels", "torch_compile", "pad_to_multiple", "entropy_checkpointing", "weight_sync_layered"),
 )
 """Knobs of PyTorch's modules, which Megatron's do not read."""
-_RANKS = frozenset({*COMPARED, *MODEL_PARALLEL})
+SWIFT_TORCH_ONLY = (
+    *("zero_stage", "tf32", "attn_implementation", "checkpointing_reentrant", "empty_cache_steps", "ddp_bucket_mib"),
+    *("weight_sync_batches", "async_generation"),
+)
+"""The same of ms-swift alone: nothing below ``swift/megatron`` (4.6) reads their arguments."""
+RANKS = frozenset({*COMPARED, *MODEL_PARALLEL})
+"""Knobs that decide which rank has which rows."""
 
 
-def _of_megatron(
+def of_megatron(
     reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...]
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
     """A rule of configurations that train with Megatron."""
@@ -42,7 +48,7 @@ def _of_megatron(
     return make
 
 
-@_of_megatron(_RANKS, MODEL_PARALLEL)
+@of_megatron(RANKS, MODEL_PARALLEL)
 def megatron_world(case: Case) -> str | None:
     """Tensor, pipeline and context parallel sizes together divide the training GPUs."""
     sizes = [case.at_least_one(name) for name in (TENSOR, PIPELINE, CONTEXT)]
@@ -52,7 +58,7 @@ def megatron_world(case: Case) -> str | None:
     return f"{told} does not divide {case.ranks_in_words(case.training_gpus)}"
 
 
-@_of_megatron(frozenset({*_RANKS, EXPERT, EXPERT_TENSOR}), (EXPERT, EXPERT_TENSOR))
+@of_megatron(frozenset({*RANKS, EXPERT, EXPERT_TENSOR}), (EXPERT, EXPERT_TENSOR))
 def megatron_expert_world(case: Case) -> str | None:
     """Expert, expert tensor and pipeline parallel sizes together divide the training GPUs."""
     sizes = [case.at_least_one(EXPERT), _expert_tensor(case), case.at_least_one(PIPELINE)]
@@ -66,7 +72,7 @@ def _expert_tensor(case: Case) -> int:
     return case.number(EXPERT_TENSOR) or case.at_least_one(TENSOR)
 
 
-@_of_megatron((EXPERT, EXPERT_TENSOR), (EXPERT,))
+@of_megatron((EXPERT, EXPERT_TENSOR), (EXPERT,))
 def megatron_experts(case: Case) -> str | None:
     """Experts are shared out whole, and there are some."""
     size, experts = case.at_least_one(EXPERT), case.resources.model.experts
@@ -77,7 +83,7 @@ def megatron_experts(case: Case) -> str | None:
     return f"the model's {experts} experts are not divisible by {EXPERT} {size}"
 
 
-@_of_megatron((TENSOR, SEQUENCE), (SEQUENCE,))
+@of_megatron((TENSOR, SEQUENCE), (SEQUENCE,))
 def megatron_expert_tokens(case: Case) -> str | None:
     """Experts train on tokens that are shared out where matrices are (``transformer/moe``)."""
     if case.at_least_one(TENSOR) == 1 or not case.resources.model.experts or case.get(SEQUENCE) is not False:
@@ -85,7 +91,7 @@ def megatron_expert_tokens(case: Case) -> str | None:
     return f"{SEQUENCE} false: Megatron trains experts with {TENSOR} above 1 only where tokens are shared out too"
 
 
-@_of_megatron((TENSOR,), (TENSOR,))
+@of_megatron((TENSOR,), (TENSOR,))
 def megatron_heads(case: Case) -> str | None:
     """Attention heads are shared out evenly; of key-value heads and GPUs one divides the other."""
     size, model = case.at_least_one(TENSOR), case.resources.model
@@ -97,7 +103,7 @@ def megatron_heads(case: Case) -> str | None:
     return None
 
 
-@_of_megatron((PIPELINE, VIRTUAL, FIRST, LAST), (PIPELINE, VIRTUAL, FIRST, LAST))
+@of_megatron((PIPELINE, VIRTUAL, FIRST, LAST), (PIPELINE, VIRTUAL, FIRST, LAST))
 def megatron_layers(case: Case) -> str | None:
     """Each stage, and each part of a stage, has as many layers; the first and the last may have a number of their
     own."""
@@ -115,7 +121,7 @@ def megatron_layers(case: Case) -> str | None:
     return None if uneven is None else f"{uneven} layers of a stage are not divisible by {VIRTUAL} {parts}"
 
 
-@_of_megatron(frozenset({*_RANKS, VIRTUAL, "dynamic_batching"}), ("micro_batch_size", VIRTUAL))
+@of_megatron(frozenset({*RANKS, VIRTUAL, "dynamic_batching"}), ("micro_batch_size", VIRTUAL))
 def megatron_micro_batches(case: Case) -> str | None:
     """Stages in parts take micro-batches in groups of as many as there are stages; a budget of tokens is cut so."""
     stages, batch = case.at_least_one(PIPELINE), case.batch
@@ -127,7 +133,7 @@ def megatron_micro_batches(case: Case) -> str | None:
     )
 
 
-@_of_megatron((GRANULARITY, METHOD, RECOMPUTED), (METHOD, RECOMPUTED, GRANULARITY))
+@of_megatron((GRANULARITY, METHOD, RECOMPUTED), (METHOD, RECOMPUTED, GRANULARITY))
 def megatron_recompute(case: Case) -> str | None:
     """Whole layers are computed again by a method and a number of layers."""
     if case.get(GRANULARITY) != "full":
@@ -136,7 +142,7 @@ def megatron_recompute(case: Case) -> str | None:
     return f"{GRANULARITY} full needs {' and '.join(lacking)}" if lacking else None
 
 
-@_of_megatron(("precision",), ("precision",))
+@of_megatron(("precision",), ("precision",))
 def megatron_precision(case: Case) -> str | None:
     """Megatron's engine trains in half precision, with copies in fp32."""
     precision = case.get("precision")
@@ -144,7 +150,7 @@ def megatron_precision(case: Case) -> str | None:
 
 
 def _rests(name: str) -> Rule:
-    @_of_megatron((name,), (name, ENGINE))
+    @of_megatron((name,), (name, ENGINE))
     def megatron_rests(case: Case) -> str | None:
         """A knob of PyTorch's modules is not set beside Megatron."""
         value = case.values.get(name)
@@ -166,4 +172,5 @@ RULES = (
     megatron_recompute,
     megatron_precision,
     *(_rests(name) for name in TORCH_ONLY),
+    *only("ms_swift", tuple(_rests(name) for name in SWIFT_TORCH_ONLY)),
 )

@@ -53,10 +53,10 @@ def whole_fp8_weights(case: Case) -> str | None:
     return f"precision fp8 keeps each weight whole until its backward pass, which {sharded} shares out over ranks"
 
 
-@rule(("precision", "master_weights"), ("precision", "master_weights"))
+@rule(("precision", "master_weights", "training_engine"), ("precision", "master_weights"))
 def master_weights(case: Case) -> str | None:
     """Weights are held in something the computation can use."""
-    if case.get("master_weights") != "bf16":
+    if case.get("master_weights") != "bf16" or case.megatron:
         return None
     precision = case.get("precision")
     if precision == "fp32":
@@ -130,10 +130,13 @@ def gpu_kernels(case: Case) -> str | None:
     return None
 
 
-@rule(("remove_padding", "hub_kernels", "attn_implementation"), ("remove_padding", "attn_implementation"))
+@rule(
+    ("remove_padding", "hub_kernels", "attn_implementation", "training_engine"),
+    ("remove_padding", "attn_implementation"),
+)
 def packed_rows(case: Case) -> str | None:
     """Rows are packed only with an attention kernel that keeps them apart."""
-    if case.get("remove_padding") is not True or not case.facts.packs_with_flash_attention_only:
+    if case.get("remove_padding") is not True or not case.facts.packs_with_flash_attention_only or case.megatron:
         return None
     if not str(case.get("attn_implementation") or "").startswith("flash_attention"):
         return f"remove_padding needs flash attention in {case.framework}, not {case.get('attn_implementation')}"

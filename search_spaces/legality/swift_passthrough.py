@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue, Resources
 
 Settings = Mapping[str, Any]
 _LMDEPLOY = "LMDeploy was removed in 3.5; remove the argument (use_vllm true generates with vLLM)"
-_MEGATRON = "it belongs to Megatron-SWIFT, which a trial does not run; give a run of `swift rlhf`"
+_MEGATRON = "it belongs to Megatron-SWIFT, which is `megatron rlhf`; remove it, or give such a run"
 GONE: Mapping[str, str] = {
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
     "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
@@ -19,22 +19,61 @@ GONE: Mapping[str, str] = {
     "sft_type": "since 4.0 it is tuner_type",
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
     "lmdeploy_cache_max_entry_count": _LMDEPLOY,
+}
+"""Arguments ms-swift once had -> what to do instead (S16)."""
+OF_MEGATRON: Mapping[str, str] = {
     **dict.fromkeys(("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"), _MEGATRON),
     **dict.fromkeys(("expert_model_parallel_size", "micro_batch_size", "global_batch_size", "train_iters"), _MEGATRON),
 }
-"""Arguments ms-swift's ``rlhf`` does not have -> what to do instead: those it once had (S16), and Megatron-SWIFT's."""
+"""Arguments that ``swift rlhf`` does not have and ``megatron rlhf`` does -> the same."""
 
 
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
     """(Rule, sentence without its full stop) of everything that would be refused."""
     batch = batch_of(configuration, resources)
+    if configuration.get("training_engine") == "megatron":
+        return [
+            ("megatron_settings", said) for said in _of_megatron(settings, configuration, batch) if said is not None
+        ]
     liger = configuration.get("hub_kernels") is True
     judged = [(name, judge(settings)) for name, judge in _RULES]
     judged += [("evaluation", _evaluation(settings, batch))]
     judged += [("liger_loss", _liger(settings))] if liger else []
     judged += [("adapter_sync", _adapters(settings))] if configuration.get("adapter_sync") is True else []
-    judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in GONE.items() if key in settings]
+    gone = {**GONE, **OF_MEGATRON}
+    judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in gone.items() if key in settings]
     return [(name, sentence) for name, sentence in judged if sentence is not None]
+
+
+def _of_megatron(settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch) -> tuple[str | None, ...]:
+    """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py`` 403, 852 and 949, ``trainers/grpo_trainer.py``
+    639."""
+    parts, beta = configuration.get("virtual_pipeline_size", 1), settings.get("beta", 0.04)
+    tensor, group = configuration.get("training_tensor_parallel_size", 1), max(1, batch.group)
+    tokens = configuration.get("megatron_sequence_parallel") is True and tensor != 1
+    packed = configuration.get("remove_padding", True) is True
+    judged = (
+        (
+            settings.get("loss_type") == "real" and batch.micro % group > 0,
+            f"loss_type real needs whole groups in a micro-batch, and {batch.micro} is no multiple of "
+            f"num_generations {group}",
+        ),
+        (
+            parts != 1 and bool(beta),
+            f"virtual_pipeline_model_parallel_size {parts} cannot be used with beta {beta} in Megatron-SWIFT, whose "
+            "reference model has stages of one part",
+        ),
+        (
+            bool(settings.get("tp_comm_overlap")) and not tokens,
+            "tp_comm_overlap true needs sequence_parallel true and tensor_model_parallel_size above 1",
+        ),
+        (
+            bool(settings.get("group_by_length")) and packed,
+            "group_by_length true cannot be used with padding_free true in Megatron-SWIFT",
+        ),
+    )
+    adapters = _adapters({"tuner_type": "full", **settings}) if configuration.get("adapter_sync") is True else None
+    return (_truncation(settings), adapters, *(said for broken, said in judged if broken))
 
 
 def _evaluation(settings: Settings, batch: Batch) -> str | None:

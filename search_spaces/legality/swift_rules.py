@@ -12,11 +12,14 @@ from __future__ import annotations
 from search_spaces.legality.case import COMPARED, Case, only, rule
 
 
-@rule(COMPARED, ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"))
+@rule(
+    frozenset({*COMPARED, "training_engine"}),
+    ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"),
+)
 def swift_sequence_steps(case: Case) -> str | None:
     """Ranks that share sequences share the accumulation evenly: ms-swift multiplies what it is told by their number."""
     size = case.at_least_one("sequence_parallel_size")
-    if size == 1:
+    if size == 1 or case.megatron:
         return None
     batch = case.batch
     for name, count in (("gradient_accumulation_steps", batch.accumulation), ("steps_per_generation", batch.steps)):

@@ -183,6 +183,9 @@ def test_the_arguments_are_those_the_installed_ms_swift_has(tmp_path: Path) -> N
         ({"num_infer_workers": ["2"]}, "ms-swift does not know --num_infer_workers 2"),
         ({"num_generations": ["many"]}, "invalid int value"),
         ({"vllm_mode": ["both"]}, "invalid choice"),
+        ({"megatron.rlhf_type": ["grpo"], "megatron.tensor_model_parallel_size": ["2"]}, ""),
+        ({"megatron.per_device_train_batch_size": ["2"]}, "ms-swift does not know --per_device_train_batch_size 2"),
+        ({"megatron.recompute_granularity": ["some"]}, "invalid choice"),
     ],
 )
 def test_what_its_parser_refuses_is_told(tmp_path: Path, keys: dict[str, list[str]], said: str) -> None:

@@ -67,7 +67,10 @@ def framework_of(path: Path) -> str:
 def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
     """The same of another framework, whose ``module`` names its dataclasses and judges the keys."""
     theirs = importlib.import_module(module, __package__)
-    data = {**theirs.version(), "fields": fields(theirs.shapes())}
+    found = fields(theirs.shapes())
+    for prefix, shape in theirs.others().items():
+        found.update({prefix + name: entry for name, entry in fields([shape]).items()})
+    data = {**theirs.version(), "fields": found}
     sentence = theirs.refusal(config) if config is not None else None
     if sentence is not None:
         return Result(ok=False, reason=FailureReason.ILLEGAL, message=sentence, data=data)
@@ -100,7 +103,7 @@ def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
     for shape in shapes:
         hints = typing.get_type_hints(shape)
         for field in dataclasses.fields(shape):
-            if field.init:
+            if field.init and not field.name.startswith("_"):
                 entry = described(field, hints[field.name])
                 found[field.name] = {**entry, "group": GROUPS.get(shape.__name__, "script")}
     return found

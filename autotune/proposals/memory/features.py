@@ -274,8 +274,9 @@ def _device(found: _Bytes) -> Matrix:
     rows[Moment.GENERATE][Part.WEIGHTS] = rows[Moment.GENERATE][Part.WEIGHTS] * (1.0 - away)
     states_away = s.columns.number("rollout_offload_optimizer") * s.colocated
     rows[Moment.GENERATE][Part.OPTIMIZER] = rows[Moment.GENERATE][Part.OPTIMIZER] * (1.0 - states_away)
-    for moment in (Moment.GENERATE, Moment.SYNC):  # with Megatron's weights go their gradients
-        rows[moment][Part.GRADIENTS] = rows[moment][Part.GRADIENTS] * (1.0 - away * s.megatron)
+    for moment, share in ((Moment.GENERATE, 1.0), (Moment.SYNC, found.sync.states_away)):
+        # With Megatron's weights go their gradients.
+        rows[moment][Part.GRADIENTS] = rows[moment][Part.GRADIENTS] * (1.0 - away * s.megatron * share)
     rows[Moment.SYNC][Part.WEIGHTS] = rows[Moment.SYNC][Part.WEIGHTS] * (1.0 - away * found.sync.weights_away)
     rows[Moment.SYNC][Part.OPTIMIZER] = rows[Moment.SYNC][Part.OPTIMIZER] * (1.0 - states_away * found.sync.states_away)
     return _matrix(rows, len(nothing))

@@ -15,7 +15,9 @@ import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import Dimensions, Settings, trainable
+from search_spaces.adapters import is_lora
 from search_spaces.configuration import ModelFacts
+from search_spaces.frameworks import facts_of
 
 WEIGHT, GRADIENT, STATE = 2.0, 4.0, 12.0
 """Bytes of each weight: bf16; an fp32 buffer; fp32 copy and two moments."""
@@ -60,8 +62,7 @@ def split(facts: ModelFacts, size: Dimensions, s: Settings) -> Split:
     c = s.columns
     tensor, stages = c.number("training_tensor_parallel_size", 1.0), c.number("pipeline_parallel_size", 1.0)
     expert = np.maximum(1.0, c.number("expert_parallel_size", 1.0))
-    own = c.given("expert_tensor_parallel_size") > 0
-    expert_tensor = np.where(own, c.number("expert_tensor_parallel_size", 1.0), tensor)
+    expert_tensor = np.maximum(1.0, c.number("expert_tensor_parallel_size", tensor))
     first, last = c.number("first_stage_layers", 0.0), c.number("last_stage_layers", 0.0)
     between = np.maximum(1.0, stages - (first > 0) - (last > 0))
     layers = np.maximum(np.maximum(first, last), np.ceil(np.maximum(0.0, size.layers - first - last) / between))
@@ -101,8 +102,11 @@ def held(task: Task, size: Dimensions, s: Settings) -> Held:
         shared, found.dense / found.sharing + found.experts / found.expert_sharing, found.dense + found.experts
     )
     states = STATE * part * states
+    framework, passthrough = task.resources.framework, task.passthrough
+    second = facts_of(framework).megatron_holds_reference and not is_lora(passthrough, framework)
     away = np.clip(s.columns.number("optimizer_offload_share", 0.0), 0.0, 1.0)
-    return Held(WEIGHT * found.weights, GRADIENT * part * found.weights, states * (1.0 - away), states * away)
+    weights = WEIGHT * (1.0 + second) * found.weights
+    return Held(weights, GRADIENT * part * found.weights, states * (1.0 - away), states * away)
 
 
 @dataclass(frozen=True)

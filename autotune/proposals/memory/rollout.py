@@ -163,7 +163,9 @@ def sync(task: Task, size: Dimensions, s: Settings) -> Sync:
     way = facts_of(task.resources.framework).weight_sync
     sharded = ((s.stage >= 3) | (s.fsdp > 0) | (s.megatron > 0)) & (s.ranks > 1)
     if way is WeightSync.BATCHES:
-        whole = sharded * held * _batch(size, s) * np.where(s.fsdp > 0, 1.0 + lora, 1.0) + _sent(s)
+        # Megatron-SWIFT gathers one parameter after the other (``swift/megatron/trainers/rollout_mixin.py:623``).
+        batch = np.where(s.megatron > 0, _largest(size), _batch(size, s))
+        whole = sharded * held * batch * np.where(s.fsdp > 0, 1.0 + lora, 1.0) + _sent(s)
     elif way is WeightSync.BUCKETS:
         summoned = _summoned(task, size, s) if lora else _largest(size)
         whole = sharded * held * np.where(s.columns.has("fsdp", "fsdp1") * s.fsdp > 0, summoned, _largest(size))

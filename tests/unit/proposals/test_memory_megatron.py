@@ -153,3 +153,32 @@ def test_ranks_that_compute_the_same_rows_are_faster_less_what_stages_wait() -> 
     bubble = 1 + (4 - 1) / 32
     assert together(pipeline_parallel_size=4) == pytest.approx(4 / bubble)
     assert math.isclose(together(pipeline_parallel_size=4, virtual_pipeline_size=3), 4 / (1 + 3 / 96))
+
+
+SWIFT = replace(TASK, resources=replace(TASK.resources, framework="ms_swift"), passthrough={"tuner_type": "full"})
+
+
+def test_megatron_swift_holds_a_reference_model_and_shares_experts_and_tokens_less() -> None:
+    """``swift/megatron/trainers/rlhf_mixin.py:31``; unset, experts are not split and ``sequence_parallel`` is off."""
+    lora = replace(SWIFT, passthrough={"tuner_type": "lora", "lora_rank": 8})
+    assert part(Part.WEIGHTS, task=SWIFT) == pytest.approx(2 * part(Part.WEIGHTS))
+    assert part(Part.WEIGHTS, task=lora) == pytest.approx(part(Part.WEIGHTS))
+    assert part(Part.GRADIENTS, task=SWIFT) == part(Part.GRADIENTS)
+    apart = part(Part.ACTIVATIONS, training_tensor_parallel_size=4, megatron_sequence_parallel=False)
+    assert part(Part.ACTIVATIONS, task=SWIFT, training_tensor_parallel_size=4) == pytest.approx(apart)
+    task = replace(SWIFT, resources=replace(SWIFT.resources, model=EXPERTS))
+    knobs: dict[str, KnobValue] = {"expert_parallel_size": 4, "training_tensor_parallel_size": 2}
+    whole = part(Part.WEIGHTS, task=task, expert_tensor_parallel_size=1, **knobs)
+    assert part(Part.WEIGHTS, task=task, **knobs) == pytest.approx(whole)
+
+
+def test_megatron_swift_syncs_one_parameter_at_a_time_with_all_of_training_there() -> None:
+    """``swift/megatron/trainers/rollout_mixin.py:739``: what waits on the host goes there after the sync."""
+    colocated: dict[str, KnobValue] = {
+        "rollout_engine": "vllm", "rollout_mode": "colocate", "rollout_offload_model": True,
+        "rollout_offload_optimizer": True, **SPLIT,
+    }  # fmt: skip
+    assert [part(each, Moment.GENERATE, SWIFT, **colocated) for each in STATES] == [0, 0, 0]
+    held = [part(each, Moment.UPDATE, SWIFT, **colocated) for each in STATES]
+    assert [part(each, Moment.SYNC, SWIFT, **colocated) for each in STATES] == held
+    assert part(Part.SYNC, Moment.SYNC, SWIFT, **colocated) == pytest.approx(2 * V * W)

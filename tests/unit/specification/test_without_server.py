@@ -141,22 +141,35 @@ def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "verl",
+            "no verl trial can run this: model_engine megatron: trials of the megatron engine are not run yet; set",
+        ),
+        (
+            "ms_swift",
+            "no ms-swift trial can run this: `megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
     ("beginning", "knobs"),
     [
         ("megatron", {"training_tensor_parallel_size": [1, 2]}),
         ("torch", {"training_engine": ["torch", "megatron"]}),
     ],
 )
-def test_a_study_with_megatron_is_refused_in_one_sentence(beginning: str, knobs: dict[str, Any]) -> None:
+def test_a_study_with_megatron_is_refused_in_one_sentence(
+    beginning: str, knobs: dict[str, Any], name: str, words: str
+) -> None:
     """Also where the space only lists it behind what a trial can run."""
     own = {"tensor_parallel_size": 1, "micro_batch_size": 2, "num_generations": 2, "training_engine": beginning}
-    machine = on("verl", gpus=2, rows_per_update=4, num_generations=2)
-    request, space = Complete(framework="verl", rows_per_update=4), SearchSpace.from_json({"knobs": knobs})
-    words = (
-        "^no verl trial can run this: model_engine megatron: trials of the megatron engine are not run yet; set it to"
-    )
-    with pytest.raises(UsageError, match=words):
-        prepare.check_baseline(request, framework_named("verl"), space, Configuration(own), machine, print)
+    own["rollout_engine"] = "vllm"
+    machine = on(name, gpus=2, rows_per_update=4, num_generations=2)
+    request, space = Complete(framework=name, rows_per_update=4), SearchSpace.from_json({"knobs": knobs})
+    with pytest.raises(UsageError, match=f"^{words}"):
+        prepare.check_baseline(request, framework_named(name), space, Configuration(own), machine, print)
 
 
 def own_run(

@@ -1,11 +1,12 @@
-"""Every key of TRL, Open-R1 and ms-swift goes somewhere: to a knob, to the trial, to a refusal by its line, or to the
-list of what a trial does without. There is no fourth way."""
+"""Every key of TRL, Open-R1, ms-swift and Megatron-SWIFT goes somewhere: to a knob, to the trial, to a refusal by its
+line, or to the list of what a trial does without. There is no fourth way."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import fates as swift_fates
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
+from trainer.frameworks.ms_swift.megatron import PREFIX
 from trainer.frameworks.open_r1 import fates as openr1_fates
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
 from trainer.frameworks.open_r1.import_config import ConfigError
@@ -43,6 +45,8 @@ SPECIAL: Mapping[str, Any] = {
     "dtype": "float32",
     "torch_dtype": "float32",
     "generation_batch_size": 64,
+    "global_batch_size": 32,
+    "steps_per_generation": 2,
     "vllm_mode": "server",
     "attn_implementation": "eager",
     "attn_impl": "eager",
@@ -58,7 +62,8 @@ def other_than(field: Field) -> Any:
     if field.name in SPECIAL:
         return SPECIAL[field.name]
     if field.choices:
-        return next(choice for choice in field.choices if choice not in (field.default, None, "no", "none"))
+        others = (choice for choice in field.choices if choice not in (field.default, None, "no", "none"))
+        return next(others, field.default)
     number = field.default + 1 if isinstance(field.default, int) else 1
     for kind in ("bool", "int", "float"):
         if kind in field.kinds:
@@ -86,8 +91,11 @@ def imported(framework: str, key: str, value: Any) -> Imported:
     if framework == "open_r1":
         return import_recipe(json.dumps({key: value}), "own.yaml")
     words = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict | bool) else str(value)]
+    program, processes = ("megatron", 4) if key.startswith(PREFIX) else ("swift", 1)
+    key = key.removeprefix(PREFIX)
     told = "" if key == "rlhf_type" else "--rlhf_type grpo "
-    return import_swift(f"swift rlhf {told}\\\n --{key} {shlex.join(map(str, words))}", "own.sh", SWIFT)
+    text = f"{program} rlhf {told}\\\n --{key} {shlex.join(map(str, words))}"
+    return import_swift(text, "own.sh", SWIFT, processes)
 
 
 NOTHING: Mapping[str, Imported] = {
@@ -96,17 +104,22 @@ NOTHING: Mapping[str, Imported] = {
     "ms_swift": import_swift("swift rlhf --rlhf_type grpo", "own.sh", SWIFT),
 }
 """A configuration that sets no knob."""
+MEGATRON = import_swift("megatron rlhf --rlhf_type grpo", "own.sh", SWIFT, 4)
+"""The same of Megatron-SWIFT."""
 
 
 @pytest.mark.parametrize(("framework", "key"), list(keys_of()))
 def test_a_key_is_honoured_or_refused_by_its_line_or_a_trial_does_without_it(framework: str, key: str) -> None:
     fields = {"trl": TRL, "open_r1": OPENR1, "ms_swift": SWIFT}[framework]
-    value = other_than(fields[key])
+    own = key.removeprefix(PREFIX)
+    value = other_than(replace(fields[key], name=own))
+    nothing = NOTHING[framework] if own == key else MEGATRON
     refused = ""
     try:
         found = imported(framework, key, value)
     except ConfigError as error:
         refused = str(error)
+    key = own
     if refused:
         assert f"line 1: {key}" in refused or f"line 2: {key}" in refused, refused
         return
@@ -117,7 +130,7 @@ def test_a_key_is_honoured_or_refused_by_its_line_or_a_trial_does_without_it(fra
     elif key in STUDY_OWN[framework]:
         assert key == "rlhf_type" or value in studied(found, key)
     elif handed not in (value, [value], str(value).lower()):
-        assert found.knobs != NOTHING[framework].knobs, f"{framework}: {key} went nowhere"
+        assert found.knobs != nothing.knobs, f"{framework}: {key} went nowhere"
 
 
 def studied(found: Imported, key: str) -> list[Any]:

@@ -272,8 +272,7 @@ def test_a_revision_and_the_data_of_evaluation_are_kept() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo", "line 1: `megatron rlhf` is Megatron-SWIFT"),
-        ("torchrun x/swift/cli/_megatron/rlhf.py", "line 1: `megatron rlhf` is Megatron-SWIFT"),
+        (f"{BASE} --micro_batch_size 2", "no argument micro_batch_size; it belongs to Megatron-SWIFT"),
         (f"{BASE} --fsdp 'full_shard auto_wrap'", "got full_shard auto_wrap; fsdp2 is its full_shard auto_wrap"),
         (f"{BASE} --use_lmdeploy false", "no argument use_lmdeploy; LMDeploy was removed in 3.5"),
         (f"{BASE} --multi_turn_scheduler x", "multi_turn_scheduler: multi-turn generation: a trial has one turn"),

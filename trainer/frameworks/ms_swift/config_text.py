@@ -1,9 +1,12 @@
-"""A configuration as the YAML file ``swift rlhf`` takes: the user's own with other arguments, or a whole one. Pure."""
+"""A configuration as the YAML file ``swift rlhf`` or ``megatron rlhf`` takes. Pure.
+
+It is the user's own file with other arguments, or a whole one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -12,12 +15,14 @@ import yaml
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.texts import same_model, sections_text
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
-from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, SEAMS, SERVER, ZERO
+from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
 from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
@@ -61,8 +66,10 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
 
 def explicit(wanted: Wanted) -> dict[str, Any]:
     """``knob_keys`` with ms-swift's own value for every knob that nobody set, so that it stays what it is today."""
-    skipped = _UNWRITTEN | _LEFT
+    of_megatron = megatron.chosen(wanted.configuration)
+    skipped = _UNWRITTEN | _LEFT | (megatron.TORCH if of_megatron else {ENGINE_KNOB, *OF_MEGATRON})
     unset = {knob: value for knob, value in defaults("ms_swift").items() if knob not in skipped}
+    unset.update(megatron.UNSET if of_megatron else {})
     if wants_server(wanted.configuration):
         unset.pop("rollout_data_parallel_size", None)
     return knob_keys(replace(wanted, configuration={**unset, **wanted.configuration}))
@@ -70,7 +77,8 @@ def explicit(wanted: Wanted) -> dict[str, Any]:
 
 def written(wanted: Wanted, plugin: Plugin) -> str:
     """A whole run, every argument said."""
-    tuned = explicit(wanted)
+    of_megatron = megatron.chosen(wanted.configuration)
+    tuned = _taken(explicit(wanted), wanted)
     own = own_keys(wanted.passthrough, wanted.configuration, measuring=True)
     environment = {**_own_environment(own), **launch_environment(wanted)}
     run = {
@@ -78,10 +86,8 @@ def written(wanted: Wanted, plugin: Plugin) -> str:
         "add_version": False,
         "num_train_epochs": 1,
         "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
+        **({} if of_megatron else {"save_strategy": "no", "report_to": "none", "use_cpu": wanted.device == "cpu"}),
         "seed": wanted.seed,
-        "use_cpu": wanted.device == "cpu",
         "check_model": False,
         **own,
     }
@@ -106,10 +112,16 @@ def written(wanted: Wanted, plugin: Plugin) -> str:
     return sections_text(wanted.title, sections)
 
 
+def _taken(arguments: dict[str, Any], wanted: Wanted, present: Collection[str] = ()) -> dict[str, Any]:
+    """``arguments`` without those that only a rollout server of Megatron-SWIFT's takes and a run does not have."""
+    gone = megatron.SERVERS.difference(present) if megatron.chosen(wanted.configuration) else ()
+    return {key: value for key, value in arguments.items() if key not in gone}
+
+
 def by_torchrun(wanted: Wanted) -> bool:
-    """Whether ms-swift starts the processes by torchrun, as it does for several, and sharding asks for with one."""
+    """Whether ms-swift starts the processes by torchrun, as it does for several; sharding and Megatron ask for it."""
     sharded = {"deepspeed", "fsdp"} & set(knob_keys(wanted))
-    return wanted.world_size > 1 or bool(sharded)
+    return wanted.world_size > 1 or bool(sharded) or megatron.chosen(wanted.configuration)
 
 
 def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = MappingProxyType({})) -> dict[str, str]:
@@ -153,8 +165,9 @@ def _own_environment(own: dict[str, Any]) -> dict[str, str]:
 
 def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
     """Argument -> new value, ``None`` to remove it, for a user's own run with the arguments ``present``."""
-    found: dict[str, Any] = dict(knob_keys(wanted))
-    for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend"):
+    found: dict[str, Any] = _taken(knob_keys(wanted), wanted, present)
+    nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(wanted.configuration) else []
+    for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend", *nulls):
         if key in present and key not in found and not _kept(key, wanted):
             found[key] = None
     if "generation_batch_size" in present:

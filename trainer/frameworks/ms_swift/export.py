@@ -1,4 +1,4 @@
-"""A configuration as what ``swift rlhf`` trains from, and the command that does. Pure.
+"""A configuration as what ``swift rlhf`` or ``megatron rlhf`` trains from, and the command that does. Pure.
 
 The user's own file or script is edited in place where there is one; else a YAML file with every argument is written,
 as for a script whose arguments stand in a list or in what another shell is given.
@@ -11,6 +11,7 @@ from dataclasses import replace
 from search_spaces.native import seam_values
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
 from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.ms_swift.given import given
@@ -29,7 +30,11 @@ def export(wanted: Wanted) -> Export:
         ValueError: ms-swift cannot be given the configuration, or the user's own file cannot be changed in place.
     """
     script_given = bool(wanted.user_config) and is_script(wanted.user_config)
-    in_place = script_given and given(wanted.user_config, RUN).in_place
+    own = given(wanted.user_config, RUN if script_given else CONFIG) if wanted.user_config else None
+    if own is not None and own.megatron is not megatron.chosen(wanted.configuration):
+        theirs, ours = ("megatron", "swift") if own.megatron else ("swift", "megatron")
+        raise ValueError(f"a run of `{theirs} rlhf` cannot be changed to one of `{ours} rlhf` in place")
+    in_place = script_given and own is not None and own.in_place
     if wanted.nodes > 1 and not in_place:
         raise ValueError(f"of {wanted.nodes} nodes only a script that starts their processes can be exported")
     if script_given and not in_place:  # a whole file is written beside the script

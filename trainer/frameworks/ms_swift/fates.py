@@ -1,4 +1,4 @@
-"""What becomes of each argument of ``swift rlhf``: the one table. One that is not in it is workload."""
+"""What becomes of each argument of ``swift rlhf`` and ``megatron rlhf``: the one table. Any other is workload."""
 
 from __future__ import annotations
 
@@ -51,7 +51,15 @@ _SERVER = frozenset(
     }
 )
 """A trial starts a rollout server of its own, where it finds room."""
-MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER
+_MEGATRON = frozenset(
+    {
+        *("train_iters", "eval_iters", "no_save_optim", "no_save_rng", "no_load_optim", "no_load_rng", "async_save"),
+        *("save_safetensors", "save_missing_weights", "tensorboard_dir", "tensorboard_queue_size"),
+        *("wandb_project", "wandb_exp_name"),
+    }
+)
+"""Of these kinds those that ``megatron rlhf`` alone has."""
+MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER | _MEGATRON
 """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
 
 NOT_NEEDED = MEASURING | {"dataset"}

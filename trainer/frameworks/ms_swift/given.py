@@ -1,4 +1,4 @@
-"""A user's ``swift rlhf``, be it a shell script or a YAML or JSON file, as arguments with their lines. Pure."""
+"""A user's ``swift rlhf`` or ``megatron rlhf``, in a script or a YAML or JSON file, as arguments with lines. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, 
 from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.fates import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
+from trainer.frameworks.ms_swift.megatron import MARKS
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
-_MEGATRON = re.compile(r"(?:^|/)megatron$|swift[/.]cli[/.]_megatron[/.]")
+_MEGATRON = re.compile(r"(?:^|/)megatron$|swift[/.]cli[/.]_megatron[/.](?:(rlhf)|main)(?:\.py)?$")
 _ASKED: Mapping[str, str] = {
     "model": "model",
     "reward_funcs": "rewards",
@@ -62,6 +63,8 @@ class Given:
     """In a script: variables whose value only a shell would know."""
     in_place: bool = True
     """Every word stands at the command itself, where an edit of it changes nothing else."""
+    megatron: bool = False
+    """It is ``megatron rlhf``: Megatron-SWIFT, whose arguments are others."""
 
 
 def is_file(name: str) -> bool:
@@ -73,7 +76,7 @@ def given(text: str, name: str) -> Given:
     """What the file or script called ``name`` says.
 
     Raises:
-        ConfigError: it is none, has no ``swift rlhf`` or several, or holds what only a shell could know.
+        ConfigError: it is none, has no such run or several, or holds what only a shell could know.
     """
     return _of_file(text, name) if is_file(name) else _of_script(text, name)
 
@@ -86,6 +89,7 @@ def _of_file(text: str, name: str) -> Given:
     return Given(
         {key: _of_entry(key, entry, name) for key, entry in entries.items()},
         {key: _of_entry(key, entry, name) for key, entry in variables.value.items()},
+        megatron=not MARKS.isdisjoint(entries),
     )
 
 
@@ -101,7 +105,7 @@ def _of_script(text: str, name: str) -> Given:
         found = list(_swift_commands(commands(text)))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
-    command, words = _training(found, name)
+    kind, command, words = _training(found, name)
     arguments = _arguments(_own(words), name)
     rollouts = [_arguments(_own(words), name) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
@@ -116,6 +120,7 @@ def _of_script(text: str, name: str) -> Given:
         launch_of(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
         not any(word.listed for word in command.words),
+        kind == "megatron",
     )
 
 
@@ -139,24 +144,20 @@ def _variable(word: Word) -> Argument:
     return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
 
 
-def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[Command, Sequence[Word]]:
-    """The one ``swift rlhf``; of several with the same words, one for each machine, the first."""
-    training = [(command, words) for kind, command, words in found if kind == "rlhf"]
+def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
+    """The one ``swift rlhf`` or ``megatron rlhf``; of several with the same words, one for each machine, the first."""
+    training = [each for each in found if each[0] in ("rlhf", "megatron")]
     if not training:
-        for kind, command, _ in found:
-            if kind == "megatron":
-                text = "`megatron rlhf` is Megatron-SWIFT, which a trial does not run; give a script with `swift rlhf`"
-                raise problem(name, command.words[0].line, text)
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
-    ranked = all("NODE_RANK" in command.environment for command, _ in training)
-    if len(training) > 1 and not (ranked and len({tuple(word.text for word in words) for _, words in training}) == 1):
+    ranked = all("NODE_RANK" in command.environment for _, command, _ in training)
+    if len(training) > 1 and not (ranked and len({tuple(w.text for w in words) for _, _, words in training}) == 1):
         text = f"expected one command `swift rlhf --rlhf_type grpo ...`, found {len(training)}"
-        raise problem(name, training[1][0].words[0].line, f"{text}; give a script with one of them")
+        raise problem(name, training[1][1].words[0].line, f"{text}; give a script with one of them")
     return training[0]
 
 
 def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
-    """(``rlhf``, ``rollout`` or ``megatron``, the command, the words behind)."""
+    """(``rlhf``, ``rollout`` or, for ``megatron rlhf``, ``megatron``, the command, the words behind)."""
     for command in found:
         for at, word in enumerate(command.words):
             entry = _ENTRY.search(word.text)
@@ -166,8 +167,8 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
                 yield entry[1], command, command.words[at + 1 :]
             elif (named or entry is not None) and following in ("rlhf", "rollout"):
                 yield following, command, command.words[at + 2 :]
-            elif _MEGATRON.search(word.text):
-                yield "megatron", command, command.words[at + 1 :]
+            elif (megatron := _MEGATRON.search(word.text)) and (megatron[1] or following == "rlhf"):
+                yield "megatron", command, command.words[at + (1 if megatron[1] else 2) :]
             else:
                 continue
             break

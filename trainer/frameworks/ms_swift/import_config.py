@@ -15,7 +15,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from search_spaces.legality.swift_passthrough import GONE
+from search_spaces.legality.swift_passthrough import GONE, OF_MEGATRON
 from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
@@ -35,6 +35,7 @@ from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pai
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
@@ -79,13 +80,21 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
-    """The arguments as words, for the child's ``describe``.
+    """The arguments as words, for the child's ``describe``; those of Megatron-SWIFT begin with ``megatron.PREFIX``.
 
     Raises:
         ConfigError: there is no such run in the text.
     """
-    found = _given(text, name).arguments
-    return {key: list(own.words) for key, own in found.items() if not own.unknown and key not in GONE}
+    found = _given(text, name)
+    prefix, gone = (megatron.PREFIX, megatron.SERVERS) if found.megatron else ("", frozenset())
+    gone = gone | _gone(found.megatron).keys()
+    told = {key: own for key, own in found.arguments.items() if not own.unknown and key not in gone}
+    return {prefix + key: list(own.words) for key, own in told.items()}
+
+
+def _gone(of_megatron: bool) -> dict[str, str]:
+    """Arguments that the run's command does not have -> what to do instead."""
+    return {**GONE, **(megatron.GONE if of_megatron else OF_MEGATRON)}
 
 
 def import_config(
@@ -101,7 +110,7 @@ def import_config(
     """The run's arguments, each where it belongs.
 
     Args:
-        text: a shell script with one ``swift rlhf``, or the YAML or JSON file one is given.
+        text: a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given.
         name: what messages call it; its ending tells which of them it is.
         fields: the installed ms-swift's arguments.
         processes: training processes, for ``generation_batch_size``, where the text does not say.
@@ -113,15 +122,17 @@ def import_config(
         ConfigError: naming file, line, argument, and what was expected or what to do.
     """
     found, faults = _given(text, name), Faults()
+    described, fields = fields, _fields(found, name, fields)
     values = _values(found, name, fields, files, faults)
     environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
     launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
     rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
-    served = faults.of(lambda: _served(server, server_name, knobs, values, fields, name), NO_SERVER)
+    served = faults.of(lambda: _served(server, server_name, knobs, values, described, name), NO_SERVER)
     faults.told()
-    passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
-    passthrough = completed(passthrough, fields)
+    left = megatron.rest(values) if found.megatron else rest(values)
+    passthrough = {key: value for key, value in left.items() if key not in INPUTS}
+    passthrough = completed(passthrough, fields, megatron=found.megatron)
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**passthrough, "env": own} if own else passthrough,
@@ -135,6 +146,17 @@ def import_config(
         asked=_asked(found, name),
         processes=launched,
     )
+
+
+def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str, Field]:
+    """Those of the run's own command, of all that the installed ms-swift has, and what its rollout server takes."""
+    start = len(megatron.PREFIX)
+    theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
+    if not found.megatron:
+        return {key: field for key, field in fields.items() if not key.startswith(megatron.PREFIX)}
+    if not theirs:
+        raise problem(name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes")
+    return {**{key: fields[key] for key in found.served}, **theirs}
 
 
 def _served(
@@ -182,8 +204,9 @@ def _knobs(
     for option, word in sharding_of(found.launch):
         text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
         faults.add(problem(name, word.line, text))
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
-    for place, text in _said_otherwise(values, knobs, fields, processes):
+    read = megatron.from_keys if found.megatron else from_keys
+    knobs = all_knobs(lambda keys: read(keys, processes), values, told)
+    for place, text in () if found.megatron else _said_otherwise(values, knobs, fields, processes):
         told(KnobKeyError(f"deepspeed.{place}", text))
     own: dict[str, str] = {}
     try:
@@ -207,6 +230,8 @@ def _values(
             if not own.unknown or key not in fields:
                 values[key] = _value(key, own, name, fields, files)
             why = refusal(key, values.get(key))
+            if found.megatron and why is None:
+                why = megatron.refusal(key, values.get(key))
             if why is not None:
                 raise problem(name, own.line, f"{key}: {why}")
     return values
@@ -237,8 +262,9 @@ def _is_path(words: tuple[str, ...], presets: Mapping[str, Any]) -> bool:
 
 
 def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], files: Mapping[str, str]) -> Any:
-    if key in GONE:
-        raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
+    gone = _gone(megatron.ROWS in fields)
+    if key in gone:
+        raise problem(name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
     if key not in fields:
         close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.75)
         advice = f"did you mean {close[0]}" if close else "remove it"

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from search_spaces.knobs import Reach, key_of
+from search_spaces.knobs import KNOBS, Reach, key_of
 from search_spaces.knobs.keys import keys_of, places_in, plain_keys
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.deepspeed_places import PLACES
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
 FRAMEWORK = "ms_swift"
+OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.needs)
+"""Knobs that act where it trains with Megatron (``megatron``), which no trial does."""
 STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
 """Knob -> argument that ms-swift multiplies by ``sequence_parallel_size``."""
 TRANSLATED = frozenset({"precision", "master_weights", "optimizer", "rollout_engine", "custom_all_reduce"})
 """Written in other words than the knob's (``keys``)."""
 NATIVE = {
-    **plain_keys(FRAMEWORK, {*STEPS, *TRANSLATED, "fsdp"}),
+    **plain_keys(FRAMEWORK, {*STEPS, *TRANSLATED, *OF_MEGATRON, "fsdp"}),
     # The catalogue names the command too: only ``swift rollout`` reads it.
     "rollout_data_parallel_size": "vllm_data_parallel_size",
 }

@@ -50,7 +50,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
         found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
     if ALL_REDUCE in given:
         found["custom_all_reduce"] = not given[ALL_REDUCE]
-    found.update(_engine(given))
+    found.update(engine_of(given))
     if "deepspeed" in given:
         found.update(zero_of(given["deepspeed"]))
     if given.get("fsdp"):
@@ -108,11 +108,11 @@ def _numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
     dtype = given.get("torch_dtype")
     if dtype is not None:
         found["master_weights"] = weights_held("torch_dtype", dtype, DTYPES)
-    return {**found, **_precision(given, dtype)}
+    return {**found, **precision_of(given, dtype)}
 
 
-def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
-    """What is not given follows from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
+def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
+    """``precision``. What is not given follows from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
     if "bf16" not in given and "fp16" not in given and dtype is None:
         return {}
     bf16 = given.get("bf16", dtype in (None, "bfloat16"))
@@ -126,7 +126,12 @@ def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
     return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 
-def _engine(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """The knobs inside vLLM's own arguments.
+
+    Raises:
+        KnobKeyError: naming the argument and what was expected.
+    """
     engine = given.get(ENGINE_KEY)
     found = _servers_guesses(given)
     if not isinstance(engine, Mapping):

@@ -7,10 +7,12 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
 from trainer.frameworks.common.values import other_engine
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
@@ -26,7 +28,7 @@ from trainer.frameworks.ms_swift.key_tables import (
 )
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument
 
-__all__ = ["KEYS", "SEAMS", "SUPPORTED", "acting", "seams", "to_keys", "unsupported"]
+__all__ = ["KEYS", "SEAMS", "SUPPORTED", "acting", "seams", "to_keys", "unsupported", "unwritable"]
 
 NAME = "ms_swift"
 
@@ -38,8 +40,19 @@ def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value an ms-swift trial cannot set; empty if it can be run."""
+    said = unwritable(configuration)
+    if not said and megatron.chosen(configuration):
+        said.append("`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`")
+    return said
+
+
+def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value that ms-swift has no words for."""
     acts = acting(configuration)
-    said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in SUPPORTED]
+    if megatron.chosen(configuration):
+        return megatron.unwritable(acts)
+    known = SUPPORTED | {ENGINE_KNOB}
+    said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in known]
     judged = (
         other_engine(acts, NAME, "ms-swift"),
         _precision(acts),
@@ -105,6 +118,8 @@ def _offloaded(acts: Mapping[str, KnobValue]) -> str | None:
 def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
     """Arguments of ``swift rlhf`` for the knobs that are set and act; seams and variables have none.
 
+    Of Megatron-SWIFT those but for the rows (``megatron.rows``).
+
     In server mode those of the engine are among them, where they do nothing but say what the server is told.
 
     Args:
@@ -113,12 +128,14 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
         device: ``cpu`` or ``cuda``, for DeepSpeed.
 
     Raises:
-        ValueError: a knob or value ms-swift cannot be given (``unsupported``).
+        ValueError: a knob or value ms-swift cannot be given (``unwritable``).
     """
-    refused = unsupported(configuration)
+    refused = unwritable(configuration)
     if refused:
         raise ValueError("; ".join(refused))
     acts = acting(configuration)
+    if megatron.chosen(acts):
+        return {**megatron.written(acts), **_rollout(acts, longest)}
     found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
     if found.get("torch_empty_cache_steps") == 0:
         del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer.frameworks.common import scripts
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Command, Wanted
 from trainer.frameworks.ms_swift.plugin import Plugin
@@ -15,8 +16,9 @@ def command(wanted: Wanted, plugin: Plugin) -> Command:
     own = bool(wanted.user_config)
     if own:
         environment["PYTHONPATH"] = "{here}"
+    entry = "swift.cli._megatron.main" if megatron.chosen(wanted.configuration) else "swift.cli.main"
     return Command(
-        argv=(wanted.python, "-m", "swift.cli.main", "rlhf", "{here}/" + CONFIG, *_files(plugin, own)),
+        argv=(wanted.python, "-m", entry, "rlhf", "{here}/" + CONFIG, *_files(plugin, own)),
         folder=wanted.folder if own else "{here}",
         environment=environment,
     )
@@ -33,7 +35,8 @@ def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
 
 def script(wanted: Wanted, made: Command) -> str:
     """``RUN``."""
-    remark = f"Arguments of swift rlhf may follow; they win over {CONFIG}."
+    program = "megatron" if megatron.chosen(wanted.configuration) else "swift"
+    remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
     return scripts.run_script(wanted, made, remark, served=wants_server(wanted.configuration))
 
 

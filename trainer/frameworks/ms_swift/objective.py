@@ -40,18 +40,35 @@ _DERIVED: Mapping[str, Any] = {"beta": 0.04, "loss_type": "grpo", "truncation_st
 """Where ms-swift has no default that its fields tell (swift/arguments/rlhf_args.py, _init_grpo)."""
 
 
-def completed(own: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+_MEGATRON: Mapping[str, str] = {
+    "learning_rate": "lr",
+    "lr_scheduler_type": "lr_decay_style",
+    "warmup_ratio": "lr_warmup_fraction",
+    "adam_epsilon": "adam_eps",
+    "max_grad_norm": "clip_grad",
+}
+"""Argument -> what ``megatron rlhf`` calls it; it has no ``min_p``."""
+
+
+def in_megatrons_words(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """``arguments`` of ``swift rlhf`` as Megatron-SWIFT has them."""
+    return {_MEGATRON.get(key, key): value for key, value in arguments.items() if key != "min_p"}
+
+
+def completed(own: Mapping[str, Any], fields: Mapping[str, Any], *, megatron: bool = False) -> dict[str, Any]:
     """A user's arguments with what ms-swift does where they say nothing of the objective.
 
     Args:
         own: the user's arguments.
         fields: the installed ms-swift's (``fields_of``), for its defaults.
+        megatron: they are of Megatron-SWIFT.
     """
     found = dict(own)
     scaled, in_reward = ADVANTAGES.get(own.get("advantage_estimator") or "grpo", ADVANTAGES["grpo"])
-    full = own.get("tuner_type", "lora") == "full"
+    full = own.get("tuner_type", "full" if megatron else "lora") == "full"
     derived = {**_DERIVED, "scale_rewards": scaled, "kl_in_reward": in_reward, "learning_rate": 1e-5 if full else 1e-4}
-    for key in OBJECTIVE:
+    derived = in_megatrons_words(derived) if megatron else derived
+    for key in in_megatrons_words(OBJECTIVE) if megatron else OBJECTIVE:
         default = derived.get(key, getattr(fields.get(key), "default", None))
         if found.get(key) is None and default is not None and not (key == "warmup_ratio" and own.get("warmup_steps")):
             found[key] = default

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.told import Told, longest
 from trainer.frameworks.common.updates import following
 from trainer.frameworks.common.zero import beside_zero, merged
+from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.fates import for_trial
 from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
-from trainer.frameworks.ms_swift.keys import acting, seams, to_keys
-from trainer.frameworks.ms_swift.objective import OBJECTIVE
+from trainer.frameworks.ms_swift.keys import acting, seams, to_keys, unsupported
+from trainer.frameworks.ms_swift.objective import OBJECTIVE, in_megatrons_words
 
 _MAPPINGS = ("deepspeed", ENGINE_KEY, CHECKPOINTING[0])
 """Arguments that hold knobs and what is beside them."""
@@ -29,7 +31,9 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(Arguments of ``swift rlhf``, nothing, seams) of ``configuration``; knobs that do not act are ignored.
+    """(Arguments of ``swift rlhf`` or ``megatron rlhf``, nothing, seams) of ``configuration``.
+
+    Knobs that do not act are ignored.
 
     Accumulation follows from the micro-batch where it is not set, so that an update keeps its rows. Rows of an update
     are micro-batch x accumulation x ranks with rows of their own; where ranks share sequences ms-swift is told an
@@ -42,10 +46,12 @@ def settings(
     Raises:
         ValueError: a knob or value ms-swift cannot be given (``unsupported``).
     """
-    ranks = max(1, world_size // int(configuration.get("sequence_parallel_size", 1)))
+    ranks = max(1, world_size // model_parallel(configuration))
     steps = following(configuration, rows_per_update, ranks)
     whole = dict(configuration) if steps is None else {**configuration, "gradient_accumulation_steps": steps}
     found = to_keys(whole, longest, device)
+    if megatron.chosen(whole):
+        found.update(megatron.rows(whole, rows_per_update, ranks))
     for key in _MAPPINGS:
         own = (passthrough or {}).get(key)
         ours = found.get(key)
@@ -63,7 +69,8 @@ def own_keys(
     Args:
         measuring: with those a trial does without (``fates.MEASURING``).
     """
-    found = {**OBJECTIVE, **(dict(passthrough) if measuring else for_trial(passthrough))}
+    objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
+    found = {**objective, **(dict(passthrough) if measuring else for_trial(passthrough))}
     if configuration.get("torch_compile") is False:
         found.pop("torch_compile_backend", None)
     return found
@@ -77,6 +84,9 @@ def render(
     Raises:
         ValueError: a knob or value ms-swift cannot be given.
     """
+    untried = unsupported(configuration)
+    if untried:
+        raise ValueError("; ".join(untried))
     arguments, loading, replaced = settings(
         configuration,
         told["rows_per_update"],

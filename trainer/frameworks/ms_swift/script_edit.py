@@ -26,7 +26,7 @@ def edited_script(wanted: Wanted, plugin: Plugin) -> str:
     """The script, to be run from the exported folder; it works in the user's own.
 
     Raises:
-        ValueError: ms-swift cannot be given the configuration, or the script has no ``swift rlhf`` that can be read.
+        ValueError: ms-swift cannot be given the configuration, or the script has no run that can be read.
     """
     text = wanted.user_config
     found = given(text, RUN)

@@ -1,10 +1,14 @@
-"""What arguments the installed ms-swift's ``swift rlhf`` takes, and what it says against a user's own."""
+"""What arguments the installed ms-swift's ``swift rlhf`` and ``megatron rlhf`` take, and what it says against a user's
+own.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
 from typing import Any, Dict, List, Mapping, Optional
+
+from .megatron import PREFIX, shape
 
 LONGEST = 400
 """Characters of what ms-swift says."""
@@ -15,6 +19,12 @@ def shapes() -> List[Any]:
     return [importlib.import_module("swift.arguments").RLHFArguments]
 
 
+def others() -> Dict[str, Any]:
+    """What stands before the names of its other arguments -> their dataclass."""
+    found = shape()
+    return {} if found is None else {PREFIX: found}
+
+
 def version() -> Dict[str, str]:
     """Under the name the answer has it by."""
     return {"ms_swift": importlib.metadata.version("ms-swift")}
@@ -23,11 +33,15 @@ def version() -> Dict[str, str]:
 def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
     """What ms-swift's own parser says against ``keys`` (argument -> words), in one line; ``None`` if it takes them.
 
+    Those of ``megatron rlhf`` begin with ``megatron.PREFIX``.
+
     Its checks beyond the parser are left to the trial: they load the model's configuration, reach for a rollout
     server, and make folders.
     """
-    parser = _parser(shapes())
-    words = [word for key, own in keys.items() for word in ("--" + key, *own)]
+    theirs = bool(keys) and all(key.startswith(PREFIX) for key in keys)
+    parser = _parser([others()[PREFIX]] if theirs else shapes())
+    start = len(PREFIX) if theirs else 0
+    words = [word for key, own in keys.items() for word in ("--" + key[start:], *own)]
     try:
         _, unknown = parser.parse_known_args(words)
     except ValueError as error:
@@ -36,7 +50,7 @@ def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
 
 
 def _parser(wanted: List[Any]) -> Any:
-    """The parser of ``swift rlhf``, which raises ``ValueError`` instead of leaving the process."""
+    """The parser of the dataclasses, which raises ``ValueError`` instead of leaving the process."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 

@@ -1,0 +1,84 @@
+"""What Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) refuses beside what Megatron-Core does (``megatron_rules``).
+
+Lines are those of ``swift/megatron/arguments/megatron_args.py``.
+"""
+
+from __future__ import annotations
+
+from search_spaces.legality.case import COMPARED, Case, only
+from search_spaces.legality.megatron_rules import FIRST, LAST, PIPELINE, RANKS, of_megatron
+
+
+@of_megatron(("rollout_engine",), ("rollout_engine",))
+def swift_megatron_engine(case: Case) -> str | None:
+    """Completions come from vLLM (line 460)."""
+    engine = case.get("rollout_engine")
+    return None if engine == "vllm" else f"rollout_engine {engine}: Megatron-SWIFT generates with vllm only"
+
+
+@of_megatron(COMPARED, ("steps_per_generation",))
+def swift_megatron_updates(case: Case) -> str | None:
+    """A generation serves whole updates: its steps are updates (lines 258 to 295)."""
+    batch = case.batch
+    if batch.accumulation < 1 or batch.steps < 1 or batch.steps % batch.accumulation == 0:
+        return None
+    return (
+        f"steps_per_generation {batch.steps} is no multiple of gradient_accumulation_steps {batch.accumulation}: "
+        "a generation of Megatron-SWIFT serves whole updates"
+    )
+
+
+@of_megatron(RANKS, ("steps_per_generation", "micro_batch_size", "num_generations"))
+def swift_megatron_prompts(case: Case) -> str | None:
+    """The prompts of a generation are shared evenly by data-parallel ranks, and by micro-batches (lines 311 to 325)."""
+    batch = case.batch
+    if batch.group < 1 or batch.rollout_rows % batch.group:
+        return None  # ``whole_groups`` says it
+    prompts = batch.rollout_rows // batch.group
+    told = f"{prompts} prompts of a generation ({batch.rollout_rows} rows / num_generations {batch.group})"
+    if prompts % batch.ranks:
+        return f"{told} are not divisible by {batch.ranks} data-parallel ranks, which Megatron-SWIFT asks for"
+    if prompts // batch.ranks % batch.micro:
+        each = f"{told} on {batch.ranks} data-parallel ranks are {prompts // batch.ranks} each"
+        return f"{each}, not divisible by micro-batch {batch.micro}, which Megatron-SWIFT asks for"
+    return None
+
+
+@of_megatron(RANKS, ("steps_per_generation", "micro_batch_size"))
+def swift_megatron_rows(case: Case) -> str | None:
+    """GPUs that hold one model share its rows of a generation evenly (``trainers/grpo_trainer.py:1357``)."""
+    rows, gpus = case.batch.rollout_rows, case.training_gpus
+    if rows % gpus == 0:
+        return None
+    return f"{rows} rows of a generation are not divisible by {case.ranks_in_words(gpus)}, which generate them"
+
+
+@of_megatron(("logprob_rows", *COMPARED), ("logprob_rows",))
+def swift_megatron_logprobs(case: Case) -> str | None:
+    """Log-probs are computed by micro-batches of the update (``trainers/grpo_trainer.py:285``)."""
+    rows, micro = case.number("logprob_rows"), case.batch.micro
+    if rows is None or rows >= micro:
+        return None
+    return f"logprob_rows {rows} is less than micro-batch {micro}, by which Megatron-SWIFT computes log-probs"
+
+
+@of_megatron((PIPELINE, FIRST, LAST), (FIRST, LAST, PIPELINE))
+def swift_megatron_stages(case: Case) -> str | None:
+    """Only of several stages the first and the last have layers of their own (line 887)."""
+    if case.at_least_one(PIPELINE) > 1:
+        return None
+    own = next((name for name in (FIRST, LAST) if case.number(name)), "")
+    return f"{own} {case.number(own)} needs {PIPELINE} above 1" if own else None
+
+
+RULES = only(
+    "ms_swift",
+    (
+        swift_megatron_engine,
+        swift_megatron_updates,
+        swift_megatron_prompts,
+        swift_megatron_rows,
+        swift_megatron_logprobs,
+        swift_megatron_stages,
+    ),
+)

@@ -1,0 +1,296 @@
+"""Megatron-SWIFT: ms-swift's own scripts are read, judged and given back, and no trial runs with it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.configuration import Configuration, ModelFacts
+from search_spaces.knobs import KNOBS, defaults
+from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
+from search_spaces.legality import check
+from search_spaces.legality.knob_rules import resting
+from search_spaces.legality.passthrough import check_passthrough
+from search_spaces.native import acting
+from tests.support.properties import examples
+from tests.support.swift_fields import FIELDS
+from tests.support.swift_megatron_cases import EXAMPLES, LONGEST, VALUES, Combination, legal, machine
+from trainer.frameworks import ms_swift
+from trainer.frameworks.ms_swift.import_config import ConfigError, Imported, import_config, read_keys
+from trainer.frameworks.ms_swift.key_tables import OF_MEGATRON, SUPPORTED
+from trainer.frameworks.ms_swift.megatron import ARGUMENTS, KEYS, TORCH, UNSET
+
+SAID = "`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`"
+ANY = st.integers(0, 1 << 30).map(lambda seed: legal(Random(seed)))
+BASE = "NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo --model m "
+
+
+def read(text: str, name: str = "run.sh", **more: Any) -> Imported:
+    return import_config(text, name, FIELDS, **more)
+
+
+def broken(name: str, **changes: Any) -> set[str]:
+    example = EXAMPLES[name]
+    apart = {"rollout_gpus": example.apart} if example.apart else {}
+    held = machine(example.gpus + example.apart, example.model)
+    knobs = {**resting({**read(example.script).knobs, **apart}, held), **changes}
+    return {v.rule for v in check(knobs, held, Configuration(knobs))}
+
+
+def rounds(steps: int) -> dict[str, int]:
+    """A generation for each update."""
+    return {"gradient_accumulation_steps": steps, "steps_per_generation": steps}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_read_and_judged(name: str) -> None:
+    example = EXAMPLES[name]
+    found = read(example.script)
+    assert {knob: found.knobs.get(knob) for knob in example.knobs} == example.knobs
+    assert (found.knobs[ENGINE_KNOB], found.processes) == ("megatron", example.gpus)
+    assert broken(name) == example.rules
+    held = machine(example.gpus + example.apart, example.model)
+    assert check_passthrough(found.passthrough, found.knobs, held) == ()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_trial_of_it_runs_and_one_sentence_says_so(name: str) -> None:
+    knobs = read(EXAMPLES[name].script).knobs
+    assert ms_swift.unsupported(knobs) == [SAID]
+    with pytest.raises(ValueError, match="trials of Megatron-SWIFT are not run yet"):
+        ms_swift.render(configuration=knobs, passthrough={}, rows_per_update=8)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{BASE}--teacher_model t", "teacher_model: a trial trains with rewards alone"),
+        (f"{BASE}--multi_turn_scheduler gym_scheduler", "multi_turn_scheduler: multi-turn generation"),
+        (f"{BASE}--train_type full", "no argument train_type; since 4.0 it is tuner_type"),
+        (f"{BASE}--max_epochs 1", "no argument max_epochs; it is now num_train_epochs"),
+        (f"{BASE}--load_safetensors true", "no argument load_safetensors; weights are always loaded so"),
+        (f"{BASE}--deepspeed zero2", "no argument deepspeed"),
+        (f"{BASE}--per_device_train_batch_size 2", "no argument per_device_train_batch_size"),
+        (f"{BASE}--vllm_data_parallel_size 2", "no argument vllm_data_parallel_size"),
+        (f"{BASE}--mcore_model m", "mcore_model: a trial begins with the model itself"),
+        (f"{BASE}--num_iterations 2", "num_iterations: Megatron-SWIFT trains once on a completion"),
+        (f"{BASE}--async_generate true", "async_generate: Megatron-SWIFT refuses it for GRPO"),
+        (f"{BASE}--use_megatron_fsdp true", "use_megatron_fsdp: Megatron-FSDP"),
+        (f"{BASE}--pipeline_model_parallel_layout Et*3", "pipeline_model_parallel_layout: a layout"),
+        (f"{BASE}--tensor_model_parallel_size 3", "tensor_model_parallel_size: 3 GPUs cannot hold a model evenly on 8"),
+        (f"{BASE}--context_parallel_size 16", "context_parallel_size: 16 GPUs cannot hold a model evenly on 8 GPUs"),
+        (f"{BASE}--global_batch_size 12", "global_batch_size: 12 rows are no whole micro-batches of 1 rows on 8"),
+        (f"{BASE}--recompute_method uniform", "recompute_method: it goes with recompute_granularity full, and this"),
+        (f"{BASE}--recompute_num_layers 1", "recompute_num_layers: it goes with recompute_granularity full"),
+        (f"{BASE}--generation_batch_size 24", "generation_batch_size: expected a multiple of 16, got 24"),
+        (
+            f"{BASE}--generation_batch_size 32 --steps_per_generation 3",
+            "generation_batch_size: expected 48 (global_batch_size 16 x steps_per_generation 3), got 32",
+        ),
+        (f"{BASE}--pipeline_model_parallel_size 0", "pipeline_model_parallel_size: expected a whole number from 1"),
+        (f"{BASE}--bf16 true --fp16 true", "fp16: bf16 and fp16 cannot both be true"),
+        (f"{BASE}--rlhf_type dpo", "rlhf_type: expected grpo, got dpo"),
+        (f"{BASE}\nswift rlhf --rlhf_type grpo", "found 2; give a script with one of them"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_line(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(text)
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("run.sh, line ")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "rule"),
+    [
+        ("moe_colocate_full.sh", {"training_tensor_parallel_size": 8}, "megatron_world"),
+        ("moe_colocate_full.sh", {"training_tensor_parallel_size": 3}, "megatron_heads"),
+        ("moe_colocate_full.sh", {"pipeline_parallel_size": 5}, "megatron_layers"),
+        ("moe_colocate_full.sh", {"expert_parallel_size": 3}, "megatron_experts"),
+        ("moe_colocate_full.sh", {"expert_tensor_parallel_size": 2}, "megatron_expert_world"),
+        ("moe_colocate_full.sh", {"megatron_sequence_parallel": False}, "megatron_expert_tokens"),
+        ("moe_colocate_full.sh", {"recompute_granularity": "full"}, "megatron_recompute"),
+        ("moe_colocate_full.sh", {"recompute_method": "block"}, "knob_acts"),
+        ("moe_colocate_full.sh", {"precision": "fp32"}, "megatron_precision"),
+        ("moe_colocate_full.sh", {"training_engine": "torch"}, "knob_acts"),
+        ("moe_colocate_full.sh", {"zero_stage": 2}, "megatron_rests"),
+        ("moe_colocate_full.sh", {"attn_implementation": "flash_attention_2"}, "megatron_rests"),
+        ("moe_colocate_full.sh", {"rollout_engine": "transformers"}, "swift_megatron_engine"),
+        ("real.sh", {"logprob_rows": 4}, "swift_megatron_logprobs"),
+        ("real.sh", {"steps_per_generation": 4}, "swift_megatron_updates"),
+        ("real.sh", {"micro_batch_size": 16, **rounds(4)}, "swift_megatron_prompts"),
+        ("test_lora_adapter_sync.sh", rounds(3), "swift_megatron_prompts"),
+        ("test_lora_adapter_sync.sh", {"first_stage_layers": 3}, "swift_megatron_stages"),
+        ("test_lora_adapter_sync.sh", {"sleep_level": 2}, "swift_adapter_sync"),
+    ],
+)  # fmt: skip
+def test_what_megatron_swift_refuses_is_refused_by_a_rule(name: str, changes: dict[str, Any], rule: str) -> None:
+    assert rule in broken(name, **changes)
+
+
+def test_rows_that_the_gpus_of_one_model_cannot_share_are_refused() -> None:
+    """``trainers/grpo_trainer.py:1357``: 2 rows on 4 GPUs that hold one model."""
+    knobs = {
+        "training_engine": "megatron", "rollout_engine": "vllm", "training_tensor_parallel_size": 4,
+        "micro_batch_size": 1, "gradient_accumulation_steps": 2, "steps_per_generation": 2, "num_generations": 2,
+    }  # fmt: skip
+    assert [v.rule for v in check(knobs, machine(4, ModelFacts()), Configuration(knobs))] == ["swift_megatron_rows"]
+
+
+@pytest.mark.parametrize(
+    ("own", "knobs", "words"),
+    [
+        ({"loss_type": "real"}, {"micro_batch_size": 2}, "loss_type real needs whole groups in a micro-batch"),
+        ({}, {"virtual_pipeline_size": 2}, "virtual_pipeline_model_parallel_size 2 cannot be used with beta 0.04"),
+        ({"truncation_strategy": "right"}, {}, "use left or delete"),
+        ({}, {"adapter_sync": True}, "adapter_sync needs tuner_type lora, and this run has full"),
+        ({"tp_comm_overlap": True}, {}, "tp_comm_overlap true needs sequence_parallel true"),
+        ({"group_by_length": True}, {}, "group_by_length true cannot be used with padding_free"),
+    ],
+)
+def test_arguments_beside_knobs_that_it_refuses(own: dict[str, Any], knobs: dict[str, Any], words: str) -> None:
+    beside = {"training_engine": "megatron", "num_generations": 8, **knobs}
+    assert [words in found.sentence for found in check_passthrough(own, beside, machine(1))] == [True]
+
+
+@examples(60, 250)
+@given(case=ANY)
+def test_a_legal_configuration_can_be_read_back(case: Combination) -> None:
+    export = ms_swift.export(case.wanted())
+    text = export.files["grpo.yaml"]
+    assert "swift.cli._megatron.main" in export.command.argv
+    same(case, read_back(export, "grpo.yaml"))
+    found = read_keys(text, "grpo.yaml")
+    assert all(key.startswith("megatron.") for key in found)
+    assert {key for key in found if key not in FIELDS} == set(), "every argument is one of Megatron-SWIFT's"
+
+
+OWN = "# mine\n" + EXAMPLES["moe_server_lora.sh"].script.replace("--", "\\\n    --") + "echo done\n"
+
+
+@examples(40, 120)
+@given(case=ANY)
+def test_so_can_a_script_that_was_edited(case: Combination) -> None:
+    before = read(OWN)
+    knobs = {**before.knobs, "rollout_mode": "colocate", **case.configuration}  # a study keeps what nobody moves
+    case = replace(case, configuration=Configuration(acting(knobs, "ms_swift")))
+    export = ms_swift.export(case.wanted(user_config=OWN, own_data=True, passthrough=before.passthrough, folder="/me"))
+    same(case, read_back(export, "run.sh"))
+    text = export.files["run.sh"]
+    assert "# mine" in text
+    assert subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False).stderr == ""
+    kept = read(text).passthrough
+    assert {key: kept.get(key) for key in before.passthrough} == dict(before.passthrough)
+
+
+def read_back(export: ms_swift.Export, name: str) -> Configuration:
+    server = {"server": export.files[ms_swift.SERVER], "server_name": "server.sh"} if export.server else {}
+    return Configuration(read(export.files[name], name, **server).knobs)
+
+
+def same(case: Combination, found: Configuration) -> None:
+    """Equal, but for knobs at Megatron-SWIFT's own value and for the engine's length, which is said anyway."""
+    unset = {**defaults("ms_swift"), **UNSET}
+    for name in {*found, *case.configuration}:
+        here, there = (acting(side, "ms_swift").get(name, unset.get(name)) for side in (found, case.configuration))
+        free = name == "max_model_len" and there is None and here == LONGEST
+        assert here == there or free, (name, here, there)
+
+
+def test_every_knob_of_megatron_is_tried() -> None:
+    drawn = [legal(Random(seed)).configuration for seed in range(120)]
+    tried = {name for each in drawn for name in each}
+    assert tried >= {*OF_MEGATRON, *VALUES, ENGINE_KNOB}
+    assert not {*OF_MEGATRON, ENGINE_KNOB} & SUPPORTED
+    assert not {name for name in TORCH if "ms_swift" not in KNOBS[name].frameworks} & {*ARGUMENTS}
+    assert {key for key in KEYS if f"megatron.{key}" not in FIELDS} == {
+        "vllm_data_parallel_size", "vllm_disable_custom_all_reduce", "vllm_speculative_config",
+    }  # fmt: skip
+
+
+def test_what_is_not_set_is_what_megatron_swift_does_then() -> None:
+    found = read(BASE)
+    assert {name: found.knobs[name] for name in UNSET} == UNSET
+    assert (found.knobs["gradient_accumulation_steps"], found.knobs["micro_batch_size"]) == (2, 1)
+    own = found.passthrough
+    assert (own["tuner_type"], own["beta"], own["temperature"], own["lr"]) == ("full", 0.04, 0.9, 1e-5)
+    assert (own["lr_decay_style"], own["adam_beta2"], own["weight_decay"], own["clip_grad"]) == ("cosine", 0.95, 0.1, 1)
+    assert not {"learning_rate", "min_p", "lr_scheduler_type"} & own.keys()
+
+
+def test_rows_are_counted_as_it_counts_them() -> None:
+    split = "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --micro_batch_size 4 "
+    found = read(f"{BASE}{split} --global_batch_size 64 --steps_per_generation 3").knobs
+    assert (found["gradient_accumulation_steps"], found["steps_per_generation"]) == (8, 24)
+    whole = read(f"{BASE}{split} --global_batch_size 64 --generation_batch_size 192").knobs
+    assert whole == found
+
+
+def test_precision_and_offload_follow_what_it_makes_of_them() -> None:
+    assert read(f"{BASE}--torch_dtype float16").knobs["precision"] == "fp16"
+    assert read(f"{BASE}--torch_dtype bfloat16").knobs["precision"] == "bf16"
+    assert read(f"{BASE}--optimizer_cpu_offload true").knobs["optimizer_offload_share"] == 1.0
+    some = f"{BASE}--optimizer_cpu_offload true --optimizer_offload_fraction 0.25"
+    assert read(some).knobs["optimizer_offload_share"] == 0.25
+    assert read(f"{BASE}--optimizer_offload_fraction 0.25").knobs.get("optimizer_offload_share") is None
+    assert read(f"{BASE}--optimizer dist_muon").knobs["distributed_optimizer"] is False
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "megatron rlhf",
+        "/env/bin/megatron rlhf",
+        "python -m swift.cli._megatron.main rlhf",
+        "python -m torch.distributed.run --nproc_per_node 8 /w/swift/cli/_megatron/rlhf.py",
+        "torchrun --nproc_per_node 8 -m swift.cli._megatron.rlhf",
+    ],
+)
+def test_each_way_to_start_it_is_known(start: str) -> None:
+    found = read(f"NPROC_PER_NODE=8 {start} --rlhf_type grpo --model m --tensor_model_parallel_size 4")
+    assert (found.knobs["training_tensor_parallel_size"], found.processes) == (4, 8)
+    with pytest.raises(ConfigError, match="found none"):
+        read("megatron sft --model m")
+
+
+def test_a_file_is_megatrons_by_its_arguments() -> None:
+    text = "rlhf_type: grpo\nmodel: m\nmicro_batch_size: 2\nlr: 1.0e-6\nENV: {NPROC_PER_NODE: 4}\n"
+    found = read(text, "own.yaml")
+    assert (found.knobs[ENGINE_KNOB], found.knobs["gradient_accumulation_steps"]) == ("megatron", 2)
+    assert found.passthrough["lr"] == 1e-6
+    with pytest.raises(ConfigError, match="line 3: ms-swift has no argument per_device_train_batch_size"):
+        read(text.replace("lr: 1.0e-6", "global_batch_size: 8").replace("micro_b", "per_device_train_b"), "own.yaml")
+
+
+def test_a_run_of_the_one_is_not_made_one_of_the_other() -> None:
+    case = legal(Random(1))
+    for text, words in (
+        ("swift rlhf --rlhf_type grpo --model m", "a run of `swift rlhf` cannot be changed to one of `megatron rlhf`"),
+        (BASE, "a run of `megatron rlhf` cannot be changed to one of `swift rlhf` in place"),
+    ):
+        other = Configuration({}) if text == BASE else case.configuration
+        with pytest.raises(ValueError, match=words):
+            ms_swift.export(replace(case.wanted(user_config=text), configuration=other))
+
+
+def test_what_it_cannot_be_told_is_refused_when_it_is_written() -> None:
+    case = legal(Random(2))
+    for changes, words in (
+        ({"precision": "fp32"}, "precision fp32: Megatron-SWIFT computes in bf16 or fp16"),
+        ({"rollout_engine": "transformers"}, "rollout_engine transformers: Megatron-SWIFT generates with vllm only"),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 3}, "serves whole updates"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ms_swift.export(replace(case.wanted(), configuration=case.configuration.with_(**changes)))
+
+
+def test_an_ms_swift_that_does_not_say_its_arguments_is_told() -> None:
+    alone = {key: field for key, field in FIELDS.items() if not key.startswith("megatron.")}
+    with pytest.raises(ConfigError, match="does not say which arguments `megatron rlhf` takes"):
+        import_config(BASE, "run.sh", alone)

@@ -1,0 +1,216 @@
+"""Megatron-SWIFT (``megatron rlhf``): its arguments as knobs and back. Pure.
+
+What ms-swift 4.6 makes of them is in ``swift/megatron/arguments/megatron_args.py``. It counts completions:
+``global_batch_size`` are an update's, and ``steps_per_generation`` counts updates, not micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.batch import MODEL_PARALLEL, model_parallel
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, key_of
+from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.megatron import ENGINE
+from search_spaces.knobs.model import show
+from search_spaces.legality.megatron_rules import SWIFT_TORCH_ONLY, TORCH_ONLY
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.ms_swift.key_tables import (
+    ALL_REDUCE,
+    ENGINE_KEY,
+    FRAMEWORK,
+    NATIVE,
+    OF_MEGATRON,
+    SERVERS_GUESSES,
+)
+from trainer.frameworks.ms_swift.key_values import engine_of, precision_of
+from trainer.frameworks.ms_swift.key_values import rest as engine_rest
+
+WORD = "megatron"
+PREFIX = "megatron."
+"""Of Megatron-SWIFT's arguments among the fields of the installed ms-swift."""
+SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
+"""The share counts where the switch is on, and is then 1 unless it is said."""
+_SHARE_KNOB = "optimizer_offload_share"
+SELECTIVE = "selective"
+"""``recompute_granularity`` where it is not said."""
+ROWS, STEPS, WHOLE = "global_batch_size", "steps_per_generation", "generation_batch_size"
+TORCH = frozenset(
+    name for name, knob in KNOBS.items() if {name, *knob.needs} & {*TORCH_ONLY, *SWIFT_TORCH_ONLY, "zero_stage"}
+)
+"""Knobs that are none beside Megatron; their arguments pass through."""
+OWN: Mapping[str, str] = {name: key_of(name, FRAMEWORK) for name in OF_MEGATRON if name != _SHARE_KNOB}
+"""Knob of Megatron's alone -> argument."""
+ELSEWHERE: Mapping[str, str] = {
+    "micro_batch_size": "micro_batch_size",
+    "sequence_parallel_size": "context_parallel_size",
+}
+"""Knob that ``swift rlhf`` has under another argument -> argument."""
+ARGUMENTS: Mapping[str, str] = {
+    **{name: key for name, key in NATIVE.items() if name not in TORCH},
+    **OWN,
+    **ELSEWHERE,
+}
+"""Knob -> argument, where the value goes over as it is."""
+NULL: Mapping[str, KnobValue] = {
+    "recompute_method": "none",
+    **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
+}
+"""Knob -> the value that is said by no argument."""
+UNSET: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "remove_padding": True, "dataloader_workers": 4}
+"""What it does where nothing is set and ``swift rlhf`` does otherwise."""
+SERVERS = frozenset({NATIVE["rollout_data_parallel_size"], ALL_REDUCE, SERVERS_GUESSES})
+"""Arguments of ``swift rollout`` that ``megatron rlhf`` does not take."""
+KEYS = frozenset(
+    {*ARGUMENTS.values(), ROWS, STEPS, WHOLE, SHARE, ON_HOST, ALL_REDUCE, SERVERS_GUESSES, "bf16", "fp16", "use_vllm"}
+)
+"""Arguments that hold knobs."""
+MARKS = frozenset({*OWN.values(), *ELSEWHERE.values(), ROWS, SHARE, ON_HOST})
+"""Arguments that ``swift rlhf`` does not have: a file with one of them is Megatron-SWIFT's."""
+_NOW = "it is now "
+GONE: Mapping[str, str] = {
+    **{key: _NOW + new for key, new in (("max_epochs", "num_train_epochs"), ("log_interval", "logging_steps"))},
+    **{key: _NOW + new for key, new in (("eval_interval", "eval_steps"), ("save_interval", "save_steps"))},
+    **{key: _NOW + new for key, new in (("num_workers", "dataloader_num_workers"), ("save", "output_dir"))},
+    "load_safetensors": "weights are always loaded so; remove it",
+    "load": "give the model itself, as model",
+}
+"""Arguments it once had -> what to do instead."""
+_MCORE = "a trial begins with the model itself; give it as model"
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("mcore_model", "mcore_adapter", "mcore_ref_model", "mcore_ref_adapter"), _MCORE),
+    **dict.fromkeys(("async_generate", "sync_ref_model"), "Megatron-SWIFT refuses it for GRPO; remove it"),
+    "num_iterations": "Megatron-SWIFT trains once on a completion; expected 1",
+    "pipeline_model_parallel_layout": "a layout of stages is not read; use decoder_*_pipeline_num_layers",
+    "use_megatron_fsdp": "Megatron-FSDP shares a model out in a way of its own, which is not read; remove it",
+}
+"""Argument -> why it is refused with a value that does something."""
+
+
+def chosen(configuration: Mapping[str, KnobValue]) -> bool:
+    """Whether it trains with Megatron."""
+    return configuration.get(ENGINE) == WORD
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """Why a run of Megatron-SWIFT is not read with ``key``; ``None`` if it is."""
+    rests = value in (None, False) or (key == "num_iterations" and value == 1)
+    return None if rests else REFUSED.get(key)
+
+
+def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
+    """The knobs that ``keys`` set; arguments that are no knobs are left alone.
+
+    Args:
+        keys: values by their types.
+        processes: training processes, by which rows become micro-batches.
+
+    Raises:
+        KnobKeyError: naming the argument and what was expected.
+    """
+    given = {key: value for key, value in keys.items() if value is not None}
+    found: dict[str, KnobValue] = {**UNSET, ENGINE: WORD}
+    found.update({knob: parsed(knob, key, given[key]) for knob, key in ARGUMENTS.items() if key in given})
+    for knob in ("recompute_method", "recompute_layers"):  # megatron_args.py:849, and Megatron-Core's own check
+        if found.get(knob, NULL[knob]) != NULL[knob] and found.get("recompute_granularity", SELECTIVE) == SELECTIVE:
+            raise KnobKeyError(OWN[knob], "it goes with recompute_granularity full, and this is selective; remove it")
+    if "use_vllm" in given:
+        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
+    if ALL_REDUCE in given:
+        found["custom_all_reduce"] = not given[ALL_REDUCE]
+    if ON_HOST in given:
+        share = given.get(SHARE, 1.0) if given[ON_HOST] else 0.0
+        found[_SHARE_KNOB] = parsed(_SHARE_KNOB, SHARE, share)
+    if "muon" in str(given.get("optimizer")):
+        found["distributed_optimizer"] = False  # whatever it is told (megatron_args.py:1032)
+    dtype = given.get("torch_dtype")
+    found.update(precision_of(given, "float32" if dtype == "float16" else dtype))
+    found.update(engine_of(given))
+    return {**found, **_batch(given, found, processes)}
+
+
+def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> dict[str, KnobValue]:
+    """The batch in micro-batches, by ms-swift's own rules (megatron_args.py:258 to 295 and 1000 to 1013)."""
+    together = model_parallel(found)
+    if processes % together:
+        key = next(ARGUMENTS[name] for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1)
+        raise KnobKeyError(key, f"{together} GPUs cannot hold a model evenly on {processes} GPUs")
+    ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
+    rows, count = _whole(given, ROWS, 16), _whole(given, STEPS, 1)
+    if rows % (micro * ranks):
+        told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} data-parallel ranks"
+        raise KnobKeyError(ROWS, f"{told}; expected a multiple of {micro * ranks}")
+    if WHOLE in given:
+        whole = _whole(given, WHOLE, rows)
+        if whole % rows or (STEPS in given and whole != rows * count):
+            expected = (
+                f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in given else f"a multiple of {rows}"
+            )
+            raise KnobKeyError(WHOLE, f"expected {expected}, got {whole}")
+        count = whole // rows
+    accumulation = rows // (micro * ranks)
+    return {
+        "micro_batch_size": micro,
+        "gradient_accumulation_steps": accumulation,
+        "steps_per_generation": accumulation * count,
+    }
+
+
+def _whole(given: Mapping[str, Any], key: str, unset: int) -> int:
+    value = given.get(key, unset)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
+    return value
+
+
+def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value that ``megatron rlhf`` has no words for."""
+    said = []
+    if acts.get("precision", "bf16") not in ("bf16", "fp16"):
+        said.append(f"precision {acts['precision']}: Megatron-SWIFT computes in bf16 or fp16")
+    if acts.get("rollout_engine", "vllm") != "vllm":
+        said.append(f"rollout_engine {acts['rollout_engine']}: Megatron-SWIFT generates with vllm only")
+    return said
+
+
+def written(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """Its arguments for the knobs that act, but for the rows (``rows``) and the engine's."""
+    found: dict[str, Any] = {
+        key: acts[knob] for knob, key in ARGUMENTS.items() if knob in acts and acts[knob] != NULL.get(knob)
+    }
+    if "precision" in acts:
+        found["bf16"], found["fp16"] = acts["precision"] == "bf16", acts["precision"] == "fp16"
+    if _SHARE_KNOB in acts:
+        share = float(acts[_SHARE_KNOB])
+        found.update({ON_HOST: True, SHARE: share} if share else {ON_HOST: False})
+    return found
+
+
+def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, int]:
+    """The arguments that say how many rows an update and a generation have.
+
+    Args:
+        configuration: knobs; without an accumulation an update has ``rows_per_update``.
+        rows_per_update: completions.
+        ranks: data-parallel.
+
+    Raises:
+        ValueError: a generation does not serve whole updates.
+    """
+    micro = int(configuration.get("micro_batch_size", 1))
+    accumulation = int(configuration.get("gradient_accumulation_steps", max(1, rows_per_update // (micro * ranks))))
+    steps = configuration.get("steps_per_generation", ACCUMULATION)
+    count, left = (1, 0) if isinstance(steps, str) else divmod(int(steps), accumulation)
+    if left or count < 1:
+        told = f"steps_per_generation {steps} is no multiple of gradient_accumulation_steps {accumulation}"
+        raise ValueError(f"{told}: a generation of Megatron-SWIFT serves whole updates")
+    return {ROWS: micro * accumulation * ranks, STEPS: count}
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``keys`` is no knob."""
+    engine = engine_rest({key: keys[key] for key in (ENGINE_KEY, SERVERS_GUESSES, "vllm_mode") if key in keys})
+    known = KEYS | {ENGINE_KEY} if keys.get(ON_HOST) else (KEYS | {ENGINE_KEY}) - {SHARE}  # which does nothing then
+    return {**{key: value for key, value in keys.items() if key not in known}, **engine}
