@@ -35,6 +35,11 @@ class Dimension:
     def places(self) -> Mapping[KnobValue, int]:
         return {value: place for place, value in enumerate(self.values)}
 
+    @property
+    def span(self) -> int:
+        """What two places' difference is divided by, so that one whole change counts as one."""
+        return len(self.values) - 1 if self.ordered else 1
+
 
 class CandidateGrid:
     """Candidates in a fixed order, and the dimensions they differ in.
@@ -189,7 +194,7 @@ class CandidateGrid:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
             steps = np.abs(self._columns[axis][indices] - point[axis])
-            distance += steps / (len(dimension.values) - 1) if dimension.ordered else steps > 0
+            distance += steps / dimension.span if dimension.ordered else steps > 0
         return distance
 
     @cached_property

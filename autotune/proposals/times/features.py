@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -372,8 +372,8 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
     distinct = dict(zip(looked, rows, strict=True))
     few = {key: (facts_of(task, row, kept), process_kind(task, row)) for key, row in distinct.items()}
     facts = [few[key][0] for key in looked]
-    groups: dict[tuple[str, ...], _Group] = {}
-    columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
+    codes = _Codes(said, unset, len(rows))
+    columns = [codes.of(name) for name in _knobs()]
     columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
     columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
     return np.column_stack([*columns, [float(few[key][1]) for key in looked]])
@@ -416,48 +416,36 @@ def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Configurations by what they say of some knobs."""
+class _Codes:
+    """Knobs as columns."""
 
-    told: tuple[Mapping[str, KnobValue], ...]
-    """What there is to say of them."""
-    index: NDArray[np.intp]
-    """Of each configuration, its place in ``told``."""
+    said: Mapping[str, Sequence[KnobValue | None]]
+    """Each configuration's value of every knob that any of them sets."""
+    unset: Mapping[str, KnobValue]
+    """What a knob is where a configuration does not set it."""
+    size: int
+    acting: dict[tuple[str, tuple[KnobValue, ...]], Column] = field(default_factory=dict)
+    """1 where a knob has one of some values; most of an engine's depend on the same."""
 
+    def of(self, name: str) -> Column:
+        """A knob's column."""
+        knob = KNOBS[name]
+        found = self._each(name, partial(_code, knob))
+        for need in knob.needs.items():
+            if need not in self.acting:
+                self.acting[need] = self._each(need[0], need[1].__contains__)
+            found = np.where(self.acting[need] > 0, found, OFF)
+        return found
 
-def _group(names: tuple[str, ...], said: Mapping[str, Sequence[KnobValue | None]]) -> _Group:
-    keys = list(zip(*(said[one] for one in names), strict=True))
-    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    told = tuple({n: v for n, v in zip(names, key, strict=True) if v is not None} for key in places)
-    return _Group(told, np.fromiter(map(places.__getitem__, keys), dtype=np.intp, count=len(keys)))
-
-
-def _column(
-    name: str,
-    said: Mapping[str, Sequence[KnobValue | None]],
-    unset: Mapping[str, KnobValue],
-    size: int,
-    groups: dict[tuple[str, ...], _Group],
-) -> Column:
-    """Of a knob; ``said`` has each configuration's value of every knob that any of them sets.
-
-    Knobs that depend on the same others, as most of an engine's do, share a group; new ones are added to ``groups``.
-    """
-    knob = KNOBS[name]
-    names = tuple(one for one in (name, *knob.needs) if one in said)
-    if not names:
-        return np.full(size, _code(knob, {}, unset))
-    if names not in groups:
-        groups[names] = _group(names, said)
-    group = groups[names]
-    return np.array([_code(knob, row, unset) for row in group.told], dtype=np.float64)[group.index]
+    def _each(self, name: str, number: Callable[[KnobValue | None], float]) -> Column:
+        unset = self.unset.get(name)
+        if name not in self.said:
+            return np.full(self.size, float(number(unset)))
+        numbers = {value: float(number(unset if value is None else value)) for value in set(self.said[name])}
+        return np.array([numbers[value] for value in self.said[name]])
 
 
-def _code(knob: Knob, row: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> float:
-    for name, values in knob.needs.items():
-        if row.get(name, unset.get(name)) not in values:
-            return OFF
-    value = row.get(knob.name, unset.get(knob.name))
+def _code(knob: Knob, value: KnobValue | None) -> float:
     if value is None:
         return OFF
     if not is_number(knob.name):

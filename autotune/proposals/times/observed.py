@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -135,7 +135,7 @@ def lengths_of(task: Task, found: Measured) -> Lengths:
     longest = max(ours.completions)
     widths = found.computed / np.maximum(found.rows, 1.0) - longest
     wide = widths[np.isfinite(widths) & (widths > 0)]
-    return ours.with_prompt(prompt, max(prompt, float(np.median(wide)) if len(wide) else prompt))
+    return replace(ours, prompt=prompt, width=max(prompt, float(np.median(wide)) if len(wide) else prompt))
 
 
 def warm_up_s(trial: Trial) -> float:

@@ -229,7 +229,7 @@ def _computed(facts: Mapping[str, Column], world: World, observed: Observed | No
     What a cycle told counts each of the iterations over a generation.
     """
     pairs, place = _different(facts, ("generations", "rows"))
-    longest = [longest_sum(world.lengths, int(g), r) / max(1.0, g) for g, r in pairs]
+    longest = [longest_sum(world.lengths.completions, int(g), r) / max(1.0, g) for g, r in pairs]
     padded = facts["rows"] * (world.lengths.width + np.array(longest, dtype=np.float64)[place])
     packed = facts["rows"] * (world.lengths.prompt + float(np.mean(world.lengths.completions)))
     expected = np.where(facts["packed"] > 0, packed, padded)
@@ -275,7 +275,8 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
 def _loads(facts: Mapping[str, Column], world: World) -> tuple[Column, Column, Column]:
     """Steps, rows and context of the pieces of each row's decoding, padded with pieces of no steps."""
     cases, place = _different(facts, ("generations", "replicas", "rows", "sequences", "continuous"))
-    found = [load(world.lengths, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
+    told = world.lengths.completions
+    found = [load(told, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
     most = max((len(one.steps) for one in found), default=1)
     padded = [np.stack([np.pad(c, (0, most - len(c))) for c in (o.steps, o.live, o.context)]) for o in found]
     whole = np.stack(padded)[place] if padded else np.zeros((0, 3, most))
