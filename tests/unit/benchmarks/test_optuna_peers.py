@@ -39,13 +39,7 @@ class Peer(StudySampler):
         return Peer(self.name, self.choose, known)
 
     def sampler(self, turn: Turn) -> CandidateSampler:
-        choose, known = self.choose, self.known
-
-        class Chosen(CandidateSampler):
-            def index(self) -> int:
-                return choose(turn.grid, turn.left, known, turn.seed)
-
-        return Chosen(turn)
+        return CandidateSampler(turn, lambda turn: self.choose(turn.grid, turn.left, self.known, turn.seed))
 
 
 def with_peer(world: Landscape, name: str, seed: int = 0) -> TwoTrackProposer:
