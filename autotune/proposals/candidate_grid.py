@@ -139,12 +139,8 @@ class CandidateGrid:
         less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
 
-    def points(self, indices: NDArray[np.int64]) -> list[Point]:
-        """The points of some candidates, in their order."""
-        return [tuple(point) for point in self._points[indices].tolist()]
-
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same as one array: candidates x dimensions."""
+        """The points of some candidates, in their order: candidates x dimensions."""
         return self._points[indices]
 
     def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:

@@ -97,7 +97,7 @@ def _weighed(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], s
 
 def _held_to(grid: CandidateGrid, indices: NDArray[np.int64], seed: int) -> optuna.samplers.BaseSampler:
     """Optuna's sampler with the search for the best point replaced: its one documented opening for that."""
-    points = grid.points(indices)
+    points = grid.places(indices).tolist()
     names = [d.name for d in grid.dimensions]
     params = [dict(zip(names, point, strict=True)) for point in points]
 

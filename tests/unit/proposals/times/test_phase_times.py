@@ -13,7 +13,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
 from autotune.proposals.reading import Reader, distinct
-from autotune.proposals.times import Hardware, PhaseTimes, features, flat, roofline
+from autotune.proposals.times import Hardware, PhaseTimes, features, roofline
 from autotune.proposals.times.features import PHASES, PhaseRows, read, tabled
 from autotune.proposals.times.roofline import Observed, World
 from search_spaces.configuration import ModelFacts
@@ -159,7 +159,6 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_not_suspected(seed: int) ->
     trials = made.trials(chosen(10, seed), seed=seed)
     assert wrong.fitted(made.task(), trials[:2]).trusted, "two trials say nothing yet"
     assert not wrong.fitted(made.task(), trials).trusted
-    assert replace(PRIOR, prior=flat).fitted(made.task(), trials).trusted, "no prior cannot be wrong"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.reading import Columns
-from autotune.proposals.times import SHEETS, PhaseTimes, predicted
+from autotune.proposals.times import SHEETS, PhaseTimes
 from autotune.proposals.times.features import OF_BATCH, batch_facts, facts_of
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support import timed_machine as made
+from tests.support.predicted_cycles import predicted
 
 LLAMA_8B = ModelFacts(8_030_261_248, 32, 4096, 32, 8, 128_256, 131_072)
 ROWS, MEAN, LIMIT, PROMPT = 2048, 1019, 4096, 127
