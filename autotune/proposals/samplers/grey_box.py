@@ -30,6 +30,7 @@ from autotune.proposals.grey.learnt import (
     passes,
 )
 from autotune.proposals.grey.surfaces import Array, Axes, columns
+from autotune.proposals.openings import SPREAD, STARTUP_TRIALS
 from autotune.proposals.translation import (
     BOUND,
     INCOMPARABLE,
@@ -250,11 +251,6 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-STARTUP_TRIALS = 6
-SPREAD = 3
-"""Points drawn at the start, of which the one least like what was tried is taken."""
 
 
 class PointPool(Protocol):

@@ -2,7 +2,7 @@
 
 A phase depends on few knobs, so of fifty thousand configurations only some hundred rows differ in it. What the model
 computes, it computes for these rows, and ``index`` hands it out to the configurations. Computed once for a set of
-candidates and used for every fit (``PhaseTimes.forecast_of``). Facts are what the roofline needs of a configuration; a
+candidates and used for every fit. Facts are what the roofline needs of a configuration; a
 knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
 """
 
@@ -321,19 +321,24 @@ class Features:
         return several, index.reshape(-1)
 
 
-@lru_cache(maxsize=1)
-def knobs_of_phases() -> Mapping[str, tuple[str, ...]]:
-    """By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
-    found = {}
-    for phase in PHASES:
-        names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
-        found[phase] = (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
-    return found
-
-
 def _acts(knob: Knob, phase: str) -> bool:
     # Without phases it acts on all, if on anything: what it does to memory says so.
     return phase in knob.phases or (not knob.phases and bool(knob.memory) and phase in MAIN)
+
+
+def _knobs_of(phase: str) -> tuple[str, ...]:
+    names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
+    return (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
+
+
+KNOBS_OF: Mapping[str, tuple[str, ...]] = {phase: _knobs_of(phase) for phase in PHASES}
+"""By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
+_KNOBS = tuple(sorted({name for names in KNOBS_OF.values() for name in names} - {GENERATIONS}))
+_FACTS = tuple(sorted({name for names in USED.values() for name in names}))
+_NEEDS = {need for name in _KNOBS for need in KNOBS[name].needs.items()}
+_KNOB_AT = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS))}
+_FACT_AT = {name: len(_KNOB_AT) + place for place, name in enumerate(_FACTS)}
+"""Places among the columns of ``read``."""
 
 
 @lru_cache(maxsize=256)
@@ -355,10 +360,9 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
     on no other."""
     c = Columns(configurations, task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
-    needs = {need for name in _knobs() for need in KNOBS[name].needs.items()}
-    acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in needs}
-    columns = [_column(KNOBS[name], c, acting) for name in _knobs()]
-    columns += [np.log2(facts["generations"]), *(facts[name] for name in _facts())]
+    acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
+    columns = [_column(KNOBS[name], c, acting) for name in _KNOBS]
+    columns += [np.log2(facts["generations"]), *(facts[name] for name in _FACTS)]
     return np.column_stack([*columns, _process_kinds(task, c, facts)])
 
 
@@ -368,27 +372,10 @@ def tabled(values: NDArray[np.float64]) -> Features:
     return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
 
 
-@lru_cache(maxsize=1)
-def _knobs() -> tuple[str, ...]:
-    return tuple(sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS}))
-
-
-@lru_cache(maxsize=1)
-def _facts() -> tuple[str, ...]:
-    return tuple(sorted({name for names in USED.values() for name in names}))
-
-
-@lru_cache(maxsize=16)
-def _places(phase: str) -> NDArray[np.intp]:
-    """Of a phase, the columns of its knobs, then of its facts."""
-    knobs = (*_knobs(), GENERATIONS)
-    own = [knobs.index(name) for name in knobs_of_phases()[phase]]
-    return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
-
-
 def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
-    own, used, columns = knobs_of_phases()[phase], USED[phase], _places(phase)
-    first, index = distinct(codes, columns.tolist(), len(values))
+    own, used = KNOBS_OF[phase], USED[phase]
+    columns = [*(_KNOB_AT[name] for name in own), *(_FACT_AT[name] for name in used)]
+    first, index = distinct(codes, columns, len(values))
     few = np.ascontiguousarray(values[first][:, columns])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},

@@ -271,13 +271,6 @@ class MeasuredRows:
     knobs: Knobs
     """Of the rows."""
 
-    @cached_property
-    def of_trials(self) -> NDArray[np.intp]:
-        """Of each trial the place of its row; -1 if the phase did not occur."""
-        found = np.full(len(self.trials), -1, dtype=np.intp)
-        found[self.trials] = self.places
-        return found
-
 
 def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> MeasuredRows:
     """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""

@@ -69,13 +69,9 @@ def score(account: Account) -> float:
     moment = np.zeros(len(found.whole))
     seconds: dict[str, Column] = {}
     for phase, known in account.learnt.items():
-        rows = known.told.of_trials
-        occurs = rows >= 0
-        seconds[phase] = np.where(occurs, 0.0, found.seconds[phase])
-        if not np.any(occurs):
-            continue
+        occurs, place = known.told.trials, known.told.places
         mean, variance = known.known.left_out()
-        place = rows[occurs]
+        seconds[phase] = found.seconds[phase].copy()
         seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
         moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
     total = np.sum(list(seconds.values()), axis=0)
@@ -85,9 +81,7 @@ def score(account: Account) -> float:
     return float(np.sum(each * found.shares))
 
 
-def account(
-    prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows] | None = None
-) -> Account:
+def account(prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows]) -> Account:
     """Each phase's learnt part.
 
     Args:
@@ -100,7 +94,7 @@ def account(
     for phase in PHASES:
         sd = math.hypot(LEVEL_SD[phase], world.spread)
         told = measured_rows(phase, table.phases[phase], seconds[phase], found)
-        learnt[phase] = learn(phase, told, seconds[phase], found, sd, (carried or {}).get(phase))
+        learnt[phase] = learn(phase, told, seconds[phase], found, sd, carried.get(phase))
     return Account(found, learnt, seconds)
 
 
@@ -212,10 +206,7 @@ class PhaseTimes:
         )
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        return self.forecast_of(self.seen.table(self.known.task, configurations))
-
-    def forecast_of(self, table: Features) -> TimeForecast:
-        """The same of configurations whose columns were computed before, by ``features`` of the same task."""
+        table = self.seen.table(self.known.task, configurations)
         size = len(table.starts)
         seconds: dict[str, Column] = {}
         # Of a configuration: its seconds, the variance of each phase by itself, what phases have in common.
