@@ -88,7 +88,7 @@ def learnt(axes: Axes, told: Sequence[Lesson], asked: Array, limit: float | None
     """
     held = [one for one in told if one.standing is OptunaTrialStatus.FEASIBLE and math.isfinite(one.value)]
     peaks = _peaks(told) if limit is not None and limit > 0 else []
-    holds = passes(axes, told, asked, by_peaks=bool(peaks))
+    holds = passes(axes, [one for one in told if not (peaks and one.memory)], asked)
     if peaks and limit is not None:
         holds = holds * _fits(axes, told, peaks, asked, limit)
     if not held:
@@ -155,13 +155,9 @@ def _as_a_whole(
     return belief.mean[0], np.sqrt(belief.variance[0])
 
 
-def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array, *, by_peaks: bool) -> Array:
-    """Probability of no failure, but for those of memory where peaks tell of these.
-
-    A surface through 1 where a trial held and -1 where it failed, read as a frequency.
-    """
-    told = (one for one in lessons if not (by_peaks and one.memory))
-    decided = [one for one in told if one.standing is not OptunaTrialStatus.PENDING]
+def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array) -> Array:
+    """Probability of no failure: a surface through 1 where a trial held and -1 where it failed, read as a frequency."""
+    decided = [one for one in lessons if one.standing is not OptunaTrialStatus.PENDING]
     marks = np.array([[-1.0 if one.standing is OptunaTrialStatus.INFEASIBLE else 1.0 for one in decided]])
     if not (marks < 0).any():
         return np.ones(len(asked))

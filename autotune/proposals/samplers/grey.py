@@ -22,7 +22,7 @@ from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Lesson, Pa
 from autotune.proposals.grey.models import Models, compared, cycle_seconds, likely_enough, models_for, told
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
-from autotune.proposals.samplers.grey_box import GreyBoxSampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler, Pool
 from autotune.proposals.translation import Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
@@ -188,10 +188,46 @@ class _Candidates:
         told: Sequence[Lesson],
         before: Sequence[FrozenTrial],  # noqa: ARG002
         chance: np.random.Generator,  # noqa: ARG002
-    ) -> _Pool:
-        best = fastest(told)[:1]
-        indices = _looked_at(self.fitted, self.turn, best[0].params if best else None)
-        return _Pool(self.fitted, self.turn.grid, indices)
+    ) -> Pool:
+        fitted, grid, held = self.fitted, self.turn.grid, fastest(told)
+        indices = _looked_at(fitted, self.turn, held[0].params if held else None)
+        configurations = [grid.candidates[i] for i in indices]
+        restarts, fits = fitted.costs.restarts(configurations), fitted.fits(grid, indices)
+
+        def seconds(found: Predictions) -> Array:
+            cycle_s = found.cycle_s
+            if cycle_s is None:
+                measured = [s for t in fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
+                cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
+            return fitted.costs.seconds(cycle_s, restarts)
+
+        return Pool(
+            params=lambda index: grid.params(configurations[index]),
+            places=grid.places(indices) / np.array([d.span for d in grid.dimensions], dtype=np.float64),
+            restarts=restarts,
+            seconds=seconds,
+            least=fitted.least,
+            fits=None if fitted.peaks is None else fits,
+            forecast=None if fitted.times is None else self._forecast(fitted.times, indices, restarts, fits, held),
+        )
+
+    def _forecast(
+        self, times: TimeModel, indices: Indices, restarts: Indices, fits: Array, held: Sequence[Lesson]
+    ) -> tuple[Outlook, float]:
+        """``Pool.forecast``; ``held``: measured trials, fastest first."""
+        fitted, grid = self.fitted, self.turn.grid
+        measured = [fitted.known[one.number] for one in held[:COMPARED]]
+        own, every = [e.configuration for e in measured], fitted.forecast(grid, times)
+        among = [i for c in own if (i := grid.index(c)) is not None]
+        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
+        level, best = compared(measured, of_own.log_seconds + fitted.divisors(own), of_own.spread)
+        forecast = every.part(indices)
+        value = level - forecast.log_seconds - fitted.divisors([grid.candidates[i] for i in indices])
+        seconds = fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
+        outlook = Outlook(value, forecast.spread, fits, seconds, restarts)
+        pending = fitted.pending
+        stand_ins = level - times.forecast(pending).log_seconds - fitted.divisors(pending) if pending else ()
+        return outlook, max([best if held else float(value.min()), *stand_ins])
 
 
 def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
@@ -213,58 +249,3 @@ def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:
     if best is None or len(best) < len(grid.dimensions):
         return np.zeros(0, dtype=np.int64)
     return grid.around(tuple(best[d.name] for d in grid.dimensions), left, NEIGHBOURS)
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """``grey_box.Pool``: candidates of a grid, with what the models forecast of them."""
-
-    fitted: FittedGrey
-    grid: CandidateGrid
-    indices: Indices
-
-    @cached_property
-    def places(self) -> Array:
-        spans = np.array([d.span for d in self.grid.dimensions], dtype=np.float64)
-        return self.grid.places(self.indices) / spans
-
-    @cached_property
-    def configurations(self) -> list[Configuration]:
-        return [self.grid.candidates[i] for i in self.indices]
-
-    @property
-    def least(self) -> float:
-        return self.fitted.least
-
-    @property
-    def forecasts_memory(self) -> bool:
-        return self.fitted.peaks is not None
-
-    def params(self, index: int) -> Params:
-        return self.grid.params(self.grid.candidates[self.indices[index]])
-
-    def forecast(self, held: Sequence[Lesson]) -> tuple[Outlook, float] | None:
-        times = self.fitted.times
-        if times is None:
-            return None
-        divisors, measured = self.fitted.divisors, [self.fitted.known[one.number] for one in held[:COMPARED]]
-        own, every = [e.configuration for e in measured], self.fitted.forecast(self.grid, times)
-        among = [i for c in own if (i := self.grid.index(c)) is not None]
-        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
-        forecast = every.part(self.indices)
-        level, best = compared(measured, of_own.log_seconds + divisors(own), of_own.spread)
-        restarts = self.fitted.costs.restarts(self.configurations)
-        seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
-        value = level - forecast.log_seconds - divisors(self.configurations)
-        outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
-        pending = self.fitted.pending
-        stand_ins = level - times.forecast(pending).log_seconds - divisors(pending) if pending else ()
-        return outlook, max([best if held else float(value.min()), *stand_ins])
-
-    def outlook(self, found: Predictions) -> Outlook:
-        cycle_s, restarts = found.cycle_s, self.fitted.costs.restarts(self.configurations)
-        if cycle_s is None:
-            measured = [s for t in self.fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
-            cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
-        holds = found.holds * self.fitted.fits(self.grid, self.indices)
-        return Outlook(found.value, found.spread, holds, self.fitted.costs.seconds(cycle_s, restarts), restarts)

@@ -60,30 +60,23 @@ BEST = 4
 
 
 @dataclass(frozen=True)
-class DrawnPool:
-    """``grey_box.Pool``: points of a space, of which the study's trials alone tell anything."""
+class Pool:
+    """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
 
-    found: Sequence[Params]
+    params: Callable[[int], Params]
+    """The parameters of one point."""
     places: Array
-    cycles: int
+    """(m, d): where they lie by the axes."""
     restarts: NDArray[np.int64]
-    """1 where a process has to be started."""
-    startup_s: float | None
-    """Median; ``None``: not known."""
+    """How much has to be started anew for each, ascending in cost."""
+    seconds: Callable[[Predictions], Array]
+    """Of a trial of each, where nothing but the study's trials tells how fast they are."""
     least: float = LIKELY
-    forecasts_memory: bool = False
-
-    def params(self, index: int) -> Params:
-        return self.found[index]
-
-    def forecast(self, held: Sequence[Lesson]) -> None:  # noqa: ARG002
-        return None
-
-    def outlook(self, found: Predictions) -> Outlook:
-        seconds = np.ones(len(self.found)) if found.cycle_s is None else self.cycles * found.cycle_s
-        if self.startup_s is not None and found.cycle_s is not None:
-            seconds = seconds + self.restarts * self.startup_s
-        return Outlook(found.value, found.spread, found.holds, seconds, self.restarts)
+    """Probability of holding from which a point is likely enough."""
+    fits: Array | None = None
+    """Probability that memory suffices, so that failures for lack of it need not be learnt; ``None``: not known."""
+    forecast: tuple[Outlook, float] | None = None
+    """What is expected of them, and the value to improve on; ``None`` where nothing forecasts speeds."""
 
 
 class Points:
@@ -124,7 +117,7 @@ class Points:
         low, high = scale(numbers.low), scale(numbers.high)
         return (scale(value) - low) / (high - low)
 
-    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> DrawnPool:
+    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
         """Points that may be proposed: nothing twice, unless everything was.
 
         Raises:
@@ -136,8 +129,13 @@ class Points:
         if free.any():
             found, places = [p for p, one in zip(found, free, strict=True) if one], places[free]
         starts = [s for t in before if (s := number(t.user_attrs.get(STARTUP))) is not None]
-        startup_s = statistics.median(starts) if starts and self._restart is not None else None
-        return DrawnPool(found, places, self._cycles, self._restarts(found, before), startup_s)
+        restarts = self._restarts(found, before)
+        start_s = restarts * (statistics.median(starts) if starts and self._restart is not None else 0.0)
+
+        def seconds(learnt: Predictions) -> Array:
+            return np.ones(len(found)) if learnt.cycle_s is None else self._cycles * learnt.cycle_s + start_s
+
+        return Pool(found.__getitem__, places, restarts, seconds)
 
     def _restarts(self, found: Sequence[Params], before: Sequence[FrozenTrial]) -> NDArray[np.int64]:
         if self._restart is None:
@@ -253,40 +251,6 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-class PointPool(Protocol):
-    """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
-
-    @property
-    def places(self) -> Array:
-        """(m, d): where they lie by the axes."""
-        ...
-
-    @property
-    def least(self) -> float:
-        """Probability of holding from which a point is likely enough."""
-        ...
-
-    @property
-    def forecasts_memory(self) -> bool:
-        """It is known what fits, so failures for lack of memory need not be learnt."""
-        ...
-
-    def params(self, index: int) -> Params:
-        """The parameters of one point."""
-        ...
-
-    def forecast(self, held: Sequence[Lesson]) -> tuple[Outlook, float] | None:
-        """What is expected of the points, and the value to improve on; ``None`` where nothing forecasts speeds.
-
-        ``held``: of measured trials, fastest first.
-        """
-        ...
-
-    def outlook(self, found: Predictions) -> Outlook:
-        """What the trials taught, with what the points cost."""
-        ...
-
-
 class Candidates(Protocol):
     """What may be proposed."""
 
@@ -300,7 +264,7 @@ class Candidates(Protocol):
         """Where ``params`` lie by the axes; ``None`` if they lie outside the space."""
         ...
 
-    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> PointPool:
+    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
         """The points looked at; of many, ``chance`` draws some."""
         ...
 
@@ -389,19 +353,19 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             self._points = self._points_of(space)
         return self._points
 
-    def _expected(self, axes: Axes, pool: PointPool, told: Sequence[Lesson]) -> tuple[Outlook, float]:
+    def _expected(self, axes: Axes, pool: Pool, told: Sequence[Lesson]) -> tuple[Outlook, float]:
         """What is expected of ``pool``, and the value to improve on."""
         taught = selected(told, TOLD_FASTEST, TOLD_NEWEST)
-        forecast = pool.forecast(fastest(told))
-        if forecast is not None:
-            outlook, best = forecast
-            passing = passes(axes, taught, pool.places, by_peaks=pool.forecasts_memory)
-            return replace(outlook, holds=passing * outlook.holds), best
-        known = [one for one in taught if not (pool.forecasts_memory and one.memory)]
-        found = learnt(axes, known, pool.places, self._limit)
+        if pool.fits is not None:
+            taught = [one for one in taught if not one.memory]
+        if pool.forecast is not None:
+            outlook, best = pool.forecast
+            return replace(outlook, holds=passes(axes, taught, pool.places) * outlook.holds), best
+        found = learnt(axes, taught, pool.places, self._limit)
         if self._candidates is None:
             self._say(found, taught)
-        return pool.outlook(found), found.best
+        holds = found.holds if pool.fits is None else found.holds * pool.fits
+        return Outlook(found.value, found.spread, holds, pool.seconds(found), pool.restarts), found.best
 
     def _say(self, found: Predictions, taught: Sequence[Lesson]) -> None:
         if found.by_phases or self._warned or not any(one.standing is OptunaTrialStatus.FEASIBLE for one in taught):
