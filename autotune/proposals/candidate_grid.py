@@ -89,9 +89,8 @@ class CandidateGrid:
 
     def params(self, configuration: Configuration) -> dict[str, int]:
         """The place of ``configuration`` along each dimension that holds its value."""
-        values = self.coordinates(configuration)
-        places = ((d.name, d.places.get(values.get(d.name, ""))) for d in self.dimensions)
-        return {name: place for name, place in places if place is not None}
+        (places,) = self._placed((configuration,)).tolist()
+        return {d.name: place for d, place in zip(self.dimensions, places, strict=True) if place >= 0}
 
     def index(self, configuration: Configuration) -> int | None:
         """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""

@@ -16,15 +16,8 @@ from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals.forecasts import Column, Earlier, PeakForecast, Task
 from autotune.proposals.memory.features import (
     MOMENTS,
-    NOISE,
-    OF_MODEL,
     PARTS,
     PLACE,
-    SPREADS,
-    TRANSIENT,
-    TRANSIENT_SPREAD,
-    UNPROVEN_FRAMEWORK,
-    UNPROVEN_SPREAD,
     Matrix,
     Moment,
     Part,
@@ -37,6 +30,7 @@ from autotune.proposals.memory.features import (
     tabled,
 )
 from autotune.proposals.memory.regression import (
+    NOISE,
     Coefficients,
     Observations,
     fit,
@@ -49,6 +43,44 @@ from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.reading import Reader
 from autotune.statistics.distributions import normal_below
 from search_spaces.frameworks import facts_of
+
+SPREADS: dict[Part, float] = {
+    Part.FLOOR: 0.15,
+    Part.ENGINE_FLOOR: 0.25,
+    Part.WEIGHTS: 0.05,
+    Part.CASTS: 0.3,
+    Part.GRADIENTS: 0.1,
+    Part.BUCKETS: 0.4,
+    Part.OPTIMIZER: 0.05,
+    Part.STEP: 0.8,
+    Part.ACTIVATIONS: 0.25,
+    Part.SCORES: 0.4,
+    Part.LOGITS: 0.2,
+    Part.GENERATION: 0.5,
+    Part.ENGINE_WEIGHTS: 0.25,
+    Part.CACHE: 0.1,
+    Part.WORKSPACE: 0.6,
+    Part.RESIDUE: 0.5,
+    Part.SYNC: 0.1,
+    Part.OFFLOADED: 0.3,
+    Part.WORKERS: 0.5,
+    Part.KEPT: 0.5,
+    Part.SLACK: 0.6,
+}
+"""Relative standard deviations of coefficients before any trial."""
+TRANSIENT = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.KEPT)
+TRANSIENT_SPREAD = 0.15
+"""Of a factor all of ``TRANSIENT`` share: an allocator rounds them all in one way."""
+UNPROVEN_SPREAD = {"cpu": 0.05, "cuda": 0.15}
+"""Of a factor all parts share: no GPU has been measured yet."""
+UNPROVEN_FRAMEWORK = 0.1
+"""The same on top for frameworks other than TRL, none of which has been measured."""
+OF_MODEL = (
+    *(Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.BUCKETS, Part.OPTIMIZER, Part.STEP, Part.ACTIVATIONS),
+    *(Part.SCORES, Part.LOGITS, Part.GENERATION, Part.ENGINE_WEIGHTS, Part.OFFLOADED, Part.KEPT, Part.SLACK),
+    Part.SYNC,
+)
+"""Their formulas need the model's sizes."""
 
 NOISE_FACTOR = 4.0
 """An earlier study's peak counts as so many times as noisy: sixteen of them as much as one of the study's own."""

@@ -16,11 +16,20 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
 from autotune.proposals.forecasts import Column
-from autotune.proposals.memory.features import MOMENTS, NOISE, NOISE_BYTES, NOISE_WEIGHT, PARTS, PHASE_NOISE, Moment
+from autotune.proposals.memory.features import MOMENTS, PARTS, Moment
 from autotune.statistics import retries
 from autotune.statistics.distributions import normal_below, normal_hazard
 
 Square = NDArray[np.float64]
+NOISE = 0.04
+"""Relative spread of peaks around the fitted formulas, before a study has shown its own: 1.5 to 2.6 % between processes
+of one configuration, and what the formulas miss of a configuration whatever their coefficients are."""
+NOISE_BYTES = 20e6
+"""The same in bytes, on top: between processes imports and caches differ by so much, however small the model is."""
+NOISE_WEIGHT = 3.0
+"""Measured peaks ``NOISE`` counts for."""
+PHASE_NOISE = 3.0
+"""A phase's own peak counts as so many times as noisy: memory freed by the phase before may still be held."""
 ROUNDS = 6
 """Turns of finding the moments and the coefficients."""
 NEWTON = 12

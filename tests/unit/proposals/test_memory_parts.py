@@ -11,8 +11,8 @@ import pytest
 from autotune.domain import Configuration, Pool, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel, Moment, Part, breakdown, features
-from autotune.proposals.memory.features import PARTS, PLACE, SPREADS, WHEN
-from autotune.proposals.memory.model import GROUPS
+from autotune.proposals.memory.features import PARTS, PLACE, WHEN
+from autotune.proposals.memory.model import GROUPS, SPREADS
 from autotune.proposals.memory.settings import dimensions
 from search_spaces.configuration import KnobValue, ModelFacts
 from tests.support import factories
