@@ -22,7 +22,7 @@ from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import Background, Task
-from autotune.proposals.local_search import LISTED, Nearby, headline_climb, permitted_climb
+from autotune.proposals.local_search import LISTED, Near, headline_climb, neighbourhoods, permitted_climb
 from autotune.proposals.openings import COMPETENT, ROOMY, openings, spread, startup, without_memory_savers
 from autotune.proposals.samplers import StudySampler, Turn, named_sampler
 from autotune.proposals.translation import (
@@ -104,7 +104,7 @@ class TwoTrackProposer:
         firsts: Sequence[tuple[Configuration, str]] = (),
         otherwise: Configuration | None = None,
         unset: Collection[str] = (),
-        nearby: Nearby | None = None,
+        nearby: Near | None = None,
         framework: str = "trl",
     ) -> None:
         names = tuple(searched)
@@ -246,7 +246,7 @@ class TwoTrackProposer:
         if climb is None:
             return None
         if self._nearby is not None:
-            near = self._nearby.of(climb.base(grid), same_learning=first)
+            near = self._nearby(climb.base(grid), same_learning=first)
             grid = grid.beside(c for c in near if first or not self._learns_the_same(c))
             left = grid.without(*point.out)
         index = climb.move(grid, left, trials)
@@ -339,8 +339,8 @@ def make_proposer(
     headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
     permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
     whole = space.complete(baseline, resources)
-    nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
-    near = None if nearby is None else partial(nearby.of, same_learning=True)
+    nearby = neighbourhoods(space, baseline, resources) if len(permitted) >= LISTED else None
+    near = None if nearby is None else partial(nearby, same_learning=True)
     about = headline if near is None else near(whole)
     firsts = openings(about, whole, near)
     if nearby is not None and resources.device == "cuda":

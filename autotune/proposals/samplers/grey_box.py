@@ -132,8 +132,8 @@ class Points:
         restarts = self._restarts(found, before)
         start_s = restarts * (statistics.median(starts) if starts and self._restart is not None else 0.0)
 
-        def seconds(learnt: Predictions) -> Array:
-            return np.ones(len(found)) if learnt.cycle_s is None else self._cycles * learnt.cycle_s + start_s
+        def seconds(predicted: Predictions) -> Array:
+            return np.ones(len(found)) if predicted.cycle_s is None else self._cycles * predicted.cycle_s + start_s
 
         return Pool(found.__getitem__, places, restarts, seconds)
 
@@ -153,21 +153,18 @@ class Points:
         Raises:
             ValueError: none was legal.
         """
-        found = self._whole
-        turns = 0 if math.prod(_size(d) for d in self.space.values()) <= WHOLE else ROUNDS
-        while not found[0] and turns > 0:
-            drawn = (self._drawn(chance) for _ in range(DRAWN))
-            found = self._placed(itertools.chain(drawn, *(self._around(p, chance) for p in best)))
-            turns -= 1
+        if math.prod(_size(d) for d in self.space.values()) <= WHOLE:
+            found = self._whole
+        else:
+            some = (self._placed(self._drawn(best, chance)) for _ in range(ROUNDS))
+            found = next((one for one in some if one[0]), ((), columns([], 0)))
         if not found[0]:
             raise ValueError("`legal` allowed no point of the search space")
         return found
 
     @cached_property
     def _whole(self) -> tuple[Sequence[Params], Array]:
-        """Every legal point of a small space; none of a larger one."""
-        if math.prod(_size(d) for d in self.space.values()) > WHOLE:
-            return (), columns([], len(self.space))
+        """Every legal point of a small space."""
         values = [_values(d) for d in self.space.values()]
         return self._placed(dict(zip(self.space, point, strict=True)) for point in itertools.product(*values))
 
@@ -176,8 +173,11 @@ class Points:
         kept = {place: p for place, p in found.items() if self._legal is None or self._legal(p)}
         return tuple(kept.values()), columns(tuple(kept), len(self.space))
 
-    def _drawn(self, chance: np.random.Generator) -> Params:
-        return {name: _draw(d, chance) for name, d in self.space.items()}
+    def _drawn(self, best: Sequence[Params], chance: np.random.Generator) -> Iterator[Params]:
+        for _ in range(DRAWN):
+            yield {name: _draw(d, chance) for name, d in self.space.items()}
+        for params in best:
+            yield from self._around(params, chance)
 
     def _around(self, params: Params, chance: np.random.Generator) -> Iterator[Params]:
         for name, distribution in self.space.items():
