@@ -255,7 +255,8 @@ def _stacked(found: Sequence[_Seen]) -> Observations:
 
 def noise_factor(level: Column) -> Column:
     """How many times as noisy a peak of ``level`` bytes is than a great one."""
-    return np.hypot(1.0, NOISE_BYTES / (NOISE * level))
+    found: Column = np.hypot(1.0, NOISE_BYTES / (NOISE * level))
+    return found
 
 
 def _bound(
