@@ -280,9 +280,7 @@ class TwoTrackProposer:
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
         return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
 
-    def _lessons(
-        self, point: _Point, track: Track
-    ) -> tuple[Sequence[Observation], Mapping[str, KnobValue] | None]:
+    def _lessons(self, point: _Point, track: Track) -> tuple[Sequence[Observation], Mapping[str, KnobValue] | None]:
         """What a track learns from, and on the permitted one the headline's best settings to start at.
 
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,

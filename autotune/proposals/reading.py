@@ -140,11 +140,11 @@ def distinct(codes: Codes, columns: Sequence[int], size: int) -> tuple[NDArray[n
     if size == 0 or not some:
         return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)
     number, count = np.zeros(size, dtype=np.int64), 1
-    for column, several in some:  # a row as one number: sorting whole rows takes many times as long
+    for codes_of, several in some:  # a row as one number: sorting whole rows takes many times as long
         if count * several > LARGEST:
             number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
             count = int(number.max()) + 1
-        number = number * several + column
+        number = number * several + codes_of
         count *= several
     _, first, index = np.unique(number, return_index=True, return_inverse=True)
     return first.astype(np.intp), index.reshape(-1).astype(np.intp)

@@ -216,8 +216,8 @@ def _passes(task: Task, c: Columns, found: Mapping[str, Column]) -> Column:
     corrected = (found["vllm"] > 0) & all(given.get(name) is not False for name in names)
     aligned = found["accumulation"] % (found["steps"] * found["again"]) == 0
     reference = _number(given.get("beta"), 0.0) != 0.0
-    own = 1.0 - c.each("engine_logprobs", _on)
-    return own * (corrected | ~aligned) + float(reference)
+    found_anew: Column = np.where(c.each("engine_logprobs", _on) > 0, 0.0, corrected | ~aligned)
+    return found_anew + float(reference)
 
 
 def _number(value: object, otherwise: float) -> float:
@@ -253,7 +253,7 @@ def _process_kinds(task: Task, c: Columns, facts: Mapping[str, Column]) -> Colum
         ProcessKind.SERVER: facts["server"],
         ProcessKind.ENGINE_COMPILES: facts["compiled"],
         ProcessKind.TRAINER_COMPILES: c.each("torch_compile", _on),
-        ProcessKind.SHARDED: sharded,
+        ProcessKind.SHARDED: np.where(sharded, 1.0, 0.0),
         ProcessKind.NODES: c.full(task.resources.nodes > 1),
     }
     return sum((int(kind) * column for kind, column in needed.items()), start=c.full(0.0))
