@@ -41,9 +41,9 @@ def error(model: PhaseTimes, asked: list[Configuration]) -> float:
 
 
 def carries(model: PhaseTimes, *phases: str) -> list[bool]:
-    """By phase (all by default), whether earlier studies have a part in what is known of it."""
-    learnt = [model.learnt[phase] for phase in phases or model.learnt]
-    return [bool((one.known.rows.study >= 0).any()) for one in learnt]
+    """Of phases that occur (all by default), whether earlier studies have a part in what is known of each."""
+    studies = [model.learnt[phase].known.rows.study for phase in phases or model.learnt]
+    return [bool((study >= 0).any()) for study in studies if len(study)]
 
 
 def rest(some: list[Configuration]) -> list[Configuration]:
