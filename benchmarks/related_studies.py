@@ -29,7 +29,7 @@ from autotune.proposals.memory.features import PARTS
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers.grey import GreySampler
 from autotune.proposals.times import Hardware, features, roofline
-from autotune.proposals.times.features import PHASES, knobs_of_phases
+from autotune.proposals.times.features import KNOBS_OF, PHASES
 from autotune.proposals.times.lengths import Lengths
 from autotune.proposals.times.roofline import World
 from search_spaces.configuration import KnobValue
@@ -141,7 +141,7 @@ def drawn(chance: np.random.Generator) -> tuple[Effects, NDArray[np.float64]]:
     """Effects of knobs, and what becomes of the memory formulas."""
     effects: dict[tuple[str, str, KnobValue], float] = {}
     for phase in PHASES:
-        for knob in sorted(set(VALUES) & set(knobs_of_phases()[phase])):
+        for knob in sorted(set(VALUES) & set(KNOBS_OF[phase])):
             moves = chance.random() >= UNMOVED
             for value in VALUES[knob]:
                 effects[phase, knob, value] = chance.normal(0.0, EFFECT) if moves else 0.0

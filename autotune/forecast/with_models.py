@@ -92,7 +92,7 @@ def forecasts_for(question: Question) -> Forecasts:
     times = PhaseTimes(_hardware(question.gpu, task)).fitted(question.task(active=True), ())
 
     def memory(configuration: Configuration) -> Memory:
-        device, host = breakdown(task, configuration, peaks)
+        device, host = breakdown(peaks, configuration)
         return Memory(device.at_peak, host.peak, device.moment.value)
 
     return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)

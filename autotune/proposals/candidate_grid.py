@@ -35,6 +35,11 @@ class Dimension:
     def places(self) -> Mapping[KnobValue, int]:
         return {value: place for place, value in enumerate(self.values)}
 
+    @property
+    def span(self) -> int:
+        """What two places' difference is divided by, so that one whole change counts as one."""
+        return len(self.values) - 1 if self.ordered else 1
+
 
 class CandidateGrid:
     """Candidates in a fixed order, and the dimensions they differ in.
@@ -84,9 +89,8 @@ class CandidateGrid:
 
     def params(self, configuration: Configuration) -> dict[str, int]:
         """The place of ``configuration`` along each dimension that holds its value."""
-        values = self.coordinates(configuration)
-        places = ((d.name, d.places.get(values.get(d.name, ""))) for d in self.dimensions)
-        return {name: place for name, place in places if place is not None}
+        (places,) = self._placed((configuration,)).tolist()
+        return {d.name: place for d, place in zip(self.dimensions, places, strict=True) if place >= 0}
 
     def index(self, configuration: Configuration) -> int | None:
         """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""
@@ -134,12 +138,8 @@ class CandidateGrid:
         less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
 
-    def points(self, indices: NDArray[np.int64]) -> list[Point]:
-        """The points of some candidates, in their order."""
-        return [tuple(point) for point in self._points[indices].tolist()]
-
     def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same as one array: candidates x dimensions."""
+        """The points of some candidates, in their order: candidates x dimensions."""
         return self._points[indices]
 
     def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:
@@ -189,7 +189,7 @@ class CandidateGrid:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
             steps = np.abs(self._columns[axis][indices] - point[axis])
-            distance += steps / (len(dimension.values) - 1) if dimension.ordered else steps > 0
+            distance += steps / dimension.span if dimension.ordered else steps > 0
         return distance
 
     @cached_property

@@ -13,9 +13,10 @@ trial that shows otherwise ends the presumption.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import TypeGuard
 
@@ -251,41 +252,31 @@ class RegionCache:
     depends on it."""
 
     def __init__(self) -> None:
-        self._regions: dict[tuple[int, str, Outcome | None], Region | None] = {}
-        self._presumed: dict[Region, Region | None] = {}
+        self._regions: dict[tuple[int, str, Outcome | None], tuple[Region | None, Region | None]] = {}
         self._met: dict[str, Configuration] = {}
-        self._order: list[str] = []
         self._covered: dict[Region, tuple[int, list[str]]] = {}
 
-    def region(self, trial: Trial, *, one_memory: bool) -> Region | None:
-        """``region`` of a failed trial; ``one_memory`` is always the same."""
+    def regions(self, trial: Trial, *, one_memory: bool) -> tuple[Region | None, Region | None]:
+        """``region`` of a trial, and ``presumed`` of that; ``one_memory`` is always the same."""
         if trial.state is not TrialState.FAIL:
-            return None
+            return None, None
         key = (trial.number, trial.configuration.key, trial.outcome)
         if key not in self._regions:
-            self._regions[key] = region(trial, one_memory=one_memory)
+            found = region(trial, one_memory=one_memory)
+            self._regions[key] = found, None if found is None else presumed(found)
         return self._regions[key]
 
-    def presumed(self, region: Region) -> Region | None:
-        """``presumed``."""
-        if region not in self._presumed:
-            self._presumed[region] = presumed(region)
-        return self._presumed[region]
-
-    def meet(self, by_key: Mapping[str, Configuration]) -> None:
-        """Configurations by their keys that ``covers_any`` will be asked about."""
-        new = [key for key in by_key if key not in self._met]
-        self._order += new
-        self._met.update((key, by_key[key]) for key in new)
-
-    def covers_any(self, region: Region, keys: Container[str]) -> bool:
-        """Whether ``region`` covers one of ``keys``, which have all been met."""
-        looked_at, covered = self._covered.get(region, (0, []))
-        if looked_at < len(self._order):
-            new = self._order[looked_at:]
-            covered = [*covered, *(key for key in new if covers(region, self._met[key]))]
-            self._covered[region] = len(self._order), covered
-        return any(key in keys for key in covered)
+    def without(self, by_key: Mapping[str, Configuration], regions: Iterable[Region]) -> Iterator[Region]:
+        """The regions that cover none of some configurations."""
+        self._met.update(by_key)
+        for one in regions:
+            looked_at, covered = self._covered.get(one, (0, []))
+            if looked_at < len(self._met):
+                new = islice(self._met.items(), looked_at, None)
+                covered = [*covered, *(key for key, configuration in new if covers(one, configuration))]
+                self._covered[one] = len(self._met), covered
+            if not any(key in by_key for key in covered):
+                yield one
 
 
 def regions(trials: Iterable[Trial], *, one_memory: bool, memory: RegionCache | None = None) -> tuple[Region, ...]:
@@ -301,12 +292,13 @@ def regions(trials: Iterable[Trial], *, one_memory: bool, memory: RegionCache | 
     """
     memory = memory or RegionCache()
     ordered = sorted(trials, key=lambda t: t.number)
-    found = [r for trial in ordered if (r := memory.region(trial, one_memory=one_memory)) is not None]
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
-    known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration) for t in passed)]
-    presumed = [p for r in known if (p := memory.presumed(r)) is not None]
-    if not presumed:
-        return tuple(known)
-    fitting = {t.configuration.key: t.configuration for t in ordered if t.fits}
-    memory.meet(fitting)
-    return (*known, *(p for p in presumed if not memory.covers_any(p, fitting)))
+    known, wider = [], []
+    for trial in ordered:
+        found, presumed = memory.regions(trial, one_memory=one_memory)
+        if found is None or any(t.number > found.trial and covers(found, t.configuration) for t in passed):
+            continue
+        known.append(found)
+        wider += [] if presumed is None else [presumed]
+    fitting = {t.configuration.key: t.configuration for t in ordered if t.fits} if wider else {}
+    return (*known, *memory.without(fitting, wider))

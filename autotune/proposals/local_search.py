@@ -9,8 +9,9 @@ See docs/decisions/0028-moves-first.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from autotune.domain import Configuration, FailureReason, Phase, Resources, Trial
 from autotune.proposals.candidate_grid import STEPS, CandidateGrid, Dimension, Mask, Point, steps_for
@@ -344,9 +345,12 @@ KEPT = 16
 """Neighbourhoods remembered: a climb asks about the same base again and again."""
 
 
-@dataclass
-class Nearby:
-    """The legal configurations that differ from one in one knob, where the space is too large to be listed.
+Near = Callable[..., tuple[Configuration, ...]]
+"""(configuration, same_learning=...) -> its neighbours."""
+
+
+def neighbourhoods(space: SearchSpace, baseline: Configuration, resources: Resources) -> Near:
+    """Tells the legal configurations that differ from one in one knob, where the space is too large to be listed.
 
     Of such a space the candidates are drawn by chance (``SearchSpace.candidates``), and hardly any two of them differ
     in one knob alone. Each neighbour comes once, in an order that depends on nothing but the arguments.
@@ -355,23 +359,13 @@ class Nearby:
     their memory, and the steps per generation, which are counted in micro-batches.
     """
 
-    space: SearchSpace
-    baseline: Configuration
-    resources: Resources
-    _known: dict[tuple[str, bool], tuple[Configuration, ...]] = field(default_factory=dict)
+    def along(name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:
+        followers = {n for n in space.values if n in KNOBS and name in KNOBS[n].needs}
+        narrow = space.about(base, {name, *(followers or (ROWS, STEPS))})
+        return narrow.candidates(baseline, resources, same_learning=same_learning, limit=LISTED)
 
-    def of(self, base: Configuration, *, same_learning: bool) -> tuple[Configuration, ...]:
-        """Those of ``base``, it among them where it is a candidate itself."""
-        key = (base.key, same_learning)
-        if key not in self._known:
-            if len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            found = (c for name in self.space.values for c in self._along(name, base, same_learning))
-            self._known[key] = tuple(dict.fromkeys(found))
-        return self._known[key]
+    @lru_cache(maxsize=KEPT)
+    def of(base: Configuration, *, same_learning: bool) -> tuple[Configuration, ...]:
+        return tuple(dict.fromkeys(c for name in space.values for c in along(name, base, same_learning)))
 
-    def _along(self, name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:
-        followers = {n for n in self.space.values if n in KNOBS and name in KNOBS[n].needs}
-        free = {name, *(followers or (ROWS, STEPS))}
-        narrow = self.space.about(base, free)
-        return narrow.candidates(self.baseline, self.resources, same_learning=same_learning, limit=LISTED)
+    return of

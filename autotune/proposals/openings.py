@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,10 +29,19 @@ WITHOUT_SAVING: Mapping[str, KnobValue] = {
 ENGINE, VLLM = "rollout_engine", "vllm"
 
 
-def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
-    """What is tried before anything else, each with its source."""
+def openings(
+    candidates: Sequence[Configuration],
+    baseline: Configuration,
+    near: Callable[[Configuration], Sequence[Configuration]] | None = None,
+) -> tuple[tuple[Configuration, str], ...]:
+    """What is tried before anything else, each with its source.
+
+    Args:
+        near: tells the neighbours of a configuration, where ``candidates`` are the baseline's neighbours alone.
+    """
     known = strong_defaults(candidates, baseline)
-    ample = without_memory_savers(candidates, known or baseline)
+    around = candidates if known is None or near is None else near(known)
+    ample = without_memory_savers(around, known or baseline)
     return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
 
 

@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -21,16 +22,8 @@ from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import Background, Task
-from autotune.proposals.local_search import LISTED, Nearby, headline_climb, permitted_climb
-from autotune.proposals.openings import (
-    COMPETENT,
-    ROOMY,
-    openings,
-    spread,
-    startup,
-    strong_defaults,
-    without_memory_savers,
-)
+from autotune.proposals.local_search import LISTED, Near, headline_climb, neighbourhoods, permitted_climb
+from autotune.proposals.openings import COMPETENT, ROOMY, openings, spread, startup, without_memory_savers
 from autotune.proposals.samplers import StudySampler, Turn, named_sampler
 from autotune.proposals.translation import (
     Frozen,
@@ -111,7 +104,7 @@ class TwoTrackProposer:
         firsts: Sequence[tuple[Configuration, str]] = (),
         otherwise: Configuration | None = None,
         unset: Collection[str] = (),
-        nearby: Nearby | None = None,
+        nearby: Near | None = None,
         framework: str = "trl",
     ) -> None:
         names = tuple(searched)
@@ -119,7 +112,8 @@ class TwoTrackProposer:
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
         self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, unset))
-        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, unset)) if others else None
+        permitted_track = Track(PERMITTED, CandidateGrid(others, names, anchors, unset))
+        self._tracks = (self._headline, permitted_track) if others else (self._headline,)
         self._same_learning = own | {complete_baseline}
         self._nearby, self._framework = nearby, framework
         self._as_candidate = {baseline: complete_baseline}
@@ -172,7 +166,8 @@ class TwoTrackProposer:
         if opening is not None:
             everything = np.ones(len(self._headline.grid), dtype=np.bool_)
             return self._asked(point, self._headline, Turn(self._headline.grid, everything, 0), opening)
-        for track in self._order(number):
+        tracks = self._tracks[::-1] if number % PERMITTED_EVERY == 0 else self._tracks
+        for track in tracks:
             left = track.grid.without(*out)
             if process is not None:
                 left = left & self._of_process(track.grid, process)
@@ -186,7 +181,7 @@ class TwoTrackProposer:
     ) -> tuple[Configuration, str]:
         """The proposal of an Optuna study; ``planned`` is enqueued in it."""
         grid, sampler = turn.grid, point.sampler
-        own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
+        own, start = self._lessons(point, track)
         told = sampler.told(own, point.known, elsewhere=start is not None)
         study = rebuilt_study(grid, told, sampler.sampler(turn), track.frozen)
         if planned is not None:
@@ -205,7 +200,7 @@ class TwoTrackProposer:
         if moved is not None and self._in_process(moved, point.process) and sampler.may_fit(moved):
             return moved, f"{MOVE}/{track.name}"
         source = f"{sampler.name}/{track.name}"
-        own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
+        own, start = self._lessons(point, track)
         if start is None and sum(t.source == source for t in point.trials) < ELSEWHERE:
             far = grid.candidates[spread(grid, turn.left, own, turn.seed)]
             if sampler.may_fit(far):
@@ -225,9 +220,9 @@ class TwoTrackProposer:
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out
         for configuration, source in self._openings(point.known):
-            known_not_to = configuration in taken or self._is_covered(configuration, regions)
-            fits = not known_not_to and self._in_process(configuration, point.process)
-            if fits and point.sampler.may_fit(configuration):
+            if configuration in taken or any(dominance.covers(region, configuration) for region in regions):
+                continue
+            if self._in_process(configuration, point.process) and point.sampler.may_fit(configuration):
                 return configuration, source
         return None
 
@@ -251,7 +246,7 @@ class TwoTrackProposer:
         if climb is None:
             return None
         if self._nearby is not None:
-            near = self._nearby.of(climb.base(grid), same_learning=first)
+            near = self._nearby(climb.base(grid), same_learning=first)
             grid = grid.beside(c for c in near if first or not self._learns_the_same(c))
             left = grid.without(*point.out)
         index = climb.move(grid, left, trials)
@@ -272,8 +267,7 @@ class TwoTrackProposer:
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
         regions = self._regions(self._as_candidates(history))
-        tracks = [self._headline, *([self._permitted] if self._permitted else [])]
-        return sum(len(t.grid.candidates) - int(t.grid.without(set(), regions).sum()) for t in tracks)
+        return sum(len(t.grid) - int(t.grid.without((), regions).sum()) for t in self._tracks)
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
         """The history as the samplers read it: retries in the place of what they correct, candidates' spelling.
@@ -286,22 +280,15 @@ class TwoTrackProposer:
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
         return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
 
-    def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
-        return any(dominance.covers(region, configuration) for region in regions)
-
-    def _order(self, number: int) -> tuple[Track, ...]:
-        if self._permitted is None:
-            return (self._headline,)
-        tracks = (self._headline, self._permitted)
-        return tracks[::-1] if number % PERMITTED_EVERY == 0 else tracks
-
-    def _permitted_lessons(self, point: _Point) -> tuple[tuple[Observation, ...], Mapping[str, KnobValue] | None]:
-        """What the permitted track learns from, and the headline's best settings to start at.
+    def _lessons(self, point: _Point, track: Track) -> tuple[Sequence[Observation], Mapping[str, KnobValue] | None]:
+        """What a track learns from, and on the permitted one the headline's best settings to start at.
 
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
         so neither track learns from the other's values; but the best speed settings are a good start.
         """
-        apart = tuple(e for e in point.known if not self._learns_the_same(e.configuration))
+        if track is self._headline:
+            return point.same, None
+        apart = [e for e in point.known if not self._learns_the_same(e.configuration)]
         held = (e for e in point.same if e.standing is OptunaTrialStatus.FEASIBLE)
         best = max(held, key=lambda e: e.value, default=None)
         return apart, None if best is None else self._headline.grid.coordinates(best.configuration)
@@ -350,8 +337,10 @@ def make_proposer(
     headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
     permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
     whole = space.complete(baseline, resources)
-    nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
-    firsts, otherwise = _firsts(headline, whole, nearby)
+    nearby = neighbourhoods(space, baseline, resources) if len(permitted) >= LISTED else None
+    near = None if nearby is None else partial(nearby, same_learning=True)
+    about = headline if near is None else near(whole)
+    firsts = openings(about, whole, near)
     if nearby is not None and resources.device == "cuda":
         opened = next((c for c, source in firsts if source == COMPETENT), whole)
         headline = tuple(dict.fromkeys((*headline, *in_one_process(space, opened, baseline, resources))))
@@ -365,7 +354,7 @@ def make_proposer(
         seed=seed,
         one_memory=resources.device == "cpu",
         firsts=firsts,
-        otherwise=otherwise,
+        otherwise=without_memory_savers(about, whole),
         unset=[n for n, found in space.values_in(resources).items() if UNSET in found or n not in whole],
         nearby=nearby,
         framework=resources.framework,
@@ -382,16 +371,3 @@ def in_one_process(
     free = {name for name in space.values if RESTART.get(name) is Restart.NONE}
     about = space.about(opened, free)
     return about.candidates(baseline, resources, same_learning=True, limit=IN_ONE_PROCESS)
-
-
-def _firsts(
-    headline: Sequence[Configuration], whole: Configuration, nearby: Nearby | None
-) -> tuple[tuple[tuple[Configuration, str], ...], Configuration | None]:
-    """(What is tried before anything else, what stands for the roomy one of them), the neighbours seen too."""
-    if nearby is None:
-        return openings(headline, whole), without_memory_savers(headline, whole)
-    about = nearby.of(whole, same_learning=True)
-    known = strong_defaults(about, whole)
-    ample = without_memory_savers(nearby.of(known, same_learning=True) if known else about, known or whole)
-    named = ((known, COMPETENT), (ample, ROOMY))
-    return tuple((c, source) for c, source in named if c is not None), without_memory_savers(about, whole)

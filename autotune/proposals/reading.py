@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Task
+from search_spaces.configuration import KnobValue, column
+from search_spaces.knobs import KNOBS, defaults
 
 Table = TypeVar("Table")
 Values = NDArray[np.float64]
@@ -66,6 +68,58 @@ class Reader(Generic[Table]):
         """By the id of the candidates, which are held, so that no others get it."""
 
 
+class Columns:
+    """Configurations as columns of numbers; a knob that one does not set has the framework's default."""
+
+    def __init__(self, configurations: Sequence[Configuration], framework: str, device: str) -> None:
+        self._all = configurations
+        self._set = set().union(*configurations) if configurations else set()
+        self._unset = defaults(framework, device)
+
+    def full(self, value: float) -> Values:
+        """``value`` for every configuration."""
+        return np.full(len(self._all), float(value))
+
+    def each(self, name: str, number: Callable[[KnobValue | None], float]) -> Values:
+        """What ``number`` makes of a knob's values; ``None``: not set, and the framework has no default."""
+        return self._numbers(name, number, self._unset.get(name))
+
+    def number(self, name: str, otherwise: float | Values | None = None) -> Values:
+        """A knob's numbers (False 0, True 1); not set: the framework's default, else ``otherwise``, else 0."""
+        unset = self._unset.get(name)
+        fallback = otherwise if not isinstance(unset, int | float) else float(unset)
+        found = self._numbers(name, lambda v: float(v) if isinstance(v, int | float) else np.nan, None)
+        return np.where(np.isfinite(found), found, 0.0 if fallback is None else fallback)
+
+    def given(self, name: str) -> Values:
+        """1 where the knob is a number in the configuration itself."""
+        return self._numbers(name, lambda v: isinstance(v, int | float), None)
+
+    def level(self, name: str, table: Mapping[str, float], otherwise: float) -> Values:
+        """A choice's number in ``table``; ``otherwise`` for a value that is not in it."""
+        unset = self._unset.get(name, KNOBS[name].rest)
+        return self._numbers(name, lambda v: table.get(str(v), otherwise), unset)
+
+    def has(self, name: str, *values: KnobValue) -> Values:
+        """1 where a choice has one of ``values``."""
+        return self.level(name, {str(value): 1.0 for value in values}, 0.0)
+
+    def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
+        """What is set of some knobs, each different way once (one where nothing is asked about), and of each
+        configuration which way."""
+        said = list(zip(*(column(name, self._all, None) for name in names), strict=True))
+        places = {values: place for place, values in enumerate(dict.fromkeys(said))}
+        few = [{n: v for n, v in zip(names, values, strict=True) if v is not None} for values in places]
+        return few or [{}], np.array([places[values] for values in said], dtype=np.intp)
+
+    def _numbers(self, name: str, number: Callable[[KnobValue | None], float], unset: KnobValue | None) -> Values:
+        if name not in self._set:
+            return self.full(number(unset))
+        said = column(name, self._all, None)
+        numbers = {value: float(number(unset if value is None else value)) for value in set(said)}
+        return np.array([numbers[value] for value in said], dtype=np.float64)
+
+
 Codes = Mapping[int, tuple[NDArray[np.int64], int]]
 """Of each column that is not the same everywhere: its values by their order, and how many there are."""
 
@@ -86,11 +140,11 @@ def distinct(codes: Codes, columns: Sequence[int], size: int) -> tuple[NDArray[n
     if size == 0 or not some:
         return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)
     number, count = np.zeros(size, dtype=np.int64), 1
-    for column, several in some:  # a row as one number: sorting whole rows takes many times as long
+    for codes_of, several in some:  # a row as one number: sorting whole rows takes many times as long
         if count * several > LARGEST:
             number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
             count = int(number.max()) + 1
-        number = number * several + column
+        number = number * several + codes_of
         count *= several
     _, first, index = np.unique(number, return_index=True, return_inverse=True)
     return first.astype(np.intp), index.reshape(-1).astype(np.intp)

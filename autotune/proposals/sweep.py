@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -19,6 +20,7 @@ BROKEN = 2
 """Trials of one row that the machine broke, each repeated once itself, before the row is recorded as broken."""
 
 
+@dataclass(frozen=True)
 class SweepProposer:
     """``ports.Proposer``: the rows of a table one after the other. It learns nothing and leaves nothing out.
 
@@ -29,52 +31,41 @@ class SweepProposer:
         same_learning: only rows that learn as the baseline does.
     """
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        baseline: Configuration,
-        resources: Resources,
-        *,
-        rows: int | None,
-        same_learning: bool,
-        seed: int,
-    ) -> None:
-        self._space = space
-        self._baseline = baseline
-        self._resources = resources
-        self._rows = rows
-        self._same_learning = same_learning
-        self._seed = seed
+    space: SearchSpace
+    baseline: Configuration
+    resources: Resources
+    _: KW_ONLY
+    rows: int | None
+    same_learning: bool
+    seed: int
 
     @cached_property
     def legal(self) -> tuple[Configuration, ...]:
         """All that could be a row, the baseline as the candidates are written among them."""
-        found = self._space.candidates(
-            self._baseline, self._resources, same_learning=self._same_learning, seed=self._seed
-        )
+        found = self.space.candidates(self.baseline, self.resources, same_learning=self.same_learning, seed=self.seed)
         return found if self._complete in found else (self._complete, *found)
 
     @cached_property
     def planned(self) -> tuple[Configuration, ...]:
         """The rows in the order in which they are run, but for the baseline, which is run first."""
         others = [c for c in self.legal if c != self._complete]
-        if self._rows is None or self._rows > len(others):
+        if self.rows is None or self.rows > len(others):
             # not as they were enumerated, the first knob slowest: see ``ordered``
-            chosen = [others[i] for i in np.random.default_rng(self._seed).permutation(len(others))]
+            chosen = [others[i] for i in np.random.default_rng(self.seed).permutation(len(others))]
         else:
-            chosen = [others[i] for i in spread(others, [self._complete], self._rows - 1, self._seed)]
-        return ordered(chosen, self._complete, self._resources.framework, self._resources.device)
+            chosen = [others[i] for i in spread(others, [self._complete], self.rows - 1, self.seed)]
+        return ordered(chosen, self._complete, self.resources.framework, self.resources.device)
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:  # noqa: ARG002
-        had = {t.configuration.key for t in history if is_taken(t)} | _broken(history)
-        left = (c for c in self.planned if c.key not in had)
-        row = next(left, None)
-        return None if row is None else (row, SWEEP)
+        return next(((row, SWEEP) for row in self._still(history)), None)
 
     def left(self, history: Sequence[Trial]) -> int:
         """How many rows are still to be run, the baseline aside."""
+        return sum(1 for _ in self._still(history))
+
+    def _still(self, history: Sequence[Trial]) -> Iterator[Configuration]:
         had = {t.configuration.key for t in history if is_taken(t)} | _broken(history)
-        return sum(c.key not in had for c in self.planned)
+        return (c for c in self.planned if c.key not in had)
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:  # noqa: ARG002
         return None
@@ -84,7 +75,7 @@ class SweepProposer:
 
     @cached_property
     def _complete(self) -> Configuration:
-        return self._space.complete(self._baseline, self._resources)
+        return self.space.complete(self.baseline, self.resources)
 
 
 def ordered(

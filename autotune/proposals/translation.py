@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -117,17 +117,29 @@ class _Shared(FrozenTrial):
         return copy.copy(self)
 
 
-def selected(
-    evidence: Sequence[Observation], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST
-) -> Sequence[Observation]:
-    """The fastest, the newest and the pending ones of a long history, in their order."""
-    decided = [e for e in evidence if e.standing is not OptunaTrialStatus.PENDING]
+class Told(Protocol):
+    """What is known of one trial."""
+
+    @property
+    def standing(self) -> OptunaTrialStatus: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def comparable(self) -> bool: ...
+
+
+One = TypeVar("One", bound=Told)
+
+
+def selected(told: Sequence[One], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST) -> Sequence[One]:
+    """The fastest, the newest and the pending ones of a long history, in their order, which is by trial number."""
+    decided = [n for n, one in enumerate(told) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
-        return evidence
-    held = [e for e in decided if e.standing is OptunaTrialStatus.FEASIBLE]
-    held.sort(key=lambda e: (not e.comparable, -e.value, e.number))
-    kept = {e.number for e in (*held[:fastest], *decided[-newest:])}
-    return [e for e in evidence if e.number in kept or e.standing is OptunaTrialStatus.PENDING]
+        return told
+    held = [n for n in decided if told[n].standing is OptunaTrialStatus.FEASIBLE]
+    held.sort(key=lambda n: (not told[n].comparable, -told[n].value))
+    kept = {*held[:fastest], *decided[-newest:]}
+    return [one for n, one in enumerate(told) if n in kept or one.standing is OptunaTrialStatus.PENDING]
 
 
 Frozen = dict[Hashable, FrozenTrial]

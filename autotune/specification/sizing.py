@@ -5,6 +5,7 @@ What to choose is decided in ``workload_size``; here the store is asked, the mac
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from autotune.domain import Resources, StudySpec
 from autotune.machine import hardware
 from autotune.proposals.forecasts import Task
-from autotune.proposals.times import predicted, probed
+from autotune.proposals.times import PhaseTimes, probed
 from autotune.proposals.times.machine import Hardware
 from autotune.specification import build, workload_size
 from autotune.specification.fewer_layers import first_layers, layers_of
@@ -165,8 +166,8 @@ class Sizing:
             lengths=(one.tokens,) * one.rows,
             prompt_tokens=float(data.get("mean_prompt") or 0.0),
         )
-        found = predicted(task, device, build.baseline_of(sized, self.space, resources))
-        return Pace(found.restart_s, found.seconds)
+        found = PhaseTimes(device).fitted(task, ()).forecast([build.baseline_of(sized, self.space, resources)])
+        return Pace(float(found.restart_s[0]), math.exp(found.log_seconds[0]))
 
 
 _CUT = "{name}-first-{layers}-layers-{digest}"

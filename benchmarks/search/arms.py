@@ -123,7 +123,7 @@ def _random(world: World, known: Known, seed: int) -> Session:  # noqa: ARG001
 def _grid(world: World, known: Known, seed: int) -> Session:  # noqa: ARG001
     """Values of the first knob slowest, as nested loops go; the same for every seed."""
     every = np.arange(len(world.configurations))
-    points = world.places.points(every)
+    points = world.places.places(every).tolist()
     return Blind(sorted(range(len(points)), key=lambda i: points[i]))
 
 

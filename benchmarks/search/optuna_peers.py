@@ -20,7 +20,14 @@ from optuna.trial import FrozenTrial
 
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.openings import STARTUP_TRIALS, startup
-from autotune.proposals.translation import Observation, OptunaTrialStatus, asked, distributions, frozen_trials
+from autotune.proposals.translation import (
+    Observation,
+    OptunaTrialStatus,
+    asked,
+    distributions,
+    frozen_trials,
+    selected,
+)
 
 GP_NEEDS, CMAES_NEEDS = ("torch", "scipy"), ("cmaes",)
 TOLD_FASTEST, TOLD_NEWEST = 48, 80
@@ -48,7 +55,7 @@ def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: i
     first = startup(grid, left, evidence, seed, None)
     if first is not None:
         return first
-    told = selected(evidence)
+    told = selected(evidence, TOLD_FASTEST, TOLD_NEWEST)
     indices = _weighed(grid, left, told, seed)
     study = _study(_held_to(grid, indices, seed))
     study.add_trials(_logs(grid, told))
@@ -56,18 +63,6 @@ def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: i
     index = grid.at(tuple(int(trial.params[d.name]) for d in grid.dimensions))
     # The process cannot be fitted where no two told trials differ in a knob; then chance decides.
     return index if index is not None and left[index] else int(indices[seed % len(indices)])
-
-
-def selected(evidence: Sequence[Observation]) -> tuple[Observation, ...]:
-    """What is told of a long history: the fastest, the newest, and whatever is not decided, by trial number."""
-    decided = [e for e in evidence if e.standing is not OptunaTrialStatus.PENDING]
-    if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:
-        return tuple(evidence)
-    fastest = sorted(
-        (e for e in decided if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: (-e.value, e.number)
-    )
-    kept = {e.number for e in (*fastest[:TOLD_FASTEST], *decided[-TOLD_NEWEST:])}
-    return tuple(e for e in evidence if e.number in kept or e.standing is OptunaTrialStatus.PENDING)
 
 
 def _logs(grid: CandidateGrid, evidence: Sequence[Observation]) -> list[FrozenTrial]:
@@ -102,7 +97,7 @@ def _weighed(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], s
 
 def _held_to(grid: CandidateGrid, indices: NDArray[np.int64], seed: int) -> optuna.samplers.BaseSampler:
     """Optuna's sampler with the search for the best point replaced: its one documented opening for that."""
-    points = grid.points(indices)
+    points = grid.places(indices).tolist()
     names = [d.name for d in grid.dimensions]
     params = [dict(zip(names, point, strict=True)) for point in points]
 

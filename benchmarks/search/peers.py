@@ -41,7 +41,7 @@ class DeepSpeed:
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._chance = np.random.default_rng([seed, 1])
-        self._features = np.array(world.places.points(np.arange(len(world.configurations))), dtype=np.float32)
+        self._features = np.array(world.places.places(np.arange(len(world.configurations))), dtype=np.float32)
         self._places = {c: i for i, c in enumerate(world.configurations)}
         self._xgboost = importlib.import_module("xgboost")
 
@@ -139,7 +139,7 @@ class Ax:
         return row
 
     def _parameters(self, row: int) -> dict[str, int]:
-        point = self._world.places.points(np.array([row]))[0]
+        point = self._world.places.places(np.array([row])).tolist()[0]
         return {d.name: place for d, place in zip(self._world.places.dimensions, point, strict=True)}
 
     def _tell(self, index: int, history: Sequence[Trial]) -> None:

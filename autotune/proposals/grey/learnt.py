@@ -10,14 +10,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from optuna.trial import FrozenTrial
 
 from autotune.proposals.grey.surfaces import Array, Axes, columns, fit
 from autotune.proposals.translation import OptunaTrialStatus
 from autotune.statistics.distributions import normal_below
 
+Params = Mapping[str, Any]
 TOLD_FASTEST, TOLD_NEWEST = 40, 56
 """Of a longer history only the fastest and the newest are told: a fit is cubic in their number."""
 SMALL = 0.03
@@ -48,22 +49,17 @@ class Lesson:
     """Most memory it held, in the unit of the limit."""
     memory: bool = False
     """INFEASIBLE because memory ran out."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A trial of an Optuna study and what it taught."""
-
-    trial: FrozenTrial
-    lesson: Lesson
     comparable: bool = True
     """Its value counts; otherwise only that it held or failed."""
+    number: int = 0
+    """The trial's: ours (``translation.NUMBER``), else Optuna's."""
+    params: Params = field(default_factory=dict)
 
 
-def fastest(tried: Sequence[Tried]) -> list[Tried]:
-    """The measured trials whose values count, best first."""
-    held = (one for one in tried if one.comparable and one.lesson.standing is OptunaTrialStatus.FEASIBLE)
-    return sorted(held, key=lambda one: (-one.lesson.value, one.trial.number))
+def fastest(lessons: Sequence[Lesson]) -> list[Lesson]:
+    """The measured ones whose values count, best first, of equals the earliest."""
+    held = (one for one in lessons if one.comparable and one.standing is OptunaTrialStatus.FEASIBLE)
+    return sorted(held, key=lambda one: -one.value)
 
 
 @dataclass(frozen=True)
@@ -84,29 +80,15 @@ class Predictions:
         return self.cycle_s is not None
 
 
-def selected(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
-    """The fastest, the newest and the pending ones, in their order."""
-    decided = [n for n, one in enumerate(lessons) if one.standing is not OptunaTrialStatus.PENDING]
-    if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:
-        return tuple(lessons)
-    held = sorted(
-        (n for n in decided if lessons[n].standing is OptunaTrialStatus.FEASIBLE), key=lambda n: -lessons[n].value
-    )
-    kept = {*held[:TOLD_FASTEST], *decided[-TOLD_NEWEST:]}
-    return tuple(x for n, x in enumerate(lessons) if n in kept or x.standing is OptunaTrialStatus.PENDING)
-
-
-def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
-    """What ``lessons`` say of ``asked``, (m, d).
+def learnt(axes: Axes, told: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
+    """What lessons, by trial number, say of ``asked``, (m, d).
 
     Args:
-        lessons: by trial number.
         limit: most memory there is; ``None`` leaves running out of it to the failures.
     """
-    told = selected(lessons)
     held = [one for one in told if one.standing is OptunaTrialStatus.FEASIBLE and math.isfinite(one.value)]
     peaks = _peaks(told) if limit is not None and limit > 0 else []
-    holds = passes(axes, told, asked, by_peaks=bool(peaks))
+    holds = passes(axes, [one for one in told if not (peaks and one.memory)], asked)
     if peaks and limit is not None:
         holds = holds * _fits(axes, told, peaks, asked, limit)
     if not held:
@@ -173,13 +155,9 @@ def _as_a_whole(
     return belief.mean[0], np.sqrt(belief.variance[0])
 
 
-def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array, *, by_peaks: bool) -> Array:
-    """Probability of no failure, but for those of memory where peaks tell of these.
-
-    A surface through 1 where a trial held and -1 where it failed, read as a frequency.
-    """
-    told = (one for one in selected(lessons) if not (by_peaks and one.memory))
-    decided = [one for one in told if one.standing is not OptunaTrialStatus.PENDING]
+def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array) -> Array:
+    """Probability of no failure: a surface through 1 where a trial held and -1 where it failed, read as a frequency."""
+    decided = [one for one in lessons if one.standing is not OptunaTrialStatus.PENDING]
     marks = np.array([[-1.0 if one.standing is OptunaTrialStatus.INFEASIBLE else 1.0 for one in decided]])
     if not (marks < 0).any():
         return np.ones(len(asked))

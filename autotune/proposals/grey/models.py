@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals import memory, times
-from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
 from autotune.proposals.grey.choice import likely_from
-from autotune.proposals.grey.surfaces import Array, Axes
+from autotune.proposals.grey.surfaces import Array
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import PhaseTimes, probed, roofline
 from autotune.proposals.translation import Observation, selected
@@ -54,25 +52,6 @@ MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
 
-def axes(grid: CandidateGrid) -> Axes:
-    """The grid's dimensions as axes of surfaces."""
-    return Axes(tuple(d.ordered for d in grid.dimensions))
-
-
-def places(grid: CandidateGrid, indices: NDArray[np.int64]) -> Array:
-    """Candidates by those axes, (m, d)."""
-    return grid.places(indices) / _lengths(grid)
-
-
-def _lengths(grid: CandidateGrid) -> Array:
-    return np.array([len(d.values) - 1 if d.ordered else 1 for d in grid.dimensions], dtype=np.float64)
-
-
-def ran_out(trial: Trial) -> bool:
-    """Memory ran out."""
-    return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
-
-
 def cycle_seconds(trial: Trial) -> float | None:
     """Mean of its timed cycles; ``None`` if it has none."""
     cycles = trial.speed_cycles()
@@ -88,7 +67,8 @@ def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, 
 def likely_enough(trials: Sequence[Trial]) -> float:
     """``choice.likely_from`` of those that held, whose peaks are known, and those that ran out of memory."""
     held = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
-    return likely_from(held, sum(map(ran_out, trials)))
+    ran_out = sum(t.outcome is not None and t.outcome.reason is FailureReason.OOM for t in trials)
+    return likely_from(held, ran_out)
 
 
 def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[float, float]:

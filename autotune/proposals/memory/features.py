@@ -1,7 +1,7 @@
 """The matrix the memory model is linear in: bytes by pool, configuration, moment and part, by formula alone.
 
-A part's coefficient is what measurements make of its formula, 1 before any. ``SPREADS`` are relative standard
-deviations of coefficients. See docs/decisions/0029-memory-model.md for where they are from.
+A part's coefficient is what measurements make of its formula, 1 before any. See docs/decisions/0029-memory-model.md for
+where constants are from.
 """
 
 from __future__ import annotations
@@ -80,53 +80,6 @@ PARTS = tuple(Part)
 MOMENTS = tuple(Moment)
 PLACE = {part: place for place, part in enumerate(PARTS)}
 WHEN = {moment: place for place, moment in enumerate(MOMENTS)}
-
-SPREADS: dict[Part, float] = {
-    Part.FLOOR: 0.15,
-    Part.ENGINE_FLOOR: 0.25,
-    Part.WEIGHTS: 0.05,
-    Part.CASTS: 0.3,
-    Part.GRADIENTS: 0.1,
-    Part.BUCKETS: 0.4,
-    Part.OPTIMIZER: 0.05,
-    Part.STEP: 0.8,
-    Part.ACTIVATIONS: 0.25,
-    Part.SCORES: 0.4,
-    Part.LOGITS: 0.2,
-    Part.GENERATION: 0.5,
-    Part.ENGINE_WEIGHTS: 0.25,
-    Part.CACHE: 0.1,
-    Part.WORKSPACE: 0.6,
-    Part.RESIDUE: 0.5,
-    Part.SYNC: 0.1,
-    Part.OFFLOADED: 0.3,
-    Part.WORKERS: 0.5,
-    Part.KEPT: 0.5,
-    Part.SLACK: 0.6,
-}
-TRANSIENT = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.KEPT)
-TRANSIENT_SPREAD = 0.15
-"""Of a factor all of ``TRANSIENT`` share: an allocator rounds them all in one way."""
-UNPROVEN_SPREAD = {"cpu": 0.05, "cuda": 0.15}
-"""Of a factor all parts share: no GPU has been measured yet."""
-UNPROVEN_FRAMEWORK = 0.1
-"""The same on top for frameworks other than TRL, none of which has been measured."""
-OF_MODEL = (
-    *(Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.BUCKETS, Part.OPTIMIZER, Part.STEP, Part.ACTIVATIONS),
-    *(Part.SCORES, Part.LOGITS, Part.GENERATION, Part.ENGINE_WEIGHTS, Part.OFFLOADED, Part.KEPT, Part.SLACK),
-    Part.SYNC,
-)
-"""Their formulas need the model's sizes."""
-NOISE = 0.04
-"""Relative spread of peaks around the fitted formulas, before a study has shown its own: 1.5 to 2.6 % between processes
-of one configuration, and what the formulas miss of a configuration whatever their coefficients are."""
-NOISE_BYTES = 20e6
-"""The same in bytes, on top: between processes imports and caches differ by so much, however small the model is."""
-NOISE_WEIGHT = 3.0
-"""Measured peaks ``NOISE`` counts for."""
-PHASE_NOISE = 3.0
-"""A phase's own peak counts as so many times as noisy: memory freed by the phase before may still be held."""
-
 
 Matrix = NDArray[np.float64]
 """Bytes by formula; axes: pool (``pools``), configuration, moment (``MOMENTS``), part (``PARTS``)."""

@@ -52,10 +52,6 @@ class Split:
     """Ranks that share optimizer state of the dense weights."""
     expert_sharing: Column
 
-    @property
-    def weights(self) -> Column:
-        return self.dense + self.experts
-
 
 def split(facts: ModelFacts, size: Dimensions, s: Settings) -> Split:
     """The split that the columns ask for."""
@@ -82,19 +78,8 @@ def split(facts: ModelFacts, size: Dimensions, s: Settings) -> Split:
     )
 
 
-@dataclass(frozen=True)
-class Held:
-    """Bytes a GPU holds from the first update on."""
-
-    weights: Column
-    gradients: Column
-    optimizer: Column
-    offloaded: Column
-    """Optimizer state that is kept on the host."""
-
-
-def held(task: Task, size: Dimensions, s: Settings) -> Held:
-    """Weights, gradients and optimizer state."""
+def held(task: Task, size: Dimensions, s: Settings) -> dict[str, Column]:
+    """What ``training.States`` has of it: weights, gradients, optimizer state, and how much of that the host keeps."""
     found = split(task.resources.model, size, s)
     part = trainable(task.passthrough, task.resources.framework, size) / size.parameters
     shared = s.columns.number("distributed_optimizer", 1.0) > 0
@@ -105,27 +90,21 @@ def held(task: Task, size: Dimensions, s: Settings) -> Held:
     framework, passthrough = task.resources.framework, task.passthrough
     second = facts_of(framework).megatron_holds_reference and not is_lora(passthrough, framework)
     away = np.clip(s.columns.number("optimizer_offload_share", 0.0), 0.0, 1.0)
-    weights = WEIGHT * (1.0 + second) * found.weights
-    return Held(weights, GRADIENT * part * found.weights, states * (1.0 - away), states * away)
+    weights = found.dense + found.experts
+    gradients = GRADIENT * part * weights  # a buffer that is there from the start
+    return {
+        "weights": WEIGHT * (1.0 + second) * weights,
+        "gradients": gradients,
+        "early": gradients,
+        "optimizer": states * (1.0 - away),
+        "offloaded": states * away,
+    }
 
 
-@dataclass(frozen=True)
-class Passing:
-    """Bytes of micro-batches on a GPU."""
-
-    activations: Column
-    logits: Column
-    logprob_activations: Column
-    logprob_logits: Column
-
-
-def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: Column) -> Passing:
-    """Activations and logits of the update and of the log-prob pass.
+def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
+    """What ``training.Transients`` has of it: activations and logits.
 
     Args:
-        task: with the facts of the model.
-        size: the model's.
-        s: of the configurations.
         tokens: of a micro-batch of the update, on a GPU.
         passed: of one of the log-prob pass.
     """
@@ -141,12 +120,12 @@ def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: C
     fused = np.where(s.columns.number("fused_loss") > 0, FUSED, 1.0)
     logits = tokens * size.vocabulary / found.tensor * LOGITS * fused
     ahead = (found.stages > 1) & (first > last + logits)
-    return Passing(
-        activations=np.where(ahead, first, last),
-        logits=np.where(ahead, 0.0, logits),
-        logprob_activations=passed * each,
-        logprob_logits=passed * size.vocabulary / found.tensor * LOGITS_READ * fused,
-    )
+    return {
+        "activations": np.where(ahead, first, last),
+        "logits": np.where(ahead, 0.0, logits),
+        "logprob_activations": passed * each,
+        "logprob_logits": passed * size.vocabulary / found.tensor * LOGITS_READ * fused,
+    }
 
 
 def _recomputed(s: Settings, layers: Column, each: Column, kept: Column) -> tuple[Column, Column]:

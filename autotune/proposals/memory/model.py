@@ -16,17 +16,9 @@ from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals.forecasts import Column, Earlier, PeakForecast, Task
 from autotune.proposals.memory.features import (
     MOMENTS,
-    NOISE,
-    NOISE_BYTES,
-    NOISE_WEIGHT,
-    OF_MODEL,
     PARTS,
     PLACE,
-    SPREADS,
-    TRANSIENT,
-    TRANSIENT_SPREAD,
-    UNPROVEN_FRAMEWORK,
-    UNPROVEN_SPREAD,
+    Matrix,
     Moment,
     Part,
     PeakTable,
@@ -38,12 +30,12 @@ from autotune.proposals.memory.features import (
     tabled,
 )
 from autotune.proposals.memory.regression import (
+    NOISE,
+    Coefficients,
     Observations,
-    Posterior,
-    Prior,
-    Rows,
     fit,
     log_score,
+    noise_factor,
     nothing,
     observations,
 )
@@ -51,6 +43,44 @@ from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.reading import Reader
 from autotune.statistics.distributions import normal_below
 from search_spaces.frameworks import facts_of
+
+SPREADS: dict[Part, float] = {
+    Part.FLOOR: 0.15,
+    Part.ENGINE_FLOOR: 0.25,
+    Part.WEIGHTS: 0.05,
+    Part.CASTS: 0.3,
+    Part.GRADIENTS: 0.1,
+    Part.BUCKETS: 0.4,
+    Part.OPTIMIZER: 0.05,
+    Part.STEP: 0.8,
+    Part.ACTIVATIONS: 0.25,
+    Part.SCORES: 0.4,
+    Part.LOGITS: 0.2,
+    Part.GENERATION: 0.5,
+    Part.ENGINE_WEIGHTS: 0.25,
+    Part.CACHE: 0.1,
+    Part.WORKSPACE: 0.6,
+    Part.RESIDUE: 0.5,
+    Part.SYNC: 0.1,
+    Part.OFFLOADED: 0.3,
+    Part.WORKERS: 0.5,
+    Part.KEPT: 0.5,
+    Part.SLACK: 0.6,
+}
+"""Relative standard deviations of coefficients before any trial."""
+TRANSIENT = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.KEPT)
+TRANSIENT_SPREAD = 0.15
+"""Of a factor all of ``TRANSIENT`` share: an allocator rounds them all in one way."""
+UNPROVEN_SPREAD = {"cpu": 0.05, "cuda": 0.15}
+"""Of a factor all parts share: no GPU has been measured yet."""
+UNPROVEN_FRAMEWORK = 0.1
+"""The same on top for frameworks other than TRL, none of which has been measured."""
+OF_MODEL = (
+    *(Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.BUCKETS, Part.OPTIMIZER, Part.STEP, Part.ACTIVATIONS),
+    *(Part.SCORES, Part.LOGITS, Part.GENERATION, Part.ENGINE_WEIGHTS, Part.OFFLOADED, Part.KEPT, Part.SLACK),
+    Part.SYNC,
+)
+"""Their formulas need the model's sizes."""
 
 NOISE_FACTOR = 4.0
 """An earlier study's peak counts as so many times as noisy: sixteen of them as much as one of the study's own."""
@@ -68,35 +98,39 @@ def carried_over(task: Task, earlier: Sequence[Earlier]) -> tuple[Observations, 
     for one in earlier:
         if pools(one.task) != pools(task):
             continue
-        told = list(dict.fromkeys(t.configuration for t in one.trials))
-        places = {configuration: place for place, configuration in enumerate(told)}
-        has_device = bool(one.task.resources.gpus)
-        for i, (pool, limit, own) in enumerate(
-            zip(pools(task), limits(one.task), features(one.task, told), strict=True)
-        ):
-            seen = observations(one.trials, pool, limit, Rows(places, own), alone=False, has_device=has_device)
-            found[i] = found[i].joined(_doubted(seen.part(~seen.censored), one.distance))
+        by_pool = _seen(one.task, one.trials, features(one.task, _configurations(one.trials)), alone=False)
+        found = [f.joined(_doubted(seen, one.distance)) for f, seen in zip(found, by_pool, strict=True)]
     return tuple(found)
 
 
+def _configurations(trials: Sequence[Trial]) -> tuple[Configuration, ...]:
+    return tuple(dict.fromkeys(t.configuration for t in trials))
+
+
+def _seen(task: Task, trials: Sequence[Trial], matrix: Matrix, *, alone: bool) -> list[Observations]:
+    """By pool, what trials say; ``matrix``: of their configurations."""
+    told, has_device = _configurations(trials), bool(task.resources.gpus)
+    return [
+        observations(trials, pool, limit, dict(zip(told, own, strict=True)), alone=alone, has_device=has_device)
+        for pool, limit, own in zip(pools(task), limits(task), matrix, strict=True)
+    ]
+
+
 def _doubted(seen: Observations, distance: float) -> Observations:
-    noise = seen.noise * (NOISE_FACTOR + NOISE_OF_DOUBLING * distance)
-    return replace(seen, noise=noise, whole=np.zeros_like(seen.whole))
+    measured = seen.part(~seen.censored)
+    noise = measured.noise * (NOISE_FACTOR + NOISE_OF_DOUBLING * distance)
+    return replace(measured, noise=noise, whole=np.zeros_like(measured.whole))
 
 
-def begun(start: Prior, seen: Observations, earlier: Observations | None) -> Posterior:
-    """The fit to ``seen`` and, unless that speaks against them, to what earlier studies measured.
+def begun(start: Coefficients, seen: Observations, earlier: Observations) -> Coefficients:
+    """The fit to ``seen`` and, unless that speaks against them, to what earlier studies measured of the same pool.
 
-    Args:
-        start: what the formulas alone say.
-        seen: the study's own.
-        earlier: of the same pool; ``None`` is none.
+    ``start`` is what the formulas alone say.
     """
     own = int(np.sum(seen.whole & ~seen.censored))
-    if earlier is None or not len(earlier.level) or own >= ENOUGH:
+    if not len(earlier.level) or own >= ENOUGH:
         return fit(start, seen)
-    formulas = Posterior(start.mean, start.covariance, start.noise)
-    if log_score(fit(start, earlier), seen) < log_score(formulas, seen) - DOUBT:
+    if log_score(fit(start, earlier), seen) < log_score(start, seen) - DOUBT:
         return fit(start, seen)
     return fit(start, seen.joined(earlier))
 
@@ -105,7 +139,7 @@ WIDEST = 2.0
 """A forecast's logarithm has at most this standard deviation: beyond, nothing is said any more."""
 
 
-def prior(task: Task) -> Prior:
+def prior(task: Task) -> Coefficients:
     """Coefficients of 1, doubted part by part, all together where the model's sizes had to be guessed."""
     spreads = np.array([SPREADS[part] for part in PARTS])
     covariance = np.diag(spreads**2)
@@ -117,7 +151,7 @@ def prior(task: Task) -> Prior:
         shared = np.zeros(len(PARTS))
         shared[[PLACE[part] for part in members]] = spread
         covariance += np.outer(shared, shared)
-    return Prior(np.ones(len(PARTS)), covariance, NOISE, NOISE_WEIGHT)
+    return Coefficients(np.ones(len(PARTS)), covariance, NOISE)
 
 
 @dataclass(frozen=True)
@@ -125,7 +159,7 @@ class MemoryModel:
     """Knows some trials of one study; ``MemoryModel.before(task)`` knows none."""
 
     task: Task
-    posteriors: tuple[Posterior, ...]
+    posteriors: tuple[Coefficients, ...]
     """By pool (``features.pools``)."""
     earlier: tuple[Observations, ...] = field(default=(), repr=False)
     """By pool, what earlier studies of the same pools measured (``carried_over``)."""
@@ -136,23 +170,17 @@ class MemoryModel:
     def before(cls, task: Task, earlier: tuple[Observations, ...] = ()) -> MemoryModel:
         """The formulas alone, or with what earlier studies made of them."""
         start = prior(task)
-        one = Posterior(start.mean, start.covariance, start.noise)
-        found = tuple(begun(start, nothing(), e) for e in earlier) or (one,) * len(pools(task))
+        found = tuple(begun(start, nothing(), e) for e in earlier) or (start,) * len(pools(task))
         return cls(task, found, earlier=earlier)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
         """See ``PeakModel``. The order of ``trials`` does not matter."""
-        told = list(dict.fromkeys(t.configuration for t in trials))
-        places = {configuration: place for place, configuration in enumerate(told)}
-        start, has_device = prior(task), bool(task.resources.gpus)
-        alone = task.resources.training_processes == 1 and not has_device
-        posteriors = []
-        earlier = self.earlier or (None,) * len(pools(task))
-        matrix = np.moveaxis(self.seen.rows(task, told), 0, 1)
-        for own, pool, limit, other in zip(matrix, pools(task), limits(task), earlier, strict=True):
-            seen = observations(trials, pool, limit, Rows(places, own), alone=alone, has_device=has_device)
-            posteriors.append(begun(start, seen, other))
-        return MemoryModel(task, tuple(posteriors), self.earlier, self.seen)
+        alone = task.resources.training_processes == 1 and not task.resources.gpus
+        matrix = np.moveaxis(self.seen.rows(task, _configurations(trials)), 0, 1)
+        start, seen = prior(task), _seen(task, trials, matrix, alone=alone)
+        earlier = self.earlier or (nothing(),) * len(seen)
+        posteriors = tuple(begun(start, own, other) for own, other in zip(seen, earlier, strict=True))
+        return MemoryModel(task, posteriors, self.earlier, self.seen)
 
     def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
         """Medians of the peaks of one pool in bytes, whatever limit is closer, and the spreads of their logarithms.
@@ -181,7 +209,7 @@ class MemoryModel:
         return PeakForecast(peaks[closest, columns], spreads[closest, columns], fits)
 
 
-def _pool(table: PoolTable, posterior: Posterior) -> tuple[Column, Column]:
+def _pool(table: PoolTable, posterior: Coefficients) -> tuple[Column, Column]:
     """Median and log-spread of the peaks of one pool."""
     peaks = variance = np.zeros(len(table[0][1]))
     for rows, index in table:
@@ -191,7 +219,7 @@ def _pool(table: PoolTable, posterior: Posterior) -> tuple[Column, Column]:
         peaks, variance = np.where(higher, height, peaks), np.where(higher, square, variance)
     peaks = np.maximum(1.0, peaks)
     variance = variance / peaks**2
-    variance = variance + (posterior.noise * np.hypot(1.0, NOISE_BYTES / (NOISE * peaks))) ** 2
+    variance = variance + (posterior.noise * noise_factor(peaks)) ** 2
     spread = np.sqrt(np.maximum(0.0, variance))
     return peaks, np.minimum(WIDEST, spread)
 
@@ -222,36 +250,16 @@ class Breakdown:
     """Bytes; the sum of ``at_peak``."""
     at_peak: Mapping[str, float]
     """Bytes by group (``GROUPS``) at that moment."""
-    highest: Mapping[str, float]
-    """Bytes by group, each at its own highest moment: generation and update do not add up."""
-    by_moment: Mapping[str, float]
-    """Bytes of the whole by moment."""
 
 
-def breakdown(task: Task, configuration: Configuration, model: MemoryModel | None = None) -> tuple[Breakdown, ...]:
-    """The parts of ``configuration``'s peak by pool, the device first where there is one.
-
-    Args:
-        task: with the facts of the model; what is not known of it is guessed.
-        configuration: any.
-        model: whose coefficients count; without one the formulas alone.
-    """
-    fitted = model if model is not None else MemoryModel.before(task)
-    matrix = features(task, [configuration])
+def breakdown(model: MemoryModel, configuration: Configuration) -> tuple[Breakdown, ...]:
+    """The parts of ``configuration``'s peak by pool, the device first where there is one."""
+    matrix = features(model.task, [configuration])
     found = []
-    for pool, own, posterior in zip(pools(task), matrix, fitted.posteriors, strict=True):
-        parts = own[0] * posterior.mean
+    for pool, own, posterior in zip(pools(model.task), matrix, model.posteriors, strict=True):
         heights = np.einsum("ij,j->i", own[0], posterior.mean)  # as a forecast adds them up, to the last bit
         at = int(np.argmax(heights))
-        places = {name: [PARTS.index(part) for part in members] for name, members in GROUPS.items()}
-        found.append(
-            Breakdown(
-                pool=pool,
-                moment=MOMENTS[at],
-                peak=float(heights[at]),
-                at_peak={name: float(parts[at, columns].sum()) for name, columns in places.items()},
-                highest={name: float(parts[:, columns].sum(axis=1).max()) for name, columns in places.items()},
-                by_moment={moment.value: float(height) for moment, height in zip(MOMENTS, heights, strict=True)},
-            )
-        )
+        parts = own[0, at] * posterior.mean
+        by_group = {name: float(parts[[PLACE[p] for p in members]].sum()) for name, members in GROUPS.items()}
+        found.append(Breakdown(pool, MOMENTS[at], float(heights[at]), by_group))
     return tuple(found)

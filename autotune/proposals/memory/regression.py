@@ -16,11 +16,20 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
 from autotune.proposals.forecasts import Column
-from autotune.proposals.memory.features import MOMENTS, NOISE, NOISE_BYTES, PARTS, PHASE_NOISE, Moment
+from autotune.proposals.memory.features import MOMENTS, PARTS, Moment
 from autotune.statistics import retries
 from autotune.statistics.distributions import normal_below, normal_hazard
 
 Square = NDArray[np.float64]
+NOISE = 0.04
+"""Relative spread of peaks around the fitted formulas, before a study has shown its own: 1.5 to 2.6 % between processes
+of one configuration, and what the formulas miss of a configuration whatever their coefficients are."""
+NOISE_BYTES = 20e6
+"""The same in bytes, on top: between processes imports and caches differ by so much, however small the model is."""
+NOISE_WEIGHT = 3.0
+"""Measured peaks ``NOISE`` counts for."""
+PHASE_NOISE = 3.0
+"""A phase's own peak counts as so many times as noisy: memory freed by the phase before may still be held."""
 ROUNDS = 6
 """Turns of finding the moments and the coefficients."""
 NEWTON = 12
@@ -30,15 +39,13 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Prior:
-    """What is believed of the coefficients before any trial."""
+class Coefficients:
+    """What is believed of the coefficients, before or after some trials."""
 
     mean: Column
     covariance: Square
     noise: float
     """Relative standard deviation of a peak."""
-    noise_weight: float
-    """Observations ``noise`` counts for."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +67,7 @@ class Observations:
 
     def part(self, chosen: NDArray[np.bool_]) -> Observations:
         """Some of them."""
-        return Observations(
-            matrix=self.matrix[chosen],
-            moments=self.moments[chosen],
-            level=self.level[chosen],
-            censored=self.censored[chosen],
-            noise=self.noise[chosen],
-            whole=self.whole[chosen],
-        )
+        return Observations(**{name: column[chosen] for name, column in vars(self).items()})
 
     def joined(self, others: Observations) -> Observations:
         """These, then others."""
@@ -82,16 +82,7 @@ class Observations:
         return rows
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """What is believed of the coefficients after some trials."""
-
-    mean: Column
-    covariance: Square
-    noise: float
-
-
-def fit(prior: Prior, seen: Observations) -> Posterior:
+def fit(prior: Coefficients, seen: Observations) -> Coefficients:
     """The most probable non-negative coefficients and how sure they are.
 
     Measured peaks are fitted first. Bounds then may only raise coefficients: what ran out of memory says of no
@@ -116,24 +107,24 @@ def fit(prior: Prior, seen: Observations) -> Posterior:
     if len(bounds.level):
         mean, information = _raised(mean, information, bounds, prior.noise)
     covariance: Square = np.asarray(np.linalg.inv(information), dtype=np.float64)
-    return Posterior(mean, covariance, _noise(prior, seen, mean, information))
+    return Coefficients(mean, covariance, _noise(prior.noise, seen, mean, information))
 
 
-def log_score(posterior: Posterior, seen: Observations) -> float:
-    """Logarithm of the probability of whole trials' peaks and bounds, each by itself, by what ``posterior`` says."""
+def log_score(believed: Coefficients, seen: Observations) -> float:
+    """Logarithm of the probability of whole trials' peaks and bounds, each by itself."""
     told = seen.part(seen.whole)
     if not len(told.level):
         return 0.0
-    rows = told.rows(posterior.mean)
-    heights = np.maximum(rows @ posterior.mean, 1e-9)
-    own = np.sum((rows @ posterior.covariance) * rows, axis=1) / heights**2
-    spread = np.sqrt(np.maximum(own, 0.0) + (posterior.noise * told.noise) ** 2)
+    rows = told.rows(believed.mean)
+    heights = np.maximum(rows @ believed.mean, 1e-9)
+    own = np.sum((rows @ believed.covariance) * rows, axis=1) / heights**2
+    spread = np.sqrt(np.maximum(own, 0.0) + (believed.noise * told.noise) ** 2)
     away = np.log(heights) / spread
     measured = -0.5 * away**2 - np.log(spread) - 0.5 * math.log(2.0 * math.pi)
     return float(np.sum(np.where(told.censored, np.log(np.maximum(normal_below(away), 1e-12)), measured)))
 
 
-def _noise(prior: Prior, seen: Observations, mean: Column, information: Square) -> float:
+def _noise(prior: float, seen: Observations, mean: Column, information: Square) -> float:
     """The prior's variance and that of the residuals, each by its degrees of freedom (moderated, as in limma).
 
     A bound tells of noise by what the coefficients stay below it.
@@ -142,13 +133,13 @@ def _noise(prior: Prior, seen: Observations, mean: Column, information: Square) 
     short = 1.0 - rows @ mean
     telling = seen.whole & (~seen.censored | (short > 0.0))
     if not telling.any():
-        return prior.noise
+        return prior
     own = rows[telling] / seen.noise[telling][:, None]
     residuals = short[telling] / seen.noise[telling]
-    used = float(np.einsum("ij,ji->", own, np.linalg.solve(information, own.T))) / prior.noise**2
+    used = float(np.einsum("ij,ji->", own, np.linalg.solve(information, own.T))) / prior**2
     freedom = max(0.0, len(own) - used)
-    total = prior.noise_weight * prior.noise**2 + float(residuals @ residuals)
-    return math.sqrt(total / (prior.noise_weight + freedom))
+    total = NOISE_WEIGHT * prior**2 + float(residuals @ residuals)
+    return math.sqrt(total / (NOISE_WEIGHT + freedom))
 
 
 def _raised(floor: Column, information: Square, bounds: Observations, noise: float) -> tuple[Column, Square]:
@@ -187,20 +178,15 @@ def nonnegative(information: Square, pull: Column) -> Column:
     return found
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Features of one pool."""
-
-    places: Mapping[Configuration, int]
-    matrix: NDArray[np.float64]
-    """Bytes by place, moment and part."""
+Rows = Mapping[Configuration, NDArray[np.float64]]
+"""Features of one pool: bytes by moment and part."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """One figure."""
 
-    place: int
+    parts: NDArray[np.float64]
     moments: tuple[Moment, ...]
     level: float
     censored: bool
@@ -224,13 +210,10 @@ DEVICE_USABLE = 0.97
 def observations(
     trials: Sequence[Trial], pool: Pool, limit: float | None, rows: Rows, *, alone: bool, has_device: bool
 ) -> Observations:
-    """What ``trials`` say of one pool.
+    """What ``trials`` of one study say of one pool; their order does not matter.
 
     Args:
-        trials: of one study; the order does not matter.
-        pool: device or host.
         limit: bytes it has; ``None`` = not known.
-        rows: of every trial's configuration, and maybe others'.
         alone: one process trains, so what it saw of a phase is what the tree held then.
         has_device: the device has a memory of its own.
     """
@@ -241,37 +224,39 @@ def observations(
     for trial in sorted(trials, key=lambda t: t.number):
         if trial.number in disproved or not trial.state.is_finished:
             continue
-        place, peak = rows.places[trial.configuration], trial.peak(pool)
+        parts, peak = rows[trial.configuration], trial.peak(pool)
         if trial.fits and peak:
-            found.append(_Seen(place, MOMENTS, float(peak), censored=False, whole=True))
+            found.append(_Seen(parts, MOMENTS, float(peak), censored=False, whole=True))
             if alone:
-                found += [_Seen(place, m, level, censored=False, whole=False) for m, level in _by_phase(trial, pool)]
+                found += [_Seen(parts, m, level, censored=False, whole=False) for m, level in _by_phase(trial, pool)]
         elif (bound := _bound(trial, pool, limit, peak, meant)) is not None:
-            found.append(_Seen(place, bound[0], bound[1], censored=True, whole=True))
-    return _stacked(found, rows)
+            found.append(_Seen(parts, bound[0], bound[1], censored=True, whole=True))
+    return _stacked(found)
 
 
 def nothing() -> Observations:
     """No trial told anything."""
-    return _stacked([], Rows({}, np.zeros((0, len(MOMENTS), len(PARTS)))))
+    return _stacked([])
 
 
-def _stacked(found: Sequence[_Seen], rows: Rows) -> Observations:
+def _stacked(found: Sequence[_Seen]) -> Observations:
+    level = np.array([f.level for f in found], dtype=np.float64)
+    whole = np.array([f.whole for f in found], dtype=np.bool_)
     masks = {moments: [m in moments for m in MOMENTS] for moments in {f.moments for f in found}}
-    noise = [noise_factor(f.level) * (1.0 if f.whole else PHASE_NOISE) for f in found]
     return Observations(
-        matrix=rows.matrix[[f.place for f in found]] if found else np.zeros((0, len(MOMENTS), len(PARTS))),
+        matrix=np.array([f.parts for f in found], dtype=np.float64).reshape(-1, len(MOMENTS), len(PARTS)),
         moments=np.array([masks[f.moments] for f in found], dtype=np.bool_).reshape(-1, len(MOMENTS)),
-        level=np.array([f.level for f in found], dtype=np.float64),
+        level=level,
         censored=np.array([f.censored for f in found], dtype=np.bool_),
-        noise=np.array(noise, dtype=np.float64),
-        whole=np.array([f.whole for f in found], dtype=np.bool_),
+        noise=noise_factor(level) * np.where(whole, 1.0, PHASE_NOISE),
+        whole=whole,
     )
 
 
-def noise_factor(level: float) -> float:
+def noise_factor(level: Column) -> Column:
     """How many times as noisy a peak of ``level`` bytes is than a great one."""
-    return math.hypot(1.0, NOISE_BYTES / (NOISE * level))
+    found: Column = np.hypot(1.0, NOISE_BYTES / (NOISE * level))
+    return found
 
 
 def _bound(

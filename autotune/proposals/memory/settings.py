@@ -10,10 +10,10 @@ import numpy as np
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.reading import Columns
 from search_spaces.adapters import RANKS, adapted_projections, is_lora
-from search_spaces.configuration import KnobValue, ModelFacts
+from search_spaces.configuration import ModelFacts
 from search_spaces.frameworks import facts_of
-from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.build import ENGINES
 
 TYPICAL_PARAMETERS = 1e9
@@ -102,47 +102,6 @@ def _number(passthrough: Mapping[str, Any], names: tuple[str, ...], otherwise: f
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9:
             return float(value)
     return otherwise
-
-
-class Columns:
-    """One column for each knob asked for."""
-
-    def __init__(self, configurations: Sequence[Configuration], framework: str, device: str) -> None:
-        self._all = [dict(configuration.items()) for configuration in configurations]
-        self._set = set().union(*configurations) if configurations else set()
-        self._unset = defaults(framework, device)
-
-    def full(self, value: float) -> Column:
-        """``value`` for every configuration."""
-        return np.full(len(self._all), float(value))
-
-    def number(self, name: str, otherwise: float | Column | None = None) -> Column:
-        """A knob's numbers (False 0, True 1); not set: the framework's default, else ``otherwise``, else 0."""
-        unset = self._unset.get(name)
-        fallback = otherwise if not isinstance(unset, int | float) else float(unset)
-        missing = np.broadcast_to(np.asarray(0.0 if fallback is None else fallback, dtype=float), (len(self._all),))
-        if name not in self._set:
-            return missing.copy()
-        values = [v if isinstance(v := c.get(name), int | float) else np.nan for c in self._all]
-        found = np.array(values, dtype=np.float64)
-        return np.where(np.isfinite(found), found, missing)
-
-    def given(self, name: str) -> Column:
-        """1 where the knob is a number in the configuration itself."""
-        if name not in self._set:
-            return self.full(0.0)
-        return np.array([float(isinstance(c.get(name), int | float)) for c in self._all])
-
-    def level(self, name: str, table: dict[str, float], otherwise: float) -> Column:
-        """A choice's number in ``table``; ``otherwise`` for a value that is not in it."""
-        unset = self._unset.get(name, KNOBS[name].rest)
-        if name not in self._set:
-            return self.full(table.get(str(unset), otherwise))
-        return np.array([table.get(str(c.get(name, unset)), otherwise) for c in self._all])
-
-    def has(self, name: str, *values: KnobValue) -> Column:
-        """1 where a choice has one of ``values``."""
-        return self.level(name, {str(value): 1.0 for value in values}, 0.0)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ LM head as in the source of ``trl.kernels.chunked_logprob``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,20 +127,12 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
         step=step,
         offloaded=away,
     )
-    return _with_megatron(task, size, s, found) if s.megatron.any() else found
+    return States(**_with_megatron(s, found, megatron.held(task, size, s))) if s.megatron.any() else found
 
 
-def _with_megatron(task: Task, size: Dimensions, s: Settings, found: States) -> States:
-    """``found`` with what Megatron holds in its place where it trains."""
-    theirs = megatron.held(task, size, s)
-    own = {
-        "weights": theirs.weights,
-        "gradients": theirs.gradients,
-        "early": theirs.gradients,  # a buffer that is there from the start
-        "optimizer": theirs.optimizer,
-        "offloaded": theirs.offloaded,
-    }
-    return States(**{name: np.where(s.megatron > 0, own.get(name, 0.0), value) for name, value in vars(found).items()})
+def _with_megatron(s: Settings, found: States | Transients, theirs: Mapping[str, Column]) -> dict[str, Column]:
+    """``found`` with Megatron's bytes in its place where it trains."""
+    return {name: np.where(s.megatron > 0, theirs.get(name, 0.0), value) for name, value in vars(found).items()}
 
 
 def _sharded(s: Settings, stage: int) -> Column:
@@ -223,8 +216,7 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
     )
     if not s.megatron.any():
         return found
-    theirs = vars(megatron.passing(task, size, s, tokens, passed))
-    return Transients(**{n: np.where(s.megatron > 0, theirs.get(n, 0.0), value) for n, value in vars(found).items()})
+    return Transients(**_with_megatron(s, found, megatron.passing(task, size, s, tokens, passed)))
 
 
 def _layer_bytes(size: Dimensions, s: Settings) -> Column:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import optuna
 
 from autotune.domain import Configuration, Trial
@@ -81,14 +80,14 @@ class StudySampler:
 
 
 class CandidateSampler(optuna.samplers.BaseSampler):
-    """An Optuna sampler that chooses one of the candidates left. Subclass and give ``index``."""
+    """An Optuna sampler that chooses one of the candidates left.
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    Args:
+        index: the place of the choice among the grid's candidates.
+    """
 
-    def index(self) -> int:
-        """The place of the choice among the grid's candidates."""
-        raise NotImplementedError
+    def __init__(self, turn: Turn, index: Callable[[Turn], int]) -> None:
+        self._turn, self._index = turn, index
 
     def infer_relative_search_space(
         self,
@@ -104,7 +103,7 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         search_space: dict[str, optuna.distributions.BaseDistribution],  # noqa: ARG002
     ) -> dict[str, object]:
         grid = self._turn.grid
-        return dict(grid.params(grid.candidates[self.index()]))
+        return dict(grid.params(grid.candidates[self._index(self._turn)]))
 
     def sample_independent(
         self,
@@ -114,19 +113,3 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         param_distribution: optuna.distributions.BaseDistribution,  # noqa: ARG002
     ) -> object:
         raise ValueError(f"{param_name} is no dimension of the candidates")
-
-
-class UniformSampler(CandidateSampler):
-    """Any candidate left, each equally likely."""
-
-    def index(self) -> int:
-        # The seed is a digest, uniform over 32 bits already; a generator would add nothing but a version to pin.
-        indices = np.flatnonzero(self._turn.left)
-        return int(indices[self._turn.seed % len(indices)])
-
-
-class FirstSampler(CandidateSampler):
-    """The first candidate left."""
-
-    def index(self) -> int:
-        return int(np.flatnonzero(self._turn.left)[0])

@@ -18,21 +18,12 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, highest
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
-from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
-from autotune.proposals.grey.models import (
-    Models,
-    axes,
-    compared,
-    cycle_seconds,
-    likely_enough,
-    models_for,
-    places,
-    told,
-)
+from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Lesson, Params, Predictions, fastest
+from autotune.proposals.grey.models import Models, compared, cycle_seconds, likely_enough, models_for, told
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
-from autotune.proposals.samplers.grey_box import GreyBoxSampler, Params
-from autotune.proposals.translation import NUMBER, Observation, OptunaTrialStatus, distributions, selected
+from autotune.proposals.samplers.grey_box import GreyBoxSampler, Pool
+from autotune.proposals.translation import Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
 """Candidates looked at where more are left: the most promising, or drawn evenly where nothing is forecast ..."""
@@ -74,9 +65,8 @@ class FittedGrey(StudySampler):
     forecasts = True
 
     def __init__(self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation]) -> None:
-        self._known = known
-        numbers = {e.number for e in known}
-        self.trials = sorted((t for t in trials if t.number in numbers), key=lambda t: t.number)
+        self.known = {e.number: e for e in known}
+        self.trials = sorted((t for t in trials if t.number in self.known), key=lambda t: t.number)
         self.read = told(self.trials, known)
         self._models = models
         resources = models.task.resources if models is not None else None
@@ -93,7 +83,7 @@ class FittedGrey(StudySampler):
     @cached_property
     def pending(self) -> list[Configuration]:
         """Of trials that run or wait, whose forecast stands in for what they will measure."""
-        return [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
+        return [e.configuration for e in self.known.values() if e.standing is OptunaTrialStatus.PENDING]
 
     def divisors(self, configurations: Sequence[Configuration]) -> Array:
         """``Task.log_divisors``."""
@@ -174,11 +164,6 @@ class FittedGrey(StudySampler):
     def sampler(self, turn: Turn) -> GreyBoxSampler:
         return GreyBoxSampler(seed=turn.seed, candidates=_Candidates(self, turn), n_startup_trials=0)
 
-    def evidence_of(self, trials: Sequence[FrozenTrial]) -> list[Observation]:
-        """What Optuna's trials were made of."""
-        known = {e.number: e for e in self._known}
-        return [known[t.user_attrs[NUMBER]] for t in trials]
-
 
 @dataclass(frozen=True)
 class _Candidates:
@@ -193,21 +178,56 @@ class _Candidates:
 
     @property
     def axes(self) -> Axes:
-        return axes(self.turn.grid)
+        return Axes(tuple(d.ordered for d in self.turn.grid.dimensions))
 
     def place(self, params: Params) -> tuple[float, ...] | None:
-        dimensions = self.turn.grid.dimensions
-        return tuple(params[d.name] / (len(d.values) - 1 if d.ordered else 1) for d in dimensions)
+        return tuple(params[d.name] / d.span for d in self.turn.grid.dimensions)
 
     def pool(
         self,
-        tried: Sequence[Tried],
+        told: Sequence[Lesson],
         before: Sequence[FrozenTrial],  # noqa: ARG002
         chance: np.random.Generator,  # noqa: ARG002
-    ) -> _Pool:
-        best = fastest(tried)[:1]
-        indices = _looked_at(self.fitted, self.turn, best[0].trial.params if best else None)
-        return _Pool(self.fitted, self.turn.grid, indices)
+    ) -> Pool:
+        fitted, grid, held = self.fitted, self.turn.grid, fastest(told)
+        indices = _looked_at(fitted, self.turn, held[0].params if held else None)
+        configurations = [grid.candidates[i] for i in indices]
+        restarts, fits = fitted.costs.restarts(configurations), fitted.fits(grid, indices)
+
+        def seconds(found: Predictions) -> Array:
+            cycle_s = found.cycle_s
+            if cycle_s is None:
+                measured = [s for t in fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
+                cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
+            return fitted.costs.seconds(cycle_s, restarts)
+
+        return Pool(
+            params=lambda index: grid.params(configurations[index]),
+            places=grid.places(indices) / np.array([d.span for d in grid.dimensions], dtype=np.float64),
+            restarts=restarts,
+            seconds=seconds,
+            least=fitted.least,
+            fits=None if fitted.peaks is None else fits,
+            forecast=None if fitted.times is None else self._forecast(fitted.times, indices, restarts, fits, held),
+        )
+
+    def _forecast(
+        self, times: TimeModel, indices: Indices, restarts: Indices, fits: Array, held: Sequence[Lesson]
+    ) -> tuple[Outlook, float]:
+        """``Pool.forecast``; ``held``: measured trials, fastest first."""
+        fitted, grid = self.fitted, self.turn.grid
+        measured = [fitted.known[one.number] for one in held[:COMPARED]]
+        own, every = [e.configuration for e in measured], fitted.forecast(grid, times)
+        among = [i for c in own if (i := grid.index(c)) is not None]
+        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
+        level, best = compared(measured, of_own.log_seconds + fitted.divisors(own), of_own.spread)
+        forecast = every.part(indices)
+        value = level - forecast.log_seconds - fitted.divisors([grid.candidates[i] for i in indices])
+        seconds = fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
+        outlook = Outlook(value, forecast.spread, fits, seconds, restarts)
+        pending = fitted.pending
+        stand_ins = level - times.forecast(pending).log_seconds - fitted.divisors(pending) if pending else ()
+        return outlook, max([best if held else float(value.min()), *stand_ins])
 
 
 def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
@@ -229,56 +249,3 @@ def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:
     if best is None or len(best) < len(grid.dimensions):
         return np.zeros(0, dtype=np.int64)
     return grid.around(tuple(best[d.name] for d in grid.dimensions), left, NEIGHBOURS)
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """``grey_box.Pool``: candidates of a grid, with what the models forecast of them."""
-
-    fitted: FittedGrey
-    grid: CandidateGrid
-    indices: Indices
-
-    @cached_property
-    def places(self) -> Array:
-        return places(self.grid, self.indices)
-
-    @property
-    def least(self) -> float:
-        return self.fitted.least
-
-    @property
-    def forecasts_memory(self) -> bool:
-        return self.fitted.peaks is not None
-
-    def params(self, index: int) -> Params:
-        return self.grid.params(self.grid.candidates[self.indices[index]])
-
-    def forecast(self, held: Sequence[FrozenTrial]) -> tuple[Outlook, float] | None:
-        times = self.fitted.times
-        if times is None:
-            return None
-        divisors, measured = self.fitted.divisors, self.fitted.evidence_of(held[:COMPARED])
-        own, every = [e.configuration for e in measured], self.fitted.forecast(self.grid, times)
-        among = [i for c in own if (i := self.grid.index(c)) is not None]
-        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
-        forecast = every.part(self.indices)
-        level, best = compared(measured, of_own.log_seconds + divisors(own), of_own.spread)
-        restarts = self._restarts()
-        seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
-        value = level - forecast.log_seconds - divisors([self.grid.candidates[i] for i in self.indices])
-        outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
-        pending = self.fitted.pending
-        stand_ins = level - times.forecast(pending).log_seconds - divisors(pending) if pending else ()
-        return outlook, max([best if held else float(value.min()), *stand_ins])
-
-    def outlook(self, found: Predictions) -> Outlook:
-        cycle_s, restarts = found.cycle_s, self._restarts()
-        if cycle_s is None:
-            measured = [s for t in self.fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
-            cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
-        holds = found.holds * self.fitted.fits(self.grid, self.indices)
-        return Outlook(found.value, found.spread, holds, self.fitted.costs.seconds(cycle_s, restarts), restarts)
-
-    def _restarts(self) -> Indices:
-        return self.fitted.costs.restarts([self.grid.candidates[i] for i in self.indices])

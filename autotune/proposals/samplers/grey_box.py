@@ -19,12 +19,32 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.proposals.grey.choice import LIKELY, Outlook, choice
-from autotune.proposals.grey.learnt import Lesson, Predictions, Tried, fastest, learnt, passes
+from autotune.proposals.grey.learnt import (
+    TOLD_FASTEST,
+    TOLD_NEWEST,
+    Lesson,
+    Params,
+    Predictions,
+    fastest,
+    learnt,
+    passes,
+)
 from autotune.proposals.grey.surfaces import Array, Axes, columns
-from autotune.proposals.translation import BOUND, INCOMPARABLE, OOM, PEAK, PHASES, STARTUP, OptunaTrialStatus
+from autotune.proposals.openings import SPREAD, STARTUP_TRIALS
+from autotune.proposals.translation import (
+    BOUND,
+    INCOMPARABLE,
+    NUMBER,
+    OOM,
+    PEAK,
+    PHASES,
+    STARTUP,
+    OptunaTrialStatus,
+    selected,
+)
 
-Params = Mapping[str, Any]
 Legal = Callable[[Params], bool]
+Numbers = FloatDistribution | IntDistribution
 
 WHOLE = 2048
 """Points of a space that are all looked at; of a larger one some are drawn."""
@@ -40,30 +60,23 @@ BEST = 4
 
 
 @dataclass(frozen=True)
-class DrawnPool:
-    """``grey_box.Pool``: points of a space, of which the study's trials alone tell anything."""
+class Pool:
+    """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
 
-    found: Sequence[Params]
+    params: Callable[[int], Params]
+    """The parameters of one point."""
     places: Array
-    cycles: int
+    """(m, d): where they lie by the axes."""
     restarts: NDArray[np.int64]
-    """1 where a process has to be started."""
-    startup_s: float | None
-    """Median; ``None``: not known."""
+    """How much has to be started anew for each, ascending in cost."""
+    seconds: Callable[[Predictions], Array]
+    """Of a trial of each, where nothing but the study's trials tells how fast they are."""
     least: float = LIKELY
-    forecasts_memory: bool = False
-
-    def params(self, index: int) -> Params:
-        return self.found[index]
-
-    def forecast(self, held: Sequence[FrozenTrial]) -> None:  # noqa: ARG002
-        return None
-
-    def outlook(self, found: Predictions) -> Outlook:
-        seconds = np.ones(len(self.found)) if found.cycle_s is None else self.cycles * found.cycle_s
-        if self.startup_s is not None and found.cycle_s is not None:
-            seconds = seconds + self.restarts * self.startup_s
-        return Outlook(found.value, found.spread, found.holds, seconds, self.restarts)
+    """Probability of holding from which a point is likely enough."""
+    fits: Array | None = None
+    """Probability that memory suffices, so that failures for lack of it need not be learnt; ``None``: not known."""
+    forecast: tuple[Outlook, float] | None = None
+    """What is expected of them, and the value to improve on; ``None`` where nothing forecasts speeds."""
 
 
 class Points:
@@ -90,19 +103,13 @@ class Points:
 
     def place(self, params: Params) -> tuple[float, ...] | None:
         """Where ``params`` lie by the axes; ``None`` if they lack one or hold a value that is not of the space."""
-        found = []
-        for name, distribution in self.space.items():
-            if name not in params:
-                return None
-            place = self._along(name, distribution, params[name])
-            if place is None:
-                return None
-            found.append(place)
-        return tuple(found)
+        found = [self._along(name, d, params[name]) if name in params else None for name, d in self.space.items()]
+        known = tuple(place for place in found if place is not None)
+        return known if len(known) == len(found) else None
 
     def _along(self, name: str, distribution: BaseDistribution, value: Any) -> float | None:
         if isinstance(distribution, CategoricalDistribution):
-            return self._ranks[name].get(_key(value))
+            return self._ranks[name].get(repr(value))
         numbers = _numbers(distribution)
         if not isinstance(value, int | float) or not numbers.low <= value <= numbers.high:
             return None
@@ -110,20 +117,25 @@ class Points:
         low, high = scale(numbers.low), scale(numbers.high)
         return (scale(value) - low) / (high - low)
 
-    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> DrawnPool:
+    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
         """Points that may be proposed: nothing twice, unless everything was.
 
         Raises:
             ValueError: none was legal.
         """
-        found, places = self.candidates([one.trial.params for one in fastest(tried)[:BEST]], chance)
-        taken = {one.lesson.place for one in tried}
+        found, places = self.candidates([one.params for one in fastest(told)[:BEST]], chance)
+        taken = {one.place for one in told}
         free = np.array([place not in taken for place in map(tuple, places.tolist())])
         if free.any():
             found, places = [p for p, one in zip(found, free, strict=True) if one], places[free]
         starts = [s for t in before if (s := number(t.user_attrs.get(STARTUP))) is not None]
-        startup_s = statistics.median(starts) if starts and self._restart is not None else None
-        return DrawnPool(found, places, self._cycles, self._restarts(found, before), startup_s)
+        restarts = self._restarts(found, before)
+        start_s = restarts * (statistics.median(starts) if starts and self._restart is not None else 0.0)
+
+        def seconds(predicted: Predictions) -> Array:
+            return np.ones(len(found)) if predicted.cycle_s is None else self._cycles * predicted.cycle_s + start_s
+
+        return Pool(found.__getitem__, places, restarts, seconds)
 
     def _restarts(self, found: Sequence[Params], before: Sequence[FrozenTrial]) -> NDArray[np.int64]:
         if self._restart is None:
@@ -141,21 +153,18 @@ class Points:
         Raises:
             ValueError: none was legal.
         """
-        found = self._whole
-        turns = 0 if math.prod(_size(d) for d in self.space.values()) <= WHOLE else ROUNDS
-        while not found[0] and turns > 0:
-            drawn = (self._drawn(chance) for _ in range(DRAWN))
-            found = self._placed(itertools.chain(drawn, *(self._around(p, chance) for p in best)))
-            turns -= 1
+        if math.prod(_size(d) for d in self.space.values()) <= WHOLE:
+            found = self._whole
+        else:
+            some = (self._placed(self._drawn(best, chance)) for _ in range(ROUNDS))
+            found = next((one for one in some if one[0]), ((), columns([], 0)))
         if not found[0]:
             raise ValueError("`legal` allowed no point of the search space")
         return found
 
     @cached_property
     def _whole(self) -> tuple[Sequence[Params], Array]:
-        """Every legal point of a small space; none of a larger one."""
-        if math.prod(_size(d) for d in self.space.values()) > WHOLE:
-            return (), columns([], len(self.space))
+        """Every legal point of a small space."""
         values = [_values(d) for d in self.space.values()]
         return self._placed(dict(zip(self.space, point, strict=True)) for point in itertools.product(*values))
 
@@ -164,8 +173,11 @@ class Points:
         kept = {place: p for place, p in found.items() if self._legal is None or self._legal(p)}
         return tuple(kept.values()), columns(tuple(kept), len(self.space))
 
-    def _drawn(self, chance: np.random.Generator) -> Params:
-        return {name: _draw(d, chance) for name, d in self.space.items()}
+    def _drawn(self, best: Sequence[Params], chance: np.random.Generator) -> Iterator[Params]:
+        for _ in range(DRAWN):
+            yield {name: _draw(d, chance) for name, d in self.space.items()}
+        for params in best:
+            yield from self._around(params, chance)
 
     def _around(self, params: Params, chance: np.random.Generator) -> Iterator[Params]:
         for name, distribution in self.space.items():
@@ -175,11 +187,6 @@ class Points:
                 yield {**{n: params[n] for n in self.space}, name: value}
 
 
-def _key(value: Any) -> str:
-    """Tells ``1``, ``1.0`` and ``True`` apart."""
-    return repr(value)
-
-
 def _ordered(distribution: BaseDistribution) -> bool:
     if isinstance(distribution, CategoricalDistribution):
         return all(isinstance(c, int | float) for c in distribution.choices)
@@ -187,37 +194,25 @@ def _ordered(distribution: BaseDistribution) -> bool:
 
 
 def _ranks(distribution: BaseDistribution) -> Mapping[str, float]:
-    """Choice -> place; numbers by their rank among the choices."""
+    """Choice -> place; numbers by their rank among the choices. ``repr`` tells ``1``, ``1.0`` and ``True`` apart."""
     if not isinstance(distribution, CategoricalDistribution):
         return {}
     choices: list[Any] = list(distribution.choices)
     if not _ordered(distribution):
-        return {_key(c): float(i) for i, c in enumerate(choices)}
-    ranked = sorted(choices)
-    return {_key(c): i / max(1, len(ranked) - 1) for i, c in enumerate(ranked)}
+        return {repr(c): float(i) for i, c in enumerate(choices)}
+    return {repr(c): i / max(1, len(choices) - 1) for i, c in enumerate(sorted(choices))}
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """An int or float distribution."""
-
-    low: float
-    high: float
-    log: bool
-    step: float | None
-    whole: bool
-
-    def value(self, number: float) -> int | float:
-        """The distribution's own value next to ``number``."""
-        inside = min(self.high, max(self.low, number))
-        return round(inside) if self.whole else inside
-
-
-def _numbers(distribution: BaseDistribution) -> _Numbers:
+def _numbers(distribution: BaseDistribution) -> Numbers:
     if isinstance(distribution, FloatDistribution | IntDistribution):
-        whole = isinstance(distribution, IntDistribution)
-        return _Numbers(distribution.low, distribution.high, distribution.log, distribution.step, whole)
+        return distribution
     raise TypeError(f"the grey-box sampler knows no distribution like {distribution!r}")
+
+
+def _nearest(numbers: Numbers, number: float) -> int | float:
+    """The distribution's own value next to ``number``."""
+    inside = min(numbers.high, max(numbers.low, number))
+    return round(inside) if isinstance(numbers, IntDistribution) else inside
 
 
 def _size(distribution: BaseDistribution) -> float:
@@ -232,7 +227,7 @@ def _values(distribution: BaseDistribution) -> Sequence[Any]:
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
     numbers = _numbers(distribution)
-    return [numbers.value(numbers.low + i * (numbers.step or 0.0)) for i in range(int(_size(distribution)))]
+    return [_nearest(numbers, numbers.low + i * (numbers.step or 0.0)) for i in range(int(_size(distribution)))]
 
 
 def _draw(distribution: BaseDistribution, chance: np.random.Generator) -> Any:
@@ -241,10 +236,12 @@ def _draw(distribution: BaseDistribution, chance: np.random.Generator) -> Any:
         return distribution.choices[int(chance.integers(len(distribution.choices)))]
     numbers = _numbers(distribution)
     if numbers.log:
-        return numbers.value(math.exp(chance.uniform(math.log(numbers.low), math.log(numbers.high))))
-    if numbers.step is None:
-        return numbers.value(chance.uniform(numbers.low, numbers.high))
-    return numbers.value(numbers.low + int(chance.integers(int(_size(distribution)))) * numbers.step)
+        drawn = math.exp(chance.uniform(math.log(numbers.low), math.log(numbers.high)))
+    elif numbers.step is None:
+        drawn = chance.uniform(numbers.low, numbers.high)
+    else:
+        drawn = numbers.low + int(chance.integers(int(_size(distribution)))) * numbers.step
+    return _nearest(numbers, drawn)
 
 
 def number(value: Any) -> float | None:
@@ -252,45 +249,6 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-STARTUP_TRIALS = 6
-SPREAD = 3
-"""Points drawn at the start, of which the one least like what was tried is taken."""
-
-
-class PointPool(Protocol):
-    """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
-
-    @property
-    def places(self) -> Array:
-        """(m, d): where they lie by the axes."""
-        ...
-
-    @property
-    def least(self) -> float:
-        """Probability of holding from which a point is likely enough."""
-        ...
-
-    @property
-    def forecasts_memory(self) -> bool:
-        """It is known what fits, so failures for lack of memory need not be learnt."""
-        ...
-
-    def params(self, index: int) -> Params:
-        """The parameters of one point."""
-        ...
-
-    def forecast(self, held: Sequence[FrozenTrial]) -> tuple[Outlook, float] | None:
-        """What is expected of the points, and the value to improve on; ``None`` where nothing forecasts speeds.
-
-        ``held``: measured trials, fastest first.
-        """
-        ...
-
-    def outlook(self, found: Predictions) -> Outlook:
-        """What the trials taught, with what the points cost."""
-        ...
 
 
 class Candidates(Protocol):
@@ -306,13 +264,8 @@ class Candidates(Protocol):
         """Where ``params`` lie by the axes; ``None`` if they lie outside the space."""
         ...
 
-    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> PointPool:
-        """The points looked at.
-
-        Args:
-            tried: what the study's trials teach, by number.
-            chance: draws points where there are many.
-        """
+    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
+        """The points looked at; of many, ``chance`` draws some."""
         ...
 
 
@@ -380,13 +333,13 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         candidates = self._candidates or self._within(search_space)
         before = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         sign = 1.0 if study.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
-        tried = lessons(candidates, before, sign)
+        told = lessons(candidates, before, sign)
         chance = np.random.default_rng([self._seed, trial.number])
-        pool = candidates.pool(tried, before, chance)
-        decided = sum(one.lesson.standing is not OptunaTrialStatus.PENDING for one in tried)
+        pool = candidates.pool(told, before, chance)
+        decided = sum(one.standing is not OptunaTrialStatus.PENDING for one in told)
         if decided < self._first:
-            return dict(pool.params(_farthest(pool.places, [one.lesson.place for one in tried], chance)))
-        outlook, best = self._expected(candidates.axes, pool, tried)
+            return dict(pool.params(_farthest(pool.places, [one.place for one in told], chance)))
+        outlook, best = self._expected(candidates.axes, pool, told)
         return dict(pool.params(choice(outlook, best, pool.least)))
 
     def sample_independent(
@@ -400,20 +353,19 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             self._points = self._points_of(space)
         return self._points
 
-    def _expected(self, axes: Axes, pool: PointPool, tried: Sequence[Tried]) -> tuple[Outlook, float]:
+    def _expected(self, axes: Axes, pool: Pool, told: Sequence[Lesson]) -> tuple[Outlook, float]:
         """What is expected of ``pool``, and the value to improve on."""
-        taught = [one.lesson for one in tried]
-        forecast = pool.forecast([one.trial for one in fastest(tried)])
-        if forecast is not None:
-            outlook, best = forecast
-            passing = passes(axes, taught, pool.places, by_peaks=pool.forecasts_memory)
-            return replace(outlook, holds=passing * outlook.holds), best
-        found = learnt(
-            axes, [one for one in taught if not (pool.forecasts_memory and one.memory)], pool.places, self._limit
-        )
+        taught = selected(told, TOLD_FASTEST, TOLD_NEWEST)
+        if pool.fits is not None:
+            taught = [one for one in taught if not one.memory]
+        if pool.forecast is not None:
+            outlook, best = pool.forecast
+            return replace(outlook, holds=passes(axes, taught, pool.places) * outlook.holds), best
+        found = learnt(axes, taught, pool.places, self._limit)
         if self._candidates is None:
             self._say(found, taught)
-        return pool.outlook(found), found.best
+        holds = found.holds if pool.fits is None else found.holds * pool.fits
+        return Outlook(found.value, found.spread, holds, pool.seconds(found), pool.restarts), found.best
 
     def _say(self, found: Predictions, taught: Sequence[Lesson]) -> None:
         if found.by_phases or self._warned or not any(one.standing is OptunaTrialStatus.FEASIBLE for one in taught):
@@ -434,13 +386,13 @@ def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random
     return int(drawn[int(np.argmax(steps.min(axis=1)))])
 
 
-def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Tried]:
+def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Lesson]:
     """What ``trials`` teach; those that teach nothing, or lie outside the space, are left out."""
     known = [(t, stands) for t in trials if (stands := _stands(t)) is not None]
     feasible = (t.value for t, stands in known if stands is OptunaTrialStatus.FEASIBLE)
     value_of = _value_of([v for v in feasible if v is not None], sign)
-    found = ((t, _lesson(candidates, t, stands, value_of)) for t, stands in known)
-    return [Tried(t, one, not t.user_attrs.get(INCOMPARABLE)) for t, one in found if one is not None]
+    found = (_lesson(candidates, t, stands, value_of) for t, stands in known)
+    return [one for one in found if one is not None]
 
 
 def _value_of(measured: Sequence[float], sign: float) -> Callable[[float], float]:
@@ -484,12 +436,20 @@ def _lesson(
         if not math.isfinite(value):
             # Nothing is known of its speed, but it held.
             value = math.inf
-    memory = bool(trial.user_attrs.get(OOM))
-    peak = number(trial.user_attrs.get(PEAK))
     timed = standing is OptunaTrialStatus.FEASIBLE or (
         standing is OptunaTrialStatus.CENSORED and trial.state is TrialState.COMPLETE
     )
-    return Lesson(place, standing, value, _phases(trial) if timed else {}, peak, memory)
+    return Lesson(
+        place,
+        standing,
+        value,
+        phases=_phases(trial) if timed else {},
+        peak=number(trial.user_attrs.get(PEAK)),
+        memory=bool(trial.user_attrs.get(OOM)),
+        comparable=not trial.user_attrs.get(INCOMPARABLE),
+        number=trial.user_attrs.get(NUMBER, trial.number),
+        params=trial.params,
+    )
 
 
 def _phases(trial: FrozenTrial) -> Mapping[str, float]:

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import optuna
 
 from autotune.errors import UsageError
 from autotune.proposals.openings import STARTUP_TRIALS
-from autotune.proposals.samplers.base import FirstSampler, StudySampler, Turn, UniformSampler
+from autotune.proposals.samplers.base import CandidateSampler, StudySampler, Turn
 
 
 class TpeSampler(StudySampler):
@@ -46,7 +47,14 @@ class RandomSampler(StudySampler):
     name = "random"
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        return UniformSampler(turn)
+        return CandidateSampler(turn, self.drawn)
+
+    @staticmethod
+    def drawn(turn: Turn) -> int:
+        """Any candidate left, each equally likely."""
+        # The seed is a digest, uniform over 32 bits already; a generator would add nothing but a version to pin.
+        indices = np.flatnonzero(turn.left)
+        return int(indices[turn.seed % len(indices)])
 
 
 class GridSampler(StudySampler):
@@ -55,7 +63,7 @@ class GridSampler(StudySampler):
     name = "grid"
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        return FirstSampler(turn)
+        return CandidateSampler(turn, lambda turn: int(np.flatnonzero(turn.left)[0]))
 
 
 @dataclass(frozen=True)

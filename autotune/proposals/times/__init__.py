@@ -2,19 +2,16 @@
 
 from autotune.proposals.times.features import Features, features
 from autotune.proposals.times.machine import SHEETS, Hardware, presumed, probed, sheet_of
-from autotune.proposals.times.model import PhaseTimes, PredictedCycle, carried_over, predicted
-from autotune.proposals.times.roofline import flat, roofline
+from autotune.proposals.times.model import PhaseTimes, carried_over
+from autotune.proposals.times.roofline import roofline
 
 __all__ = [
     "SHEETS",
     "Features",
     "Hardware",
     "PhaseTimes",
-    "PredictedCycle",
     "carried_over",
     "features",
-    "flat",
-    "predicted",
     "presumed",
     "probed",
     "roofline",

@@ -2,7 +2,7 @@
 
 A phase depends on few knobs, so of fifty thousand configurations only some hundred rows differ in it. What the model
 computes, it computes for these rows, and ``index`` hands it out to the configurations. Computed once for a set of
-candidates and used for every fit (``PhaseTimes.forecast_of``). Facts are what the roofline needs of a configuration; a
+candidates and used for every fit. Facts are what the roofline needs of a configuration; a
 knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
 """
 
@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain import Configuration, Phase, Resources
+from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
-from autotune.proposals.reading import Codes, coded_columns, distinct
+from autotune.proposals.reading import Codes, Columns, coded_columns, distinct
 from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Kind, Knob, defaults
+from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.build import ENGINES
 
 WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
@@ -65,63 +64,34 @@ USED: Mapping[str, tuple[str, ...]] = {
 }
 """Columns the seconds of a phase follow from, by ``Phase`` value."""
 
-Get = Callable[[str], Any]
+OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size")
+"""Knobs that ``batch_facts`` looks at."""
 
 
-_OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size")
-_OF_TRAINING = (
-    *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
-    *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
-    *("logprob_token_chunk", "host_allocator", "training_engine", "recompute_granularity"),
-)
-_OF_ENGINE = (
-    *(*RANK_KNOBS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
-    *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
-)
-"""Knobs that ``_batch``, ``_training`` and ``_engine`` look at."""
-READ = (*dict.fromkeys((*_OF_BATCH, *_OF_TRAINING, *_OF_ENGINE)), "logprob_rows", "torch_compile", "engine_logprobs")
-"""Knobs that ``facts_of`` looks at; configurations that agree on them have the same facts."""
-
-
-Kept = dict[tuple[object, ...], dict[str, float]]
-"""Parts of facts by the knobs they follow from; of many configurations few differ in one part."""
-
-
-def facts_of(task: Task, values: Mapping[str, KnobValue], kept: Kept | None = None) -> dict[str, float]:
-    """Every column of ``USED``, of one configuration.
+def facts_of(task: Task, c: Columns) -> dict[str, Column]:
+    """Every column of ``USED``.
 
     ``rows`` are completions of a cycle over all ranks, ``generations`` and ``updates`` how many a cycle has,
     ``replicas`` the engines that share a generation's rows, ``logprob_passes`` forward passes without gradients.
-    ``kept`` is what was found of other configurations of the same task.
     """
-    unset = defaults(task.resources.framework, task.resources.device)
-
-    def get(name: str) -> Any:
-        return values.get(name, unset.get(name))
-
-    def part(names: tuple[str, ...], make: Callable[[], dict[str, float]]) -> dict[str, float]:
-        if kept is None:
-            return make()
-        key = (names[-1], *map(values.get, names))
-        if key not in kept:
-            kept[key] = make()
-        return kept[key]
-
-    found = dict(part(_OF_BATCH, lambda: _batch(task, values)))
-    found.update(part(_OF_TRAINING, lambda: _training(task, get)))
-    found.update(part(_OF_ENGINE, lambda: _engine(task, get, values, found["ranks"])))
-    own = get("engine_logprobs") is not True
-    found["logprob_passes"] = _passes(task, found["vllm"] > 0, found, own=own)
-    found["logprob_rows"] = _number(get("logprob_rows"), found["micro"])
+    few, place = c.different(OF_BATCH)
+    batches = [batch_facts(task, values) for values in few]
+    found = {name: np.array([one[name] for one in batches])[place] for name in batches[0]}
+    found |= _training(task, c)
+    found |= _engine(task, c, found["ranks"], found["gpus"])
+    found["logprob_passes"] = _passes(task, c, found)
+    found["logprob_rows"] = _amount(c, "logprob_rows", found["micro"])
     return found
 
 
-def _batch(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
+def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
+    """What follows from the batch, of one configuration."""
     batch = batch_of(values, task.resources)
     again = max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
     steps, accumulation = max(1, batch.steps), max(1, batch.accumulation)
     updates = math.lcm(int(steps * again), accumulation) // accumulation
     return {
+        "gpus": float(training_gpus(values, task.resources)),
         "ranks": float(batch.ranks),
         "micro": float(max(1, batch.micro)),
         "rows": float(max(1, batch.rows) * updates) / again,
@@ -147,38 +117,59 @@ def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
     return model_parallel(values) / (1.0 + (stages - 1.0) / (parts * accumulation))
 
 
-def _training(task: Task, get: Get) -> dict[str, float]:
-    kind = str(get("precision") or "bf16")
-    kind = "tf32" if kind == "fp32" and get("tf32") is True and task.resources.device != "cpu" else kind
-    master = WIDTH.get(str(get("master_weights") or "fp32"), 4.0)
-    stage = _number(get("zero_stage"), 0.0)
-    megatron = get("training_engine") == "megatron"
-    fsdp = get("fsdp") in ("fsdp1", "fsdp2") and not megatron
-    sharded = stage >= 3 or (fsdp and get("fsdp_reshard_after_forward") is not False)
-    again = get("recompute_granularity") == "full" if megatron else get("gradient_checkpointing") is True
-    optimizer = str(get("optimizer") or "adamw_torch_fused")
-    states = STATES.get(optimizer, 0.5 if "8bit" in optimizer else 2.0)
-    low = 4.0 if kind in ("fp32", "tf32") else 2.0
-    offloaded = get("offload_optimizer") in ("cpu", "nvme") or get("fsdp_offload") is True
+_FSDP = ("fsdp1", "fsdp2")
+
+
+def _training(task: Task, c: Columns) -> dict[str, Column]:
+    cpu = task.resources.device == "cpu"
+    kind = c.each("precision", _kind)
+    kind = np.where((kind == KINDS.index("fp32")) & (c.each("tf32", _on) > 0) & (not cpu), KINDS.index("tf32"), kind)
+    low = np.where(kind <= KINDS.index("tf32"), 4.0, 2.0)
+    master, stage = c.each("master_weights", _width), _amount(c, "zero_stage", 0.0)
+    megatron = c.each("training_engine", lambda engine: engine == "megatron") > 0
+    fsdp = (c.each("fsdp", _FSDP.__contains__) > 0) & ~megatron
+    resharded = fsdp & (c.each("fsdp_reshard_after_forward", _not_off) > 0)
+    full = c.each("recompute_granularity", lambda layers: layers == "full")
+    offloaded = (c.each("offload_optimizer", ("cpu", "nvme").__contains__) > 0) | (c.each("fsdp_offload", _on) > 0)
     return {
-        "kind": float(KINDS.index(kind) if kind in KINDS else KINDS.index("bf16")),
+        "kind": kind,
         "master_bytes": master,
         # DeepSpeed's engine casts the model it is given (``_configure_distributed_model``).
-        "held_bytes": min(master, low) if stage >= 1 else master,
+        "held_bytes": np.where(stage >= 1, np.minimum(master, low), master),
         "sent_bytes": low,
         "zero": stage,
-        "checkpointing": float(again),
-        "state_bytes": states * master,
-        "fused": float(optimizer != "adamw_torch"),
-        "step_kernels": STEP_KERNELS.get(optimizer, 0.0),
-        "shards": 2.0 if sharded else float(stage >= 1 or fsdp or megatron),
-        "host_bytes": 16.0 if offloaded else 0.0,
-        "packed": float(get("remove_padding") is True),
-        "trainable": _trainable(task),
-        "reduce_bytes": WIDTH.get(str(get("reduce_precision") or "fp32"), 4.0),
-        "tile": max(1.0, _number(get("logprob_token_chunk"), WITHOUT_LIMIT)),
-        "mapped": float(task.resources.device == "cpu" and get("host_allocator") in (None, "default")),
+        "checkpointing": np.where(megatron, full, c.each("gradient_checkpointing", _on)),
+        "state_bytes": c.each("optimizer", _states) * master,
+        "fused": c.each("optimizer", lambda name: name != "adamw_torch"),
+        "step_kernels": c.each("optimizer", lambda name: STEP_KERNELS.get(str(name), 0.0)),
+        "shards": np.where((stage >= 3) | resharded, 2.0, (stage >= 1) | fsdp | megatron),
+        "host_bytes": np.where(offloaded, 16.0, 0.0),
+        "packed": c.each("remove_padding", _on),
+        "trainable": c.full(_trainable(task)),
+        "reduce_bytes": c.each("reduce_precision", _width),
+        "tile": np.maximum(1.0, _amount(c, "logprob_token_chunk", WITHOUT_LIMIT)),
+        "mapped": cpu * c.each("host_allocator", (None, "default").__contains__),
     }
+
+
+def _on(value: KnobValue | None) -> bool:
+    return value is True
+
+
+def _not_off(value: KnobValue | None) -> bool:
+    return value is not False
+
+
+def _kind(precision: KnobValue | None) -> float:
+    return KINDS.index(str(precision)) if precision in KINDS else KINDS.index("bf16")
+
+
+def _width(kind: KnobValue | None) -> float:
+    return WIDTH.get(str(kind or "fp32"), 4.0)
+
+
+def _states(optimizer: KnobValue | None) -> float:
+    return STATES.get(str(optimizer), 0.5 if "8bit" in str(optimizer) else 2.0)
 
 
 def _trainable(task: Task) -> float:
@@ -189,45 +180,44 @@ def _trainable(task: Task) -> float:
     return trainable(task.passthrough, task.resources.framework, size) / size.parameters
 
 
-def _engine(task: Task, get: Get, values: Mapping[str, KnobValue], ranks: float) -> dict[str, float]:
-    vllm = get("rollout_engine") in ENGINES
-    server = vllm and get("rollout_mode") == "server"
-    tensor = max(1.0, _number(get("tensor_parallel_size"), 1.0)) if vllm else 1.0
-    dtype = WIDTH.get(str(get("rollout_dtype") or "auto"), 2.0)
+def _engine(task: Task, c: Columns, ranks: Column, gpus: Column) -> dict[str, Column]:
+    vllm = c.each("rollout_engine", ENGINES.__contains__)
+    server = vllm * c.each("rollout_mode", lambda mode: mode == "server")
+    tensor = np.where(vllm > 0, np.maximum(1.0, _amount(c, "tensor_parallel_size", 1.0)), 1.0)
+    served = np.maximum(1.0, _amount(c, "rollout_data_parallel_size", 1.0))
+    replicas = np.where(server > 0, served, np.maximum(1.0, gpus // tensor))
+    quantized = c.each("rollout_quantization", lambda kind: kind == "fp8")
+    dtype = c.each("rollout_dtype", lambda kind: WIDTH.get(str(kind or "auto"), 2.0))
+    compiled = vllm * (1.0 - c.each("enforce_eager", _on))
     return {
-        "vllm": float(vllm),
-        "server": float(server),
+        "vllm": vllm,
+        "server": server,
         "tensor": tensor,
-        "replicas": _replicas(task.resources, get, values, server, tensor) if vllm else ranks,
-        "engine_bytes": 1.0 if get("rollout_quantization") == "fp8" else dtype,
-        "cache_bytes": 1.0 if str(get("kv_cache_dtype") or "auto").startswith("fp8") else dtype,
-        "quantized": float(get("rollout_quantization") == "fp8"),
-        "sequences": _number(get("max_num_seqs"), 256.0) if vllm else WITHOUT_LIMIT,
-        "graphs": float(vllm and get("enforce_eager") is not True and task.resources.device != "cpu"),
-        "compiled": float(vllm and get("enforce_eager") is not True),
-        "prefix": float(vllm and get("prefix_caching") is not False),
-        "sleep": _number(get("sleep_level"), 0.0) if vllm and not server else 0.0,
-        "continuous": float(vllm or get("continuous_batching") is True),
+        "replicas": np.where(vllm > 0, replicas, ranks),
+        "engine_bytes": np.where(quantized > 0, 1.0, dtype),
+        "cache_bytes": np.where(c.each("kv_cache_dtype", lambda kind: str(kind).startswith("fp8")) > 0, 1.0, dtype),
+        "quantized": quantized,
+        "sequences": np.where(vllm > 0, _amount(c, "max_num_seqs", 256.0), WITHOUT_LIMIT),
+        "graphs": compiled * (task.resources.device != "cpu"),
+        "compiled": compiled,
+        "prefix": vllm * c.each("prefix_caching", _not_off),
+        "sleep": (vllm - server) * _amount(c, "sleep_level", 0.0),
+        "continuous": np.maximum(vllm, c.each("continuous_batching", _on)),
     }
 
 
-def _replicas(resources: Resources, get: Get, values: Mapping[str, KnobValue], server: bool, tensor: float) -> float:
-    if server:
-        return max(1.0, _number(get("rollout_data_parallel_size"), 1.0))
-    return max(1.0, float(training_gpus(values, resources)) // tensor)
-
-
-def _passes(task: Task, vllm: bool, batch: Mapping[str, float], *, own: bool) -> float:
+def _passes(task: Task, c: Columns, found: Mapping[str, Column]) -> Column:
     """TRL's rule: the policy's own where generation and update differ or vLLM's are corrected, and the reference's.
 
-    Not ``own``: the engine's log-probs are the old ones.
+    Where the engine's log-probs are the old ones, the policy's own are not computed again.
     """
     given = task.passthrough
     names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
-    corrected = vllm and all(given.get(name) is not False for name in names)
-    aligned = batch["accumulation"] % (batch["steps"] * batch["again"]) == 0
+    corrected = (found["vllm"] > 0) & all(given.get(name) is not False for name in names)
+    aligned = found["accumulation"] % (found["steps"] * found["again"]) == 0
     reference = _number(given.get("beta"), 0.0) != 0.0
-    return float(own and (corrected or not aligned)) + float(reference)
+    found_anew: Column = np.where(c.each("engine_logprobs", _on) > 0, 0.0, corrected | ~aligned)
+    return found_anew + float(reference)
 
 
 def _number(value: object, otherwise: float) -> float:
@@ -235,6 +225,12 @@ def _number(value: object, otherwise: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return otherwise
     return float(value)
+
+
+def _amount(c: Columns, name: str, otherwise: float | Column) -> Column:
+    """``_number`` of a knob."""
+    found = c.each(name, lambda value: _number(value, math.nan))
+    return np.where(np.isnan(found), otherwise, found)
 
 
 class ProcessKind(IntFlag):
@@ -249,23 +245,18 @@ class ProcessKind(IntFlag):
     """On several."""
 
 
-def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
-    """The kind of process a configuration needs."""
-    unset = defaults(task.resources.framework, task.resources.device)
-
-    def get(name: str) -> object:
-        return configuration.get(name, unset.get(name))
-
-    vllm = get("rollout_engine") in ENGINES
-    found = {
-        ProcessKind.VLLM: vllm,
-        ProcessKind.SERVER: vllm and get("rollout_mode") == "server",
-        ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
-        ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
-        ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
-        ProcessKind.NODES: task.resources.nodes > 1,
+def _process_kinds(task: Task, c: Columns, facts: Mapping[str, Column]) -> Column:
+    """The kind of process each configuration needs."""
+    sharded = (c.each("zero_stage", (1, 2, 3).__contains__) > 0) | (c.each("fsdp", _FSDP.__contains__) > 0)
+    needed = {
+        ProcessKind.VLLM: facts["vllm"],
+        ProcessKind.SERVER: facts["server"],
+        ProcessKind.ENGINE_COMPILES: facts["compiled"],
+        ProcessKind.TRAINER_COMPILES: c.each("torch_compile", _on),
+        ProcessKind.SHARDED: np.where(sharded, 1.0, 0.0),
+        ProcessKind.NODES: c.full(task.resources.nodes > 1),
     }
-    return ProcessKind(sum(kind for kind, needed in found.items() if needed))
+    return sum((int(kind) * column for kind, column in needed.items()), start=c.full(0.0))
 
 
 PHASES = tuple(USED)
@@ -330,19 +321,24 @@ class Features:
         return several, index.reshape(-1)
 
 
-@lru_cache(maxsize=1)
-def knobs_of_phases() -> Mapping[str, tuple[str, ...]]:
-    """By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
-    found = {}
-    for phase in PHASES:
-        names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
-        found[phase] = (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
-    return found
-
-
 def _acts(knob: Knob, phase: str) -> bool:
     # Without phases it acts on all, if on anything: what it does to memory says so.
     return phase in knob.phases or (not knob.phases and bool(knob.memory) and phase in MAIN)
+
+
+def _knobs_of(phase: str) -> tuple[str, ...]:
+    names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
+    return (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
+
+
+KNOBS_OF: Mapping[str, tuple[str, ...]] = {phase: _knobs_of(phase) for phase in PHASES}
+"""By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
+_KNOBS = tuple(sorted({name for names in KNOBS_OF.values() for name in names} - {GENERATIONS}))
+_FACTS = tuple(sorted({name for names in USED.values() for name in names}))
+_NEEDS = {need for name in _KNOBS for need in KNOBS[name].needs.items()}
+_KNOB_AT = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS))}
+_FACT_AT = {name: len(_KNOB_AT) + place for place, name in enumerate(_FACTS)}
+"""Places among the columns of ``read``."""
 
 
 @lru_cache(maxsize=256)
@@ -362,21 +358,12 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Features:
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
     """What there is to know of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends
     on no other."""
-    unset = defaults(task.resources.framework, task.resources.device)
-    rows = [dict(configuration.items()) for configuration in configurations]
-    given = {name for row in rows for name in row}
-    said = {name: [row.get(name) for row in rows] for name in given}
-    nothing: list[KnobValue | None] = [None] * len(rows)
-    looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    kept: Kept = {}
-    distinct = dict(zip(looked, rows, strict=True))
-    few = {key: (facts_of(task, row, kept), process_kind(task, row)) for key, row in distinct.items()}
-    facts = [few[key][0] for key in looked]
-    groups: dict[tuple[str, ...], _Group] = {}
-    columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
-    columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
-    columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
-    return np.column_stack([*columns, [float(few[key][1]) for key in looked]])
+    c = Columns(configurations, task.resources.framework, task.resources.device)
+    facts = facts_of(task, c)
+    acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
+    columns = [_column(KNOBS[name], c, acting) for name in _KNOBS]
+    columns += [np.log2(facts["generations"]), *(facts[name] for name in _FACTS)]
+    return np.column_stack([*columns, _process_kinds(task, c, facts)])
 
 
 def tabled(values: NDArray[np.float64]) -> Features:
@@ -385,27 +372,10 @@ def tabled(values: NDArray[np.float64]) -> Features:
     return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
 
 
-@lru_cache(maxsize=1)
-def _knobs() -> tuple[str, ...]:
-    return tuple(sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS}))
-
-
-@lru_cache(maxsize=1)
-def _facts() -> tuple[str, ...]:
-    return tuple(sorted({name for names in USED.values() for name in names}))
-
-
-@lru_cache(maxsize=16)
-def _places(phase: str) -> NDArray[np.intp]:
-    """Of a phase, the columns of its knobs, then of its facts."""
-    knobs = (*_knobs(), GENERATIONS)
-    own = [knobs.index(name) for name in knobs_of_phases()[phase]]
-    return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
-
-
 def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
-    own, used, columns = knobs_of_phases()[phase], USED[phase], _places(phase)
-    first, index = distinct(codes, columns.tolist(), len(values))
+    own, used = KNOBS_OF[phase], USED[phase]
+    columns = [*(_KNOB_AT[name] for name in own), *(_FACT_AT[name] for name in used)]
+    first, index = distinct(codes, columns, len(values))
     few = np.ascontiguousarray(values[first][:, columns])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},
@@ -415,49 +385,15 @@ def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows
     )
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Configurations by what they say of some knobs."""
-
-    told: tuple[Mapping[str, KnobValue], ...]
-    """What there is to say of them."""
-    index: NDArray[np.intp]
-    """Of each configuration, its place in ``told``."""
+def _column(knob: Knob, c: Columns, acting: Mapping[tuple[str, tuple[KnobValue, ...]], NDArray[np.bool_]]) -> Column:
+    """Of a knob; ``acting`` tells where a knob that others depend on has one of some values."""
+    found = c.each(knob.name, partial(_code, knob))
+    for need in knob.needs.items():
+        found = np.where(acting[need], found, OFF)
+    return found
 
 
-def _group(names: tuple[str, ...], said: Mapping[str, Sequence[KnobValue | None]]) -> _Group:
-    keys = list(zip(*(said[one] for one in names), strict=True))
-    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    told = tuple({n: v for n, v in zip(names, key, strict=True) if v is not None} for key in places)
-    return _Group(told, np.fromiter(map(places.__getitem__, keys), dtype=np.intp, count=len(keys)))
-
-
-def _column(
-    name: str,
-    said: Mapping[str, Sequence[KnobValue | None]],
-    unset: Mapping[str, KnobValue],
-    size: int,
-    groups: dict[tuple[str, ...], _Group],
-) -> Column:
-    """Of a knob; ``said`` has each configuration's value of every knob that any of them sets.
-
-    Knobs that depend on the same others, as most of an engine's do, share a group; new ones are added to ``groups``.
-    """
-    knob = KNOBS[name]
-    names = tuple(one for one in (name, *knob.needs) if one in said)
-    if not names:
-        return np.full(size, _code(knob, {}, unset))
-    if names not in groups:
-        groups[names] = _group(names, said)
-    group = groups[names]
-    return np.array([_code(knob, row, unset) for row in group.told], dtype=np.float64)[group.index]
-
-
-def _code(knob: Knob, row: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> float:
-    for name, values in knob.needs.items():
-        if row.get(name, unset.get(name)) not in values:
-            return OFF
-    value = row.get(knob.name, unset.get(knob.name))
+def _code(knob: Knob, value: KnobValue | None) -> float:
     if value is None:
         return OFF
     if not is_number(knob.name):

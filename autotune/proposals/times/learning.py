@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.features import OFF, PhaseRows, constants, is_number
-from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
+from autotune.proposals.times.observed import LEAST_S, Measured, pooled
+from autotune.statistics.noise import PROCESS_SPREAD
 
 Matrix = NDArray[np.float64]
 
@@ -53,11 +54,6 @@ LEVEL_SD: Mapping[str, float] = {
     Phase.IDLE.value: 1.0,
 }
 """Standard deviation of the logarithm of a phase's seconds over the prior's, where the machine is known."""
-
-
-def row_variance(distance: float) -> float:
-    """Beside its noise, of a row carried over so many doublings."""
-    return (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
 
 
 @dataclass(frozen=True)
@@ -275,13 +271,6 @@ class MeasuredRows:
     knobs: Knobs
     """Of the rows."""
 
-    @cached_property
-    def of_trials(self) -> NDArray[np.intp]:
-        """Of each trial the place of its row; -1 if the phase did not occur."""
-        found = np.full(len(self.trials), -1, dtype=np.intp)
-        found[self.trials] = self.places
-        return found
-
 
 def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> MeasuredRows:
     """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""
@@ -294,7 +283,7 @@ def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -
 def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, study: int = -1) -> tuple[Rows, float]:
     """What trials measured over their prior, and the variance between trials of one row; arguments as of ``learn``."""
     each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
-    process = process_variance(each, told.places)
+    process = pooled(each, told.places, PROCESS_SPREAD)
     noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
     weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.keys))
     values = np.bincount(told.places, each / noise, minlength=len(told.keys)) / weight
@@ -309,8 +298,6 @@ class PhasePosterior:
     told: MeasuredRows
     process: float
     """Variance between trials of one row."""
-    begun: bool = False
-    """Earlier studies have a part in it."""
 
     def at(self, rows: PhaseRows) -> tuple[Column, Column]:
         """Mean and variance of each row."""
@@ -341,5 +328,5 @@ def learn(
     if carried is not None:
         begun = fit(rows.joined(carried), level_sd)
         if begun.evidence >= alone.evidence + fit(carried, level_sd).evidence - DOUBT:
-            return PhasePosterior(begun, told, process, begun=True)
+            return PhasePosterior(begun, told, process)
     return PhasePosterior(alone, told, process)

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -41,9 +41,6 @@ class Lengths:
     presumed: bool = False
     """Nothing was recorded."""
 
-    def with_prompt(self, prompt: float, width: float) -> Lengths:
-        return replace(self, prompt=prompt, width=width)
-
 
 @dataclass(frozen=True)
 class DecodeLoad:
@@ -54,8 +51,6 @@ class DecodeLoad:
     """Rows computed in each step."""
     context: Column
     """Mean completion tokens each of them has so far."""
-    longest: float
-    """Decode steps, summed over the cycle's generations."""
 
 
 def presumed(task: Task) -> Lengths:
@@ -86,44 +81,36 @@ def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
     return tuple(ordered[(i * step) % rows] for i in range(rows))
 
 
-def longest_sum(lengths: Lengths, generations: int, rows: float) -> float:
-    """Longest completion of each generation, summed over a cycle of ``rows`` rows."""
-    return _longest_sum(lengths.completions, generations, rows)
-
-
 @lru_cache(maxsize=MOST_KEPT)
-def _longest_sum(completions: tuple[int, ...], generations: int, rows: float) -> float:
+def longest_sum(completions: tuple[int, ...], generations: int, rows: float) -> float:
+    """Longest completion of each generation, summed over a cycle of ``rows`` rows."""
     return float(sum(max(part) for part in _parts(_as_many(completions, rows), generations)))
 
 
-def load(lengths: Lengths, generations: int, replicas: int, rows: float, places: int, continuous: bool) -> DecodeLoad:
+@lru_cache(maxsize=MOST_KEPT)
+def load(
+    completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
+) -> DecodeLoad:
     """What the replica with most to do decodes in one cycle.
 
+    Every fit and forecast of a study asks about the same few, so results are kept; nobody changes the arrays.
+
     Args:
+        completions: ``Lengths.completions``.
         replicas: engines that share a generation's rows.
         rows: completions of the cycle over all replicas.
         places: rows one engine decodes together.
         continuous: a row that has ended makes room.
     """
-    return _load(lengths.completions, generations, replicas, rows, places, continuous)
-
-
-@lru_cache(maxsize=MOST_KEPT)
-def _load(
-    completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
-) -> DecodeLoad:
-    """Every fit and forecast of a study asks about the same few; nobody changes the arrays."""
     pieces: list[tuple[float, float, float]] = []
-    longest = 0.0
     every = _as_many(completions, rows)
     weight = max(1.0, rows / len(every))
     for part in _parts(every, generations):
         share = max(_parts(part, replicas), key=lambda own: (max(own), sum(own)))
         running = _queued(share, max(1, int(places / weight))) if continuous else _static(share, places, weight)
-        longest += sum(steps for steps, _, _ in running)
         pieces += [(steps, live * weight, context) for steps, live, context in running]
     steps, live, context = (np.array(column, dtype=np.float64) for column in zip(*pieces, strict=True))
-    return DecodeLoad(steps, live, context, longest)
+    return DecodeLoad(steps, live, context)
 
 
 def _as_many(lengths: Sequence[int], rows: float) -> Sequence[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import Resources
@@ -68,10 +68,6 @@ class Hardware:
     def bytes_s(self) -> float:
         """Bytes/s of its memory, by a data sheet's measure."""
         return self.bandwidth / REACHED if self.measured else self.bandwidth
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data, to be stored with a study."""
-        return {**asdict(self), "flops": dict(self.flops)}
 
 
 _Wires = tuple[float, float, float]
@@ -193,11 +189,7 @@ def presumed(resources: Resources, name: str = "") -> Hardware:
 
 
 def probed(answer: Mapping[str, Any]) -> Hardware | None:
-    """The device the child's ``probe_speed`` measured; ``None`` if its figures are not usable.
-
-    Args:
-        answer: ``Result.data``, or what ``as_json`` gave.
-    """
+    """The device of ``Result.data`` of the child's ``probe_speed``; ``None`` if its figures are not usable."""
     flops = {str(kind): float(rate) for kind, rate in dict(answer.get("flops") or {}).items() if _positive(rate)}
     if not flops or not _positive(answer.get("bandwidth")):
         return None
@@ -212,9 +204,9 @@ def probed(answer: Mapping[str, Any]) -> Hardware | None:
         flops=flops,
         bandwidth=float(answer["bandwidth"]),
         memory=None if memory is None else int(memory),
-        measured=bool(answer.get("measured", True)),
-        spread=float(answer.get("spread", 0.1)),
-        source=str(answer.get("source") or "probe"),
+        measured=True,
+        spread=0.1,
+        source="probe",
         **told,
     )
 

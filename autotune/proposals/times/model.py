@@ -25,16 +25,17 @@ from autotune.proposals.times.features import PHASES, Features, PhaseRows, featu
 from autotune.proposals.times.learning import (
     ENOUGH,
     LEVEL_SD,
+    ROW_SD,
+    ROW_SD_OF_DOUBLING,
     PhasePosterior,
     Rows,
     learn,
     measured_rows,
     residuals,
-    row_variance,
 )
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import Measured, Starts, lengths_of, measured, starts_of
-from autotune.proposals.times.roofline import Observed, Prior, World, flat, roofline
+from autotune.proposals.times.roofline import Observed, Prior, World, roofline
 
 FLAT_LEVEL_SD = 10.0
 """Of a level without a prior."""
@@ -68,13 +69,9 @@ def score(account: Account) -> float:
     moment = np.zeros(len(found.whole))
     seconds: dict[str, Column] = {}
     for phase, known in account.learnt.items():
-        rows = known.told.of_trials
-        occurs = rows >= 0
-        seconds[phase] = np.where(occurs, 0.0, found.seconds[phase])
-        if not np.any(occurs):
-            continue
+        occurs, place = known.told.trials, known.told.places
         mean, variance = known.known.left_out()
-        place = rows[occurs]
+        seconds[phase] = found.seconds[phase].copy()
         seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
         moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
     total = np.sum(list(seconds.values()), axis=0)
@@ -84,9 +81,7 @@ def score(account: Account) -> float:
     return float(np.sum(each * found.shares))
 
 
-def account(
-    prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows] | None = None
-) -> Account:
+def account(prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows]) -> Account:
     """Each phase's learnt part.
 
     Args:
@@ -97,9 +92,9 @@ def account(
     found, seconds = foretold(prior, world, table, found)
     learnt = {}
     for phase in PHASES:
-        sd = FLAT_LEVEL_SD if prior is flat else math.hypot(LEVEL_SD[phase], world.spread)
+        sd = math.hypot(LEVEL_SD[phase], world.spread)
         told = measured_rows(phase, table.phases[phase], seconds[phase], found)
-        learnt[phase] = learn(phase, told, seconds[phase], found, sd, (carried or {}).get(phase))
+        learnt[phase] = learn(phase, told, seconds[phase], found, sd, carried.get(phase))
     return Account(found, learnt, seconds)
 
 
@@ -151,7 +146,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
         for phase in PHASES:
             rows = measured_rows(phase, table.phases[phase], seconds[phase], told)
             own, _ = residuals(phase, rows, seconds[phase], told, study)
-            own = replace(own, noise=own.noise + row_variance(one.distance))
+            own = replace(own, noise=own.noise + (ROW_SD + ROW_SD_OF_DOUBLING * one.distance) ** 2)
             found[phase] = found[phase].joined(own) if phase in found else own
     return found
 
@@ -201,21 +196,17 @@ class PhaseTimes:
         table = self.seen.table(task, found.configurations)
         carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried)
-        trusted = self.prior is flat or prior_holds(ours)
-        starts = starts_of(found, table.starts)
-        noise = _noise(ours)
-        return replace(self, world=world, learnt=ours.learnt, starts=starts, trusted=trusted, noise=noise)
-
-    @property
-    def begun(self) -> bool:
-        """Earlier studies have a part in it."""
-        return any(one.begun for one in self.learnt.values())
+        return replace(
+            self,
+            world=world,
+            learnt=ours.learnt,
+            starts=starts_of(found, table.starts),
+            trusted=prior_holds(ours),
+            noise=_noise(ours),
+        )
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        return self.forecast_of(self.seen.table(self.known.task, configurations))
-
-    def forecast_of(self, table: Features) -> TimeForecast:
-        """The same of configurations whose columns were computed before, by ``features`` of the same task."""
+        table = self.seen.table(self.known.task, configurations)
         size = len(table.starts)
         seconds: dict[str, Column] = {}
         # Of a configuration: its seconds, the variance of each phase by itself, what phases have in common.
@@ -257,38 +248,3 @@ def _noise(account: Account) -> float:
         return 0.0
     typical = {phase: float(np.mean(found.seconds[phase] / found.whole)) for phase in PHASES}
     return math.sqrt(sum(typical[phase] ** 2 * account.learnt[phase].process for phase in PHASES))
-
-
-@dataclass(frozen=True)
-class PredictedCycle:
-    """Of one configuration before any trial; seconds of one steady cycle."""
-
-    seconds: float
-    low: float
-    high: float
-    """Between ``low`` and ``high`` with the probability asked for, by the model's own account."""
-    phases: Mapping[str, float]
-    tokens_per_hour: float
-    """Completion tokens at the task's lengths."""
-    restart_s: float
-
-
-def predicted(
-    task: Task, hardware: Hardware | None, configuration: Configuration, quantile: float = 1.645
-) -> PredictedCycle:
-    """From the roofline alone; the interval is ``quantile`` standard deviations of the log to either side (90 %)."""
-    model = PhaseTimes(hardware).fitted(task, ())
-    table = features(task, (configuration,))
-    found = model.forecast_of(table)
-    seconds, spread = float(np.exp(found.log_seconds[0])), float(found.spread[0])
-    rows = float(table.phases["reward"].facts["rows"][0])
-    lengths = model.known.lengths.completions
-    tokens = rows * sum(lengths) / len(lengths)
-    return PredictedCycle(
-        seconds,
-        seconds * math.exp(-quantile * spread),
-        seconds * math.exp(quantile * spread),
-        {phase: float(column[0]) for phase, column in found.phases.items()},
-        3600.0 * tokens / seconds,
-        float(found.restart_s[0]),
-    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from autotune.domain import Configuration, CycleKind, Trial, TrialState
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.times.features import PHASES, ProcessKind
 from autotune.proposals.times.lengths import Lengths, presumed
-from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
+from autotune.statistics.noise import CYCLE_SPREAD
 from trainer.child.contract import StartupPart
 
 Groups = NDArray[np.intp]
@@ -119,11 +119,6 @@ def pooled(values: Column, groups: Groups, spread: float) -> float:
     return max(found, LEAST_SPREAD**2)
 
 
-def process_variance(residuals: Column, rows: Groups) -> float:
-    """Of log seconds between trials that have the same row; the presumed spread until there are such."""
-    return pooled(residuals, rows, PROCESS_SPREAD)
-
-
 def lengths_of(task: Task, found: Measured) -> Lengths:
     """What a cycle of the study is like: its recorded lengths, its mean prompt, its mean width of a prompt."""
     ours = presumed(task)
@@ -135,12 +130,7 @@ def lengths_of(task: Task, found: Measured) -> Lengths:
     longest = max(ours.completions)
     widths = found.computed / np.maximum(found.rows, 1.0) - longest
     wide = widths[np.isfinite(widths) & (widths > 0)]
-    return ours.with_prompt(prompt, max(prompt, float(np.median(wide)) if len(wide) else prompt))
-
-
-def warm_up_s(trial: Trial) -> float:
-    """Seconds of the cycles before the first that is timed."""
-    return sum(c.seconds for c in trial.cycles if c.cycle_kind is CycleKind.WARMUP and c.rank == 0)
+    return replace(ours, prompt=prompt, width=max(prompt, float(np.median(wide)) if len(wide) else prompt))
 
 
 SPAWN = StartupPart.SPAWN.value
@@ -193,7 +183,8 @@ def starts_of(found: Measured, kinds: NDArray[np.intp]) -> Starts:
     counts: dict[ProcessKind, int] = {}
     ratios = [WARM_UP]
     for trial, kind, cycle_s in zip(found.trials, map(ProcessKind, kinds.tolist()), found.whole.tolist(), strict=True):
-        seconds, warm = sum(trial.startup.values()), warm_up_s(trial)
+        seconds = sum(trial.startup.values())
+        warm = sum(c.seconds for c in trial.cycles if c.cycle_kind is CycleKind.WARMUP and c.rank == 0)
         if seconds > 0 and (SPAWN in trial.startup or not told):
             logs[kind] = logs.get(kind, 0.0) + math.log(seconds)
             counts[kind] = counts.get(kind, 0) + 1

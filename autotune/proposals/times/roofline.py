@@ -26,17 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.memory.settings import Dimensions, dimensions
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.lengths import Lengths, load, longest_sum
 from autotune.proposals.times.machine import KINDS, Hardware
-
-PRESUMED_WEIGHTS, PRESUMED_LAYERS, PRESUMED_WIDTH, PRESUMED_VOCABULARY = 1e9, 24.0, 2048.0, 100_000.0
 
 
 @dataclass(frozen=True)
@@ -47,29 +47,14 @@ class World:
     hardware: Hardware
     lengths: Lengths
 
+    @cached_property
+    def size(self) -> Dimensions:
+        """Of the model, with guesses where something is not known."""
+        return dimensions(self.task.resources.model)
+
     @property
     def weights(self) -> float:
-        return float(self.task.resources.model.parameters or PRESUMED_WEIGHTS)
-
-    @property
-    def layers(self) -> float:
-        return float(self.task.resources.model.layers or PRESUMED_LAYERS)
-
-    @property
-    def width(self) -> float:
-        return float(self.task.resources.model.hidden_size or PRESUMED_WIDTH)
-
-    @property
-    def vocabulary(self) -> float:
-        return float(self.task.resources.model.vocabulary or PRESUMED_VOCABULARY)
-
-    @property
-    def cache_row(self) -> float:
-        """Numbers kept of one token: keys and values of all layers."""
-        model = self.task.resources.model
-        heads = model.attention_heads or 0
-        head = self.width / heads if heads else self.width
-        return 2.0 * self.layers * (model.key_value_heads or heads or 1) * head
+        return self.size.parameters
 
     @property
     def iterations(self) -> float:
@@ -162,7 +147,7 @@ def gathered(facts: Mapping[str, Column], world: World) -> Column:
     """Seconds until weights that are shared out are whole, once; 0 where every rank has them."""
     once = between_ranks(facts, world, world.weights * facts["sent_bytes"])
     if world.hardware.shared:
-        once = once + PARTS_OF_LAYER * world.layers * GLOO_TENSOR_S
+        once = once + PARTS_OF_LAYER * world.size.layers * GLOO_TENSOR_S
     return np.where((facts["shards"] >= 2) & (facts["ranks"] > 1), once, 0.0)
 
 
@@ -201,11 +186,6 @@ def roofline(phase: str, rows: PhaseRows, world: World, observed: Observed | Non
     return np.broadcast_to(np.asarray(seconds, dtype=np.float64), (size,)).copy()
 
 
-def flat(phase: str, rows: PhaseRows, world: World, observed: Observed | None = None) -> Column:
-    """No opinion but which phases occur: for a comparison, and for who does not trust the roofline."""
-    return np.where(roofline(phase, rows, world, observed) > 0, 1.0, 0.0)
-
-
 def _share(facts: Mapping[str, Column], world: World) -> Column:
     """Of the device, what one rank has."""
     return 1.0 / facts["ranks"] if world.hardware.shared else np.ones_like(facts["ranks"])
@@ -229,7 +209,7 @@ def _computed(facts: Mapping[str, Column], world: World, observed: Observed | No
     What a cycle told counts each of the iterations over a generation.
     """
     pairs, place = _different(facts, ("generations", "rows"))
-    longest = [longest_sum(world.lengths, int(g), r) / max(1.0, g) for g, r in pairs]
+    longest = [longest_sum(world.lengths.completions, int(g), r) / max(1.0, g) for g, r in pairs]
     padded = facts["rows"] * (world.lengths.width + np.array(longest, dtype=np.float64)[place])
     packed = facts["rows"] * (world.lengths.prompt + float(np.mean(world.lengths.completions)))
     expected = np.where(facts["packed"] > 0, packed, padded)
@@ -253,16 +233,16 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
     each = np.where(vllm, facts["engine_bytes"], _forward_bytes(facts))
     kinds = np.where(vllm, _engine_rate(facts, world), _rate(facts, world))[:, None]
     weights = (world.weights * each / tensor)[:, None]
-    cache = (world.cache_row * np.where(vllm, facts["cache_bytes"], facts["master_bytes"]) / tensor)[:, None]
+    cache = (world.size.kv_values * np.where(vllm, facts["cache_bytes"], facts["master_bytes"]) / tensor)[:, None]
     prompt = np.broadcast_to(np.asarray(_prompt(world, observed), dtype=np.float64), vllm.shape)
     memory = OF_BANDWIDTH * world.hardware.bytes_s * part
-    sampled = live * world.vocabulary * SAMPLED_BYTES
+    sampled = live * world.size.vocabulary * SAMPLED_BYTES
     moved = (weights + live * cache * (prompt[:, None] + context) + sampled) / memory
     multiplied = 2.0 * world.weights / tensor[:, None] * live / (OF_FORWARD * kinds * part)
     between = _tensor_parallel(live, tensor[:, None], world)
     host = np.broadcast_to(_step(facts, world)[:, None], live.shape)
     if world.hardware.shared:
-        host = host + live * world.vocabulary * np.where(vllm, DRAWN_S["vllm"], DRAWN_S["transformers"])[:, None]
+        host = host + live * world.size.vocabulary * np.where(vllm, DRAWN_S["vllm"], DRAWN_S["transformers"])[:, None]
     decode: Column = np.sum(steps * (np.maximum(moved, multiplied) + between + host), axis=1)
     tokens = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
     rate = OF_FORWARD * kinds[:, 0] * part[:, 0]
@@ -275,7 +255,8 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
 def _loads(facts: Mapping[str, Column], world: World) -> tuple[Column, Column, Column]:
     """Steps, rows and context of the pieces of each row's decoding, padded with pieces of no steps."""
     cases, place = _different(facts, ("generations", "replicas", "rows", "sequences", "continuous"))
-    found = [load(world.lengths, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
+    told = world.lengths.completions
+    found = [load(told, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
     most = max((len(one.steps) for one in found), default=1)
     padded = [np.stack([np.pad(c, (0, most - len(c))) for c in (o.steps, o.live, o.context)]) for o in found]
     whole = np.stack(padded)[place] if padded else np.zeros((0, 3, most))
@@ -296,7 +277,7 @@ def _engine_rate(facts: Mapping[str, Column], world: World) -> Column:
 
 def _step(facts: Mapping[str, Column], world: World) -> Column:
     """Seconds of a decode step in which the device waits for the host."""
-    kernel = OF_MODEL * world.layers * world.hardware.kernel_s
+    kernel = OF_MODEL * world.size.layers * world.hardware.kernel_s
     launched = np.where(facts["compiled"] > 0, KERNELS["compiled"], KERNELS["eager"])
     engine = STEP_S["vllm"] + np.where(facts["graphs"] > 0, KERNELS["graphs"], launched) * kernel
     return np.where(facts["vllm"] > 0, engine, STEP_S["transformers"] + KERNELS["transformers"] * kernel)
@@ -304,8 +285,8 @@ def _step(facts: Mapping[str, Column], world: World) -> Column:
 
 def _tensor_parallel(live: Column, tensor: Column, world: World) -> Column:
     """Two all-reduces a layer among the GPUs of a replica."""
-    once: Column = 2.0 * live * world.width * 2.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
-    return np.where(tensor > 1, 2.0 * world.layers * once, 0.0)
+    once: Column = 2.0 * live * world.size.width * 2.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
+    return np.where(tensor > 1, 2.0 * world.size.layers * once, 0.0)
 
 
 def _passes(
@@ -316,16 +297,17 @@ def _passes(
     memory = OF_BANDWIDTH * world.hardware.bytes_s * part
     kernel = OF_MODEL * world.hardware.kernel_s
     context = tokens / np.maximum(1.0, facts["rows"] / facts["ranks"])
-    attention = 6.0 * world.layers * world.width * context
+    attention = 6.0 * world.size.layers * world.size.width * context
     reached = efficiency * (ON_CPU if world.hardware.shared else 1.0)
     multiplied = tokens * (k * world.weights + k / 6.0 * attention) / (reached * _rate(facts, world) * part)
     read = count * k / 2.0 * world.weights * _forward_bytes(facts) / memory
-    launched = count * k / 2.0 * TRAINING_KERNELS * world.layers * kernel
-    logits = tokens * world.vocabulary * LOGITS_BYTES * k / 2.0 / memory
+    launched = count * k / 2.0 * TRAINING_KERNELS * world.size.layers * kernel
+    logits = tokens * world.size.vocabulary * LOGITS_BYTES * k / 2.0 / memory
     # Every tile goes through the whole LM head, which is not checkpointed; for a micro-batch's first it is read anyhow.
     backward = k > 2.0
     uses = np.where(backward, 3.0, 1.0)
-    moved = world.vocabulary * world.width * (uses * _forward_bytes(facts) + np.where(backward, TILE_BYTES, 0.0))
+    head = world.size.vocabulary * world.size.width
+    moved = head * (uses * _forward_bytes(facts) + np.where(backward, TILE_BYTES, 0.0))
     tiles = count * (np.ceil(tokens / count / facts["tile"]) - 1.0) * (moved / memory + uses * TILE_KERNELS * kernel)
     whole = count * gathers(facts, world, k) * gathered(facts, world)
     if world.hardware.shared:
@@ -337,9 +319,9 @@ def _passes(
 
 def _mapped(facts: Mapping[str, Column], world: World, tokens: Column, count: Column) -> Column:
     """Seconds in which a CPU's kernel maps memory that was given back to it a moment before."""
-    tile = np.minimum(facts["tile"], tokens / count) * world.vocabulary * 4.0
+    tile = np.minimum(facts["tile"], tokens / count) * world.size.vocabulary * 4.0
     share = np.where(tile > LARGE, 1.0, OF_SMALL)
-    return facts["mapped"] * share * MAPPED * tokens * world.vocabulary * 4.0 / 4096.0 * PAGE_S
+    return facts["mapped"] * share * MAPPED * tokens * world.size.vocabulary * 4.0 / 4096.0 * PAGE_S
 
 
 def _logprob(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
@@ -361,7 +343,7 @@ def _update(facts: Mapping[str, Column], world: World, observed: Observed | None
     each = 6.0 * facts["master_bytes"] + 2.0 * facts["state_bytes"]
     stepped = here * each * np.where(facts["fused"] > 0, 1.0, 1.5) / memory
     offloaded = here * facts["host_bytes"] / world.hardware.host_link
-    launched = facts["step_kernels"] * PARTS_OF_LAYER * world.layers * OF_MODEL * world.hardware.kernel_s
+    launched = facts["step_kernels"] * PARTS_OF_LAYER * world.size.layers * OF_MODEL * world.hardware.kernel_s
     exchanged = reduced(facts, world, world.iterations * count)
     mapped = world.iterations * _mapped(facts, world, tokens, count)
     return passes + mapped + facts["updates"] * (stepped + launched + offloaded) + exchanged
@@ -375,7 +357,7 @@ def _sync(facts: Mapping[str, Column], world: World, _: Observed | None) -> Colu
         moved = moved + world.weights * facts["engine_bytes"] * REPACK_S
     sent = np.where(facts["server"] > 0, world.weights * facts["master_bytes"] / world.hardware.link, 0.0)
     times = np.minimum(facts["generations"], facts["updates"])
-    each = moved + sent + gathered(facts, world) + SYNC_PARTS * world.layers * SYNC_PART_S
+    each = moved + sent + gathered(facts, world) + SYNC_PARTS * world.size.layers * SYNC_PART_S
     return np.where(facts["vllm"] > 0, times * each, 0.0)
 
 

@@ -17,8 +17,8 @@ from autotune.ports import Proposer
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.samplers.base import CandidateSampler
-from autotune.proposals.translation import Observation, evidence
-from benchmarks.search.optuna_peers import TOLD_FASTEST, TOLD_NEWEST, Choose, cmaes, gp, selected
+from autotune.proposals.translation import Observation, evidence, selected
+from benchmarks.search.optuna_peers import TOLD_FASTEST, TOLD_NEWEST, Choose, cmaes, gp
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.support import factories
 
@@ -39,13 +39,7 @@ class Peer(StudySampler):
         return Peer(self.name, self.choose, known)
 
     def sampler(self, turn: Turn) -> CandidateSampler:
-        choose, known = self.choose, self.known
-
-        class Chosen(CandidateSampler):
-            def index(self) -> int:
-                return choose(turn.grid, turn.left, known, turn.seed)
-
-        return Chosen(turn)
+        return CandidateSampler(turn, lambda turn: self.choose(turn.grid, turn.left, self.known, turn.seed))
 
 
 def with_peer(world: Landscape, name: str, seed: int = 0) -> TwoTrackProposer:
@@ -132,9 +126,9 @@ def test_of_a_long_history_the_fastest_the_newest_and_the_pending_are_told() -> 
     world = landscape()
     made = [complete(i, c, 1000.0 - i) for i, c in enumerate(world.permitted[:300])]
     made.append(factories.trial(300, configuration=world.permitted[300]))
-    told = [e.number for e in selected(evidence(made))]
+    told = [e.number for e in selected(evidence(made), TOLD_FASTEST, TOLD_NEWEST)]
     assert told == [*range(TOLD_FASTEST), *range(300 - TOLD_NEWEST, 301)]
-    assert [e.number for e in selected(evidence(made[:50]))] == list(range(50))
+    assert [e.number for e in selected(evidence(made[:50]), TOLD_FASTEST, TOLD_NEWEST)] == list(range(50))
 
 
 SEEDS = 32

@@ -110,7 +110,7 @@ def test_a_wrong_prior_is_the_opposite_of_the_right_one(world: World) -> None:
 
 
 def test_the_grid_goes_as_nested_loops_do(world: World) -> None:
-    points = [world.places.points(np.array([row]))[0] for row in run(world, "grid", 0).rows]
+    points = world.places.places(np.array(run(world, "grid", 0).rows)).tolist()
     assert points == sorted(points)
     assert run(world, "grid", 0).rows == run(world, "grid", 5).rows
 
@@ -185,8 +185,8 @@ def test_rows_with_knobs_others_do_not_have_are_told_apart() -> None:
             own = Configuration({name: value for name, value in own.items() if name != "logprob_rows"})
             kept.append(replace(row, trial=row.trial.with_(configuration=own), repeats=()))
     world = World(replace(made, rows=tuple(kept)))
-    points = world.places.points(np.arange(len(kept)))
-    assert len(set(points)) == len(kept)
+    points = world.places.places(np.arange(len(kept)))
+    assert len(np.unique(points, axis=0)) == len(kept)
     assert {d.name for d in world.places.dimensions} == {n for n, v in FEW.items() if len(v) > 1}
     for name in ("tpe", "random", "start"):
         assert len(set(run(world, name, 0).rows)) == 13

@@ -33,7 +33,7 @@ from autotune.proposals.grey.choice import (
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
 from autotune.proposals.grey.models import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
-from autotune.proposals.translation import OptunaTrialStatus
+from autotune.proposals.translation import OptunaTrialStatus, selected
 from search_spaces.knobs.restart import Restart
 from tests.support import factories
 
@@ -221,7 +221,8 @@ def test_peaks_below_the_limit_make_more_of_the_same_likely_and_more_than_that_u
     out = Lesson((0.6,), OptunaTrialStatus.INFEASIBLE, memory=True)
     fails = learnt(axes, [*told, out], np.array([[0.6]]), limit=3.2e9)
     assert fails.holds[0] < learnt(axes, told, np.array([[0.6]]), limit=3.2e9).holds[0]
-    assert len(learning.selected([*told] * 60)) <= learning.TOLD_FASTEST + learning.TOLD_NEWEST
+    few = learning.TOLD_FASTEST, learning.TOLD_NEWEST
+    assert len(selected([*told] * 60, *few)) == sum(few)
 
 
 COLD = {"import": 9.0, "load": 3.0, "first_batch": 2.0}

@@ -12,7 +12,7 @@ from autotune.domain import Configuration, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import Moment, Part, features
 from autotune.proposals.memory.features import PLACE, WHEN
-from autotune.proposals.times.features import facts_of
+from autotune.proposals.times.features import batch_facts
 from search_spaces.configuration import KnobValue, ModelFacts
 from tests.support import factories
 
@@ -147,7 +147,7 @@ def test_what_trains_with_torch_beside_it_is_counted_as_before() -> None:
 
 def test_ranks_that_compute_the_same_rows_are_faster_less_what_stages_wait() -> None:
     def together(**knobs: KnobValue) -> float:
-        return facts_of(TASK, {**PLAIN, **knobs})["together"]
+        return batch_facts(TASK, {**PLAIN, **knobs})["together"]
 
     assert together(training_tensor_parallel_size=4, sequence_parallel_size=2) == 8
     bubble = 1 + (4 - 1) / 32

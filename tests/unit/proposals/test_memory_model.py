@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration, FailureReason, Outcome, Pool, Resources, Trial
 from autotune.proposals.forecasts import PeakForecast, PeakModel, Task
 from autotune.proposals.memory import MemoryModel, Part, features
-from autotune.proposals.memory.features import PARTS, PLACE, SPREADS
+from autotune.proposals.memory.features import PARTS, PLACE
+from autotune.proposals.memory.model import SPREADS
 from search_spaces.configuration import ModelFacts
 from tests.support import factories
 

@@ -11,8 +11,8 @@ import pytest
 from autotune.domain import Configuration, Pool, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel, Moment, Part, breakdown, features
-from autotune.proposals.memory.features import PARTS, PLACE, SPREADS, WHEN
-from autotune.proposals.memory.model import GROUPS
+from autotune.proposals.memory.features import PARTS, PLACE, WHEN
+from autotune.proposals.memory.model import GROUPS, SPREADS
 from autotune.proposals.memory.settings import dimensions
 from search_spaces.configuration import KnobValue, ModelFacts
 from tests.support import factories
@@ -181,16 +181,15 @@ def test_code_compiled_for_an_engine_on_a_cpu_is_held_beside_it() -> None:
 
 def test_the_parts_add_up_to_the_peak() -> None:
     configuration = Configuration({**PLAIN, "rollout_engine": "vllm", "zero_stage": 2})
-    device, host = breakdown(EIGHT, configuration)
+    model = MemoryModel.before(EIGHT)
+    device, host = breakdown(model, configuration)
     assert (device.pool, host.pool) == (Pool.DEVICE, Pool.HOST)
     for one in (device, host):
         assert sum(one.at_peak.values()) == pytest.approx(one.peak)
-        assert one.by_moment[one.moment.value] == one.peak == max(one.by_moment.values())
-        assert all(one.highest[name] >= bytes_ for name, bytes_ in one.at_peak.items())
-    found = MemoryModel.before(EIGHT).forecast([configuration])
-    assert device.peak == found.peak[0]
+    assert device.peak == model.forecast([configuration]).peak[0]
+    assert device.moment is max(Moment, key=lambda moment: features(EIGHT, [configuration])[0, 0, WHEN[moment]].sum())
     cpu = Task(Resources(host_memory=16 * GIB, model=LARGE), 8, 64, 64)
-    (only,) = breakdown(cpu, configuration)
+    (only,) = breakdown(MemoryModel.before(cpu), configuration)
     assert only.pool is Pool.HOST
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.proposals.memory.regression import Observations, Prior, fit, nonnegative
+from autotune.proposals.memory.regression import Coefficients, Observations, fit, nonnegative
 from tests.support.properties import examples
 
 
@@ -38,7 +38,7 @@ def seen(matrix: list[list[float]], level: list[float], censored: list[bool]) ->
     )
 
 
-PRIOR = Prior(np.ones(2), np.diag([0.25, 0.25]), 0.05, 8.0)
+PRIOR = Coefficients(np.ones(2), np.diag([0.25, 0.25]), 0.05)
 
 
 def test_without_observations_nothing_is_learnt() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.proposals import make_proposer
-from autotune.proposals.local_search import LISTED, Nearby
+from autotune.proposals.local_search import LISTED, neighbourhoods
 from autotune.proposals.openings import COMPETENT, ROOMY
 from search_spaces.configuration import ModelFacts
 from search_spaces.legality import check
@@ -101,8 +101,8 @@ def test_a_study_goes_on_as_if_it_had_not_been_interrupted(made: list[Trial]) ->
 
 
 def test_neighbours_are_legal_and_learn_as_asked() -> None:
-    nearby = Nearby(SPACE, BASELINE, GPU)
-    same, all_of_them = (nearby.of(BASELINE, same_learning=flag) for flag in (True, False))
+    nearby = neighbourhoods(SPACE, BASELINE, GPU)
+    same, all_of_them = (nearby(BASELINE, same_learning=flag) for flag in (True, False))
     assert set(same) < set(all_of_them)
     assert len(set(all_of_them)) == len(all_of_them)
     assert all(check(c, GPU, BASELINE) == () for c in all_of_them)

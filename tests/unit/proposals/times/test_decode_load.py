@@ -9,53 +9,54 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.proposals.times.lengths import SEGMENTS, Lengths, heavy_tailed, load, longest_sum, presumed
+from autotune.proposals.times.lengths import SEGMENTS, DecodeLoad, heavy_tailed, load, longest_sum, presumed
 from tests.support import timed_machine as made
 from tests.support.properties import examples
 
 rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 
 
-def lengths(some: list[int]) -> Lengths:
-    return Lengths(tuple(some), 10.0, 12.0)
+def longest(found: DecodeLoad) -> float:
+    """Steps of its generations together."""
+    return float(np.sum(found.steps))
 
 
 @examples(25, 60)
 @given(rows, st.integers(1, 100))
 def test_every_token_is_decoded_once(some: list[int], places: int) -> None:
-    found = load(lengths(some), 1, 1, len(some), places, continuous=True)
+    found = load(tuple(some), 1, 1, len(some), places, continuous=True)
     assert float(np.sum(found.steps * found.live)) == pytest.approx(sum(some))
-    assert float(np.sum(found.steps)) == found.longest >= max(some)
+    assert longest(found) >= max(some)
     assert np.all(found.live <= min(places, len(some)) + 1e-9)
     assert np.all((found.context >= 0) & (found.context <= max(some)))
     assert len(found.steps) <= max(SEGMENTS, len(set(some)))
     if places >= len(some):
-        assert found.longest == max(some)
+        assert longest(found) == max(some)
     if places == 1:
-        assert found.longest == sum(some)
+        assert longest(found) == sum(some)
 
 
 @settings(max_examples=40, deadline=None)
 @given(rows)
 def test_without_continuous_batching_all_rows_run_to_the_end(some: list[int]) -> None:
-    found = load(lengths(some), 1, 1, len(some), 1000, continuous=False)
+    found = load(tuple(some), 1, 1, len(some), 1000, continuous=False)
     assert float(np.sum(found.steps * found.live)) == pytest.approx(len(some) * max(some))
-    assert found.longest == max(some)
+    assert longest(found) == max(some)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 500), min_size=8, max_size=64), st.integers(1, 4), st.integers(1, 4))
 def test_generations_follow_each_other_and_replicas_share(some: list[int], generations: int, replicas: int) -> None:
-    found = load(lengths(some), generations, replicas, len(some), 1000, continuous=True)
-    assert max(some) <= found.longest <= longest_sum(lengths(some), generations, len(some))
+    found = load(tuple(some), generations, replicas, len(some), 1000, continuous=True)
+    assert max(some) <= longest(found) <= longest_sum(tuple(some), generations, len(some))
     assert float(np.sum(found.steps * found.live)) <= sum(some)
-    assert longest_sum(lengths(some), generations, len(some)) <= generations * max(some)
+    assert longest_sum(tuple(some), generations, len(some)) <= generations * max(some)
 
 
 def test_more_rows_than_recorded_are_alike() -> None:
-    some = lengths([10, 20, 30, 40])
+    some = (10, 20, 30, 40)
     one, many = (load(some, 1, 1, count, 10**6, continuous=True) for count in (4, 400))
-    assert one.longest == many.longest == 40
+    assert longest(one) == longest(many) == 40
     assert float(np.sum(many.steps * many.live)) == pytest.approx(100 * float(np.sum(one.steps * one.live)))
     huge = load(some, 1, 1, 100_000, 10**6, continuous=True)
     assert float(np.sum(huge.steps * huge.live)) == pytest.approx(100_000 * 25, rel=0.02)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -64,14 +63,11 @@ def test_sheets_are_in_proportion() -> None:
     assert SHEETS["A100-80"].rate("fp8") == SHEETS["A100-80"].rate("bf16"), "it has no FP8"
 
 
-def test_a_probe_is_kept_as_plain_data() -> None:
+def test_a_probe_is_of_plain_data() -> None:
     found = probed(ANSWER)
     assert found is not None
     assert (found.shared, found.measured, found.flops["bf16"], found.kernel_s) == (True, True, 3e11, 2e-6)
     assert found.rate("bf16") > 3e11, "a data sheet would say more than what was reached"
-    assert probed(json.loads(json.dumps(found.as_json()))) == found
-    for sheet in SHEETS.values():
-        assert probed(json.loads(json.dumps(sheet.as_json()))) == sheet
 
 
 @pytest.mark.parametrize(

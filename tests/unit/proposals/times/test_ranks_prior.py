@@ -9,9 +9,10 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Task
-from autotune.proposals.times import SHEETS, PhaseTimes, predicted
+from autotune.proposals.times import SHEETS, PhaseTimes
 from autotune.proposals.times.machine import Hardware
 from search_spaces.configuration import ModelFacts, Resources
+from tests.support.predicted_cycles import predicted
 
 SMALL = ModelFacts(14_060_256, 12, 224, 4, 2, 32_768, 256)
 LLAMA_8B = ModelFacts(8_030_261_248, 32, 4096, 32, 8, 128_256, 131_072)

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import Configuration
-from autotune.proposals.forecasts import Task
-from autotune.proposals.times import SHEETS, PhaseTimes, predicted
-from autotune.proposals.times.features import READ, Kept, facts_of, process_kind
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.reading import Columns
+from autotune.proposals.times import SHEETS, PhaseTimes
+from autotune.proposals.times.features import OF_BATCH, batch_facts, facts_of
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support import timed_machine as made
+from tests.support.predicted_cycles import predicted
 
 LLAMA_8B = ModelFacts(8_030_261_248, 32, 4096, 32, 8, 128_256, 131_072)
 ROWS, MEAN, LIMIT, PROMPT = 2048, 1019, 4096, 127
@@ -177,27 +179,31 @@ class Watched(dict[str, Any]):
         return super().get(name, otherwise)
 
 
-def test_every_knob_the_facts_look_at_is_listed() -> None:
-    """Facts are computed once for configurations that agree on ``READ``."""
+def test_every_knob_the_batch_follows_from_is_listed() -> None:
+    """It is computed once for configurations that agree on ``OF_BATCH``."""
     for device in (made.task(), gpus()):
         for configuration in (plain(), plain(rollout_engine="vllm", rollout_mode="server", rollout_gpus=1)):
-            watched = Watched(dict(configuration))
-            facts_of(device, watched)
-            process_kind(device, watched)
-            assert watched.asked <= set(READ)
-            assert watched.asked
+            for training in ({}, {"training_engine": "megatron"}):
+                watched = Watched({**configuration, **training})
+                batch_facts(device, watched)
+                assert watched.asked <= set(OF_BATCH)
+                assert watched.asked
+
+
+def facts(task: Task, *asked: Any) -> dict[str, Column]:
+    c = Columns([Configuration(values) for values in asked], task.resources.framework, task.resources.device)
+    return facts_of(task, c)
 
 
 def test_the_engines_own_log_probs_save_the_pass_that_computes_them() -> None:
     for beta, passes in ((None, (1.0, 0.0)), (0.04, (2.0, 1.0))):
         task = made.task(passthrough={} if beta is None else {"beta": beta})
-        for reused, expected in zip((False, True), passes, strict=True):
-            values = plain(rollout_engine="vllm", engine_logprobs=reused)
-            assert facts_of(task, values)["logprob_passes"] == expected
+        asked = [plain(rollout_engine="vllm", engine_logprobs=reused) for reused in (False, True)]
+        assert tuple(facts(task, *asked)["logprob_passes"]) == passes
 
 
-def test_facts_put_together_from_kept_parts_are_those_found_anew() -> None:
-    """Each part is kept by the knobs it looks at: one that looked at another knob would be told a neighbour's."""
+def test_facts_of_many_are_those_of_each_alone() -> None:
+    """Whatever the others say: values are worked on once for all configurations that share them."""
     changes: list[dict[str, Any]] = [
         {}, {"zero_stage": 3}, {"precision": "fp32"}, {"master_weights": "bf16"}, {"micro_batch_size": 1},
         {"num_generations": 2}, {"gradient_checkpointing": True}, {"logprob_rows": 1}, {"optimizer": "adafactor"},
@@ -208,11 +214,11 @@ def test_facts_put_together_from_kept_parts_are_those_found_anew() -> None:
         {"rollout_engine": "vllm", "enforce_eager": True}, {"offload_optimizer": "cpu"}, {"fsdp": "fsdp2"},
     ]  # fmt: skip
     for task in (made.task(), gpus()):
-        kept: Kept = {}
-        for change in (*changes, *reversed(changes)):
-            values = {**plain(), **change}
-            assert facts_of(task, values, kept) == facts_of(task, values)
-        assert 6 < len(kept) < 3 * len(changes)
+        asked = [{**plain(), **change} for change in changes]
+        together = facts(task, *asked)
+        for place, values in enumerate(asked):
+            assert {n: c[place] for n, c in together.items()} == {n: c[0] for n, c in facts(task, values).items()}
+        assert sum(len(set(column)) > 1 for column in together.values()) > 15
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,7 @@ def test_adapters_are_known_by_what_the_framework_does_unless_told(
 ) -> None:
     about = gpus()
     task = replace(about, passthrough=keys, resources=replace(about.resources, framework=framework))
-    found = facts_of(task, on_gpus(8))["trainable"]
+    found = float(facts(task, on_gpus(8))["trainable"][0])
     assert (found < 0.01) is adapters
     assert adapters or found == 1.0
 
