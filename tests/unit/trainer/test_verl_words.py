@@ -29,7 +29,7 @@ from trainer.child.frameworks.verl.board import (
     read_board,
 )
 from trainer.child.frameworks.verl.course import kinds_of
-from trainer.child.frameworks.verl.inside import sampling, stretched
+from trainer.child.frameworks.verl.inside import sampling, stretch
 from trainer.frameworks import verl
 from trainer.frameworks.verl.hydra import split
 
@@ -199,7 +199,7 @@ def test_a_row_is_as_long_as_its_step_says_and_else_as_the_model_likes() -> None
 
 @given(prompt=st.lists(st.integers(), min_size=1, max_size=9), length=st.integers(0, 30))
 def test_a_prompt_is_stretched_to_its_length_and_keeps_its_end(prompt: list[int], length: int) -> None:
-    found = stretched(prompt, length)
+    found = stretch(prompt, length)
     assert len(found) == max(length, len(prompt))
     assert found[-len(prompt) :] == prompt
 
