@@ -18,7 +18,6 @@ from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
 from trainer.frameworks.ms_swift import server
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
-from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
@@ -59,9 +58,6 @@ class SwiftFramework(Packaged):
             return import_config(
                 source.text, source.name, fields, processes, files, server=source.server, server_name=source.server_name
             )
-
-    def launched(self, imported: Imported) -> int:
-        return imported.processes if isinstance(imported, SwiftImported) else 0
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration

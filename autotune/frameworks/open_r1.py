@@ -29,7 +29,6 @@ from trainer.frameworks.common.serving import (
 from trainer.frameworks.open_r1 import server
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
 from trainer.frameworks.open_r1.import_config import import_config, named_files, read_keys
 
 
@@ -81,12 +80,6 @@ class OpenR1Framework(Packaged):
         if source.server and not server.wants_server(found.knobs):
             raise UsageError(str(unused(source.server_name, source.name, "vllm_mode: server")))
         return found
-
-    def launched(self, imported: Imported) -> int:
-        return (imported.processes or 0) if isinstance(imported, RecipeImported) else 0
-
-    def prompt_length(self, imported: Imported) -> int | None:
-        return imported.max_prompt_length if isinstance(imported, RecipeImported) else None
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}

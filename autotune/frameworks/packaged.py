@@ -173,12 +173,10 @@ class Packaged:
             return self.reader.import_config(source.text, source.name, fields, processes, files)
 
     def launched(self, imported: Imported) -> int:
-        del imported
-        return 0
+        return imported.processes
 
     def prompt_length(self, imported: Imported) -> int | None:
-        del imported
-        return None
+        return imported.max_prompt_length
 
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         try:

@@ -60,9 +60,6 @@ class TrlFramework(Packaged):
                 server_name=source.server_name,
             )
 
-    def launched(self, imported: Imported) -> int:
-        return imported.processes if isinstance(imported, import_config.Imported) else 0
-
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration, attempt = assignment.trial.configuration, assignment.trial.attempt
         if not server.wants_server(configuration):

@@ -18,7 +18,6 @@ from trainer.frameworks.ms_swift.import_config import import_config as import_sw
 from trainer.frameworks.open_r1 import fates as openr1_fates
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
 from trainer.frameworks.open_r1.import_config import ConfigError
-from trainer.frameworks.open_r1.import_config import Imported as Recipe
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
 from trainer.frameworks.trl import fates as trl_fates
 from trainer.frameworks.trl.import_config import import_config as import_trl
@@ -122,5 +121,5 @@ def test_a_key_is_honoured_or_refused_by_its_line_or_a_trial_does_without_it(fra
 
 def studied(found: Imported, key: str) -> list[Any]:
     """What a study has fields of its own for."""
-    prompt = found.max_prompt_length if isinstance(found, Recipe) else None
+    prompt = found.max_prompt_length
     return [found.model, found.max_completion_length, prompt, list(found.rewards), found.dataset.get(key)]

@@ -70,8 +70,8 @@ def way(key: str, value: Any) -> str:
         return "done without" if key in MEASURING else "honoured"
     if dict(found.knobs) != dict(plain.knobs):
         return "a knob"
-    inputs = (found.model, found.rewards, found.max_prompt_length, found.max_completion_length, found.gpus)
-    same = inputs == (plain.model, plain.rewards, plain.max_prompt_length, plain.max_completion_length, plain.gpus)
+    inputs = (found.model, found.rewards, found.max_prompt_length, found.max_completion_length, found.processes)
+    same = inputs == (plain.model, plain.rewards, plain.max_prompt_length, plain.max_completion_length, plain.processes)
     if INPUTS & {key, f"reward.{key}"} and (not same or found.dataset.get(key) == value):
         return "an input"
     return "told" if key in FOLLOWING and any(key in note for note in found.notes) else "lost"

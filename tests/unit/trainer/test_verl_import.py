@@ -73,7 +73,7 @@ def test_a_users_script() -> None:
         "expandable_segments": False,
         "host_allocator": "default",
     }
-    assert (found.gpus, found.model) == (4, "Qwen/Qwen2.5-0.5B-Instruct")
+    assert (found.processes, found.model) == (4, "Qwen/Qwen2.5-0.5B-Instruct")
     assert dict(found.dataset) == {
         "data.train_files": "/home/me/data/train.parquet",
         "data.val_files": ["/home/me/data/test.parquet"],

@@ -41,7 +41,7 @@ def test_import_of_an_export_is_the_configuration(combination: Combination) -> N
     expected = dict(configuration)
     expected.setdefault("max_model_len", PROMPT + COMPLETION)  # an engine prepares for what there is
     assert Configuration(found.knobs) == Configuration(expected)
-    assert (found.gpus, found.model) == (combination.training, "/models/small")
+    assert (found.processes, found.model) == (combination.training, "/models/small")
     assert (found.max_prompt_length, found.max_completion_length) == (PROMPT, COMPLETION)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -29,7 +28,7 @@ from trainer.frameworks.common.config_entries import (
 )
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of
 from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pair, unused
 from trainer.frameworks.common.trainer_keys import all_knobs
@@ -54,14 +53,6 @@ _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 _NO_REWARDS: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """An ms-swift run, understood; ``passthrough`` says all of the objective (``objective.completed``)."""
-
-    processes: int = 0
-    """Training processes the script starts on all nodes; 0 if it does not say."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -98,7 +89,7 @@ def import_config(
     server: str = "",
     server_name: str = "the rollout script",
 ) -> Imported:
-    """The run's arguments, each where it belongs.
+    """The run's arguments, each where it belongs; ``passthrough`` says all of the objective (``objective.completed``).
 
     Args:
         text: a shell script with one ``swift rlhf``, or the YAML or JSON file one is given.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -28,9 +28,8 @@ from trainer.frameworks.common.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
-from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -50,33 +49,11 @@ from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
 from trainer.frameworks.open_r1.server import read_server, wants_server
 
-__all__ = [
-    "FIELDS",
-    "ConfigError",
-    "Field",
-    "Imported",
-    "fields_of",
-    "import_config",
-    "located",
-    "named_files",
-    "read_keys",
-]
+__all__ = ["ConfigError", "import_config", "named_files", "read_keys"]
 
 _NOTHING: Mapping[str, str] = {}
 
 _NO_REWARDS: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """An Open-R1 recipe, understood."""
-
-    max_prompt_length: int | None = None
-    """Tokens, from which TRL 0.18 cuts a prompt at its left; ``None`` if the recipe does not say (TRL: 512)."""
-    processes: int | None = None
-    """``num_processes`` of the accelerate file; ``None`` without one."""
-    ignored: tuple[str, ...] = ()
-    """Keys that Open-R1 does not have and passes over without a word."""
 
 
 def named_files(accelerate: str, name: str) -> dict[str, tuple[str, int]]:
@@ -144,8 +121,7 @@ def import_config(
         text=text,
         notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside), *served.notes),
         max_prompt_length=_length("max_prompt_length", known, entries, name),
-        processes=beside.processes,
-        ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
+        processes=beside.processes or 0,
     )
 
 

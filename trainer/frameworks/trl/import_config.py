@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -35,7 +35,7 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -55,7 +55,7 @@ from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import read_server, wants_server
 
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
+__all__ = ["ConfigError", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
@@ -63,14 +63,6 @@ _NO_FILES: Mapping[str, str] = {}
 _NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
 """Nothing is said of the launch."""
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """A TRL configuration, understood."""
-
-    processes: int = 0
-    """Training processes that the launch starts; 0 if nothing says it."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from trainer.frameworks.common import imported as shared
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, ConfigError, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
@@ -37,7 +36,7 @@ from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
-__all__ = ["ConfigError", "Field", "Imported", "import_config"]
+__all__ = ["ConfigError", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
 SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
@@ -59,16 +58,6 @@ _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
 """Columns of prompts that a model sees or hears."""
 _FREE = ("override_config.", "engine_kwargs.", "override_optimizer_config.", "_kwargs.", "hydra.", "ray_init.")
 """Places below which any key may be added."""
-
-
-@dataclass(frozen=True)
-class Imported(shared.Imported):
-    """A verl run, understood."""
-
-    max_prompt_length: int | None = None
-    """Tokens."""
-    gpus: int = 1
-    """That train, all nodes."""
 
 
 def import_config(
@@ -117,7 +106,7 @@ def import_config(
         text=text,
         notes=tuple(_notes(values, said, name, gpus)),
         max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
-        gpus=gpus,
+        processes=gpus,
         asked=asked,
     )
 
