@@ -11,14 +11,14 @@ from autotune.frameworks.port import Beside, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import Wanted
-from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.exported import PROMPTS, RUN, Wanted
+from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
 from trainer.frameworks.ms_swift import server
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
-from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN
+from trainer.frameworks.ms_swift.import_config import import_config, named_files, read_keys
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""

@@ -15,8 +15,10 @@ from trainer.frameworks.common.accelerate_file import FILE_KEY, named_file, read
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, trainer_environment
 from trainer.frameworks.trl import import_config, server
-from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, PROMPTS, RUN
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
+from trainer.frameworks.trl.launching import CONFIG
 from trainer.frameworks.trl.import_config import NO_LAUNCH
 
 
@@ -78,9 +80,9 @@ class TrlFramework(Packaged):
                 passthrough=spec.passthrough,
             ),
             spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
-            health=f"{server.base_url(place.port)}/v1/models",
+            health=f"{base_url(place.port)}/v1/models",
             answer=f'"{name}"',
-            ready_s=server.READY_S,
-            environment={**server.server_environment(serving), **server.IN_TRIAL},
-            trial_environment=server.trainer_environment(training),
+            ready_s=READY_S,
+            environment={**server.server_environment(serving), **IN_TRIAL},
+            trial_environment=trainer_environment(training),
         )

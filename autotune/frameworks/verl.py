@@ -12,7 +12,7 @@ from trainer.frameworks import verl
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import ray
-from trainer.frameworks.verl.exported import PROMPTS, RUN
+from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.reading import given
 

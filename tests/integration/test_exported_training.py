@@ -20,7 +20,8 @@ from autotune.verify.compare_run import read_step
 from tests.support import factories as f
 from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
-from trainer.frameworks.trl.fates import Fate, fate_of
+from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.trl.fates import fate_of
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 

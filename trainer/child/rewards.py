@@ -22,11 +22,6 @@ from .failures import RewardFailedError, describe, memory_pool
 from .math_reward import MathReward
 from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package
 
-__all__ = [
-    *("ENTRY_COLUMN", "Reward", "RewardLoadError"),
-    *("close_rewards", "create_task", "load_reward", "load_rewards", "reward_facts"),
-]
-
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
 

@@ -17,7 +17,7 @@ from trainer.frameworks.ms_swift import fates as swift_fates
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
 from trainer.frameworks.open_r1 import fates as openr1_fates
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
-from trainer.frameworks.open_r1.import_config import ConfigError
+from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
 from trainer.frameworks.trl import fates as trl_fates
 from trainer.frameworks.trl.import_config import import_config as import_trl

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tests.support.openr1_cases import OWN
-from trainer.frameworks.open_r1.import_config import ConfigError, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.open_r1.import_config import import_config
 
 
 def test_open_r1s_own_files_are_understood() -> None:

@@ -16,10 +16,10 @@ from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cas
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.deepspeed_places import PLACES
-from trainer.frameworks.common.exported import DEEPSPEED
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.open_r1 import SUPPORTED, Export, Wanted, export, unsupported
-from trainer.frameworks.open_r1.exported import ACCELERATE, RECIPE, RUN, SERVER
+from trainer.frameworks.open_r1 import SUPPORTED, Wanted, export, unsupported
+from trainer.frameworks.open_r1.exported import RECIPE
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
 from trainer.frameworks.open_r1.key_tables import KEYS

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainer.frameworks.verl import ConfigError, Imported, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import import_config
 from trainer.frameworks.verl.fates import INPUTS, MEASURING
 from trainer.frameworks.verl.hydra import written
 from trainer.frameworks.verl.key_tables import BESIDE

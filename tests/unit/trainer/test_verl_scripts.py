@@ -14,7 +14,9 @@ from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
 from autotune.specification.request import Request
 from autotune.specification.user_config import with_config
-from trainer.frameworks.verl import ConfigError, Imported, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import import_config
 
 MUST = """\
 RUN=(

@@ -29,7 +29,8 @@ from trainer.child.frameworks.verl.board import (
     read_board,
 )
 from trainer.child.frameworks.verl.course import kinds_of
-from trainer.child.frameworks.verl.inside import sampling, stretch
+from trainer.child.frameworks.hf_trainer.sampling import stretch
+from trainer.child.frameworks.verl.inside import sampling
 from trainer.frameworks import verl
 from trainer.frameworks.verl.hydra import split
 

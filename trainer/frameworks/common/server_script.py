@@ -18,7 +18,8 @@ from trainer.frameworks.common.config_entries import ConfigError, Faults, proble
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.shell import Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import Command, Word, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.training_script import options_of, training_commands
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.words import typed

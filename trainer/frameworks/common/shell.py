@@ -38,8 +38,6 @@ from trainer.frameworks.common.shell_syntax import (
     statements,
 )
 
-__all__ = ["CALLERS", "Command", "ShellError", "Word", "assigned", "commands"]
-
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(
     r"(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(\[[^\]]*\])?"

@@ -20,14 +20,13 @@ from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
     OF_THE_LAUNCH,
-    ConfigError,
     Faults,
     check_weights,
     environment_refusal,
     problem,
 )
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
+from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of
 from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pair, unused
@@ -41,8 +40,6 @@ from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.rollout_script import server_knobs
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
-
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""

@@ -17,7 +17,6 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
-    ConfigError,
     Faults,
     check_storable,
     check_weights,
@@ -47,9 +46,8 @@ from trainer.frameworks.open_r1.beside import differing, notes_beside, precision
 from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
-from trainer.frameworks.open_r1.server import read_server, wants_server
-
-__all__ = ["ConfigError", "import_config", "named_files", "read_keys"]
+from trainer.frameworks.open_r1.keys import wants_server
+from trainer.frameworks.open_r1.server import read_server
 
 _NOTHING: Mapping[str, str] = {}
 

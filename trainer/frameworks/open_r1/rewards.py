@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from search_spaces.legality.openr1_rules import unknown_rewards
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.reward_module import rewards_of as modules_of
-from trainer.frameworks.open_r1.exported import LAUNCHER
+from trainer.frameworks.common.exported import LAUNCHER
 
 KIND = "open_r1"
 """Of a ``RewardSpec`` whose name is one of Open-R1's registry."""

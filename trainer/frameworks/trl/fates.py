@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
 from trainer.frameworks.common.fate import Fate
-from trainer.frameworks.trl.keys import KEYS
+from trainer.frameworks.trl.key_tables import KEYS
 
 INPUTS = frozenset(
     {

@@ -21,7 +21,6 @@ from search_spaces.yaml_text import Entry, plain
 from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
-    ConfigError,
     Faults,
     check_storable,
     check_weights,
@@ -34,7 +33,7 @@ from trainer.frameworks.common.config_entries import (
 )
 from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
+from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -54,8 +53,6 @@ from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import read_server, wants_server
-
-__all__ = ["ConfigError", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""

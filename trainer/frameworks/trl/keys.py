@@ -8,33 +8,8 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.values import KnobKeyError, other_engine
-from trainer.frameworks.trl.key_tables import (
-    DTYPES,
-    ENGINE_SEAMS,
-    KEYS,
-    NATIVE,
-    NESTED,
-    PRECISIONS,
-    SEAMS,
-    SUPPORTED,
-)
-from trainer.frameworks.trl.key_values import from_keys
-
-__all__ = [
-    "KEYS",
-    "NATIVE",
-    "SEAMS",
-    "SUPPORTED",
-    "KnobKeyError",
-    "acting",
-    "from_keys",
-    "model_keys",
-    "seams",
-    "to_keys",
-    "training_keys",
-    "unsupported",
-]
+from trainer.frameworks.common.values import other_engine
+from trainer.frameworks.trl.key_tables import DTYPES, ENGINE_SEAMS, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
 
 _OTHERS_OPTIMIZERS = frozenset({"muon"})
 _LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}

@@ -10,12 +10,13 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, ConfigError, Faults, environment_refusal, problem
+from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     DATASET,
@@ -26,7 +27,6 @@ from trainer.frameworks.verl.fates import (
     PROMPT_LENGTH,
     REWARD_NAME,
     REWARD_PATH,
-    Fate,
     fate_of,
     refusal,
 )
@@ -35,8 +35,6 @@ from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
-
-__all__ = ["ConfigError", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
 SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"

@@ -50,11 +50,8 @@ from trainer.frameworks.verl.key_tables import (
     STALENESS,
     STRATEGIES,
     STRATEGY,
-    SUPPORTED,
     WRITTEN,
 )
-
-__all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported", "unwritable"]
 
 NO_BUCKET = 1024
 """``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""

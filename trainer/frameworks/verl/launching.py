@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer.frameworks.common.scripts import FIND_HERE, comment, quoted
-from trainer.frameworks.verl.exported import Command
+from trainer.frameworks.common.exported import Command
 
 MODULE = "verl.trainer.main_ppo"
 

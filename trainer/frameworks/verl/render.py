@@ -21,9 +21,7 @@ from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import PRIVATE, cpus
-from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
-
-__all__ = ["ENVIRONMENT", "LOG_VARIABLE", "render", "settings", "variables", "workload"]
+from trainer.frameworks.verl.variables import variables
 
 
 def settings(

@@ -12,7 +12,7 @@ import json
 from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ...contract import RunPaths, TrialSpec, read_spec
 from ...model_source import model_folder
