@@ -8,9 +8,10 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
+from trainer.frameworks.common.beyond import DTYPES
 from trainer.frameworks.common.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
 from trainer.frameworks.common.values import parsed
-from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, DTYPES, KEYS, NATIVE, NULL_IS_UNSET
+from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, KEYS, NATIVE, NULL_IS_UNSET
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:

@@ -45,7 +45,6 @@ ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with (``variables.py``)."""
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
 """Knobs a TRL trial can set."""
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.beyond import DTYPES
 from trainer.frameworks.common.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.common.zero import zero_knobs, zero_rest
-from trainer.frameworks.trl.key_tables import DTYPES, KEYS, NATIVE, NESTED
+from trainer.frameworks.trl.key_tables import KEYS, NATIVE, NESTED
 from trainer.frameworks.trl.sharding import fsdp_knobs, fsdp_rest
 
 _NULL_IS_UNSET = frozenset(

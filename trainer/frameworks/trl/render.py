@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.told import Told, longest
 from trainer.frameworks.common.updates import following
 from trainer.frameworks.common.variables import variables
@@ -36,9 +37,7 @@ def settings(
     Raises:
         ValueError: a knob or value TRL cannot be given (``unsupported``).
     """
-    refused = unsupported(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
+    refuse(unsupported(configuration))
     training = beside(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
     steps = following(configuration, rows_per_update, world_size)
     if steps is not None:

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.told import Told, longest
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
@@ -83,9 +84,7 @@ def render(
     Raises:
         ValueError: a knob, value or device verl cannot be given.
     """
-    untried = unsupported(configuration)
-    if untried:
-        raise ValueError("; ".join(untried))
+    refuse(unsupported(configuration))
     told.setdefault("device", "cuda")
     rows, ranks = told["rows_per_update"], told.get("world_size", 1)
     tuned = settings(configuration, rows, ranks, device=told["device"], longest=longest(told))
