@@ -110,9 +110,6 @@ class SearchSpace:
 
         What the user's own file lists stays, and the rules say what is wrong with it.
 
-        Args:
-            framework: by its name in the catalogue.
-
         Raises:
             SpaceError: nothing is left to search.
         """

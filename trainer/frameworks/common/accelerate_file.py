@@ -98,8 +98,6 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     """What the file says.
 
     Args:
-        text: the file.
-        name: what messages call it.
         files: text of the DeepSpeed file it names, by ``FILE_KEY``.
 
     Raises:

@@ -78,8 +78,6 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        name: what messages call it.
-        kind: what they call such a file.
         expected: what it is a mapping of.
 
     Raises:
@@ -139,8 +137,6 @@ def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[s
     """The names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
 
     Args:
-        entry: what stands there.
-        name: what messages call the file.
         any_name: whether a name may be one that no environment can have.
 
     Raises:

@@ -89,10 +89,6 @@ def value_of(knob: str) -> Reads:
 def read_server(text: str, name: str, program: Program) -> Served:
     """The knobs of the one command in ``text`` that starts ``program``; nothing without a text.
 
-    Args:
-        text: a shell script.
-        name: what messages call it.
-
     Raises:
         ConfigError: naming file, line, option, and what was expected or what to do.
     """
@@ -204,10 +200,7 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
     """Whether the training asks the server that the script starts.
 
     Args:
-        server: what the script says.
-        name: what messages call it.
         training: what they call the configuration.
-        keys: of the configuration.
 
     Raises:
         ConfigError: it asks another.

@@ -117,8 +117,6 @@ def commands(
     """Every command that the script may run, in its order; assignments are no commands of their own.
 
     Args:
-        text: the script.
-        folder: that it stands in.
         known: variables of the process that would run it.
         line: of its beginning.
 

@@ -31,7 +31,6 @@ def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
 
     Args:
         value: a mapping, or its JSON.
-        key: what messages call it.
 
     Raises:
         KnobKeyError: a number no knob has.

@@ -25,7 +25,6 @@ def all_knobs(
     Args:
         read: the framework's ``from_keys``.
         keys: values by their types.
-        told: told of what is wrong.
     """
     left = dict(keys)
     while True:
@@ -41,9 +40,7 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
     """``generation_batch_size`` in micro-batches.
 
     Args:
-        rows: its value.
         micro: rows of a micro-batch.
-        processes: that train.
 
     Raises:
         KnobKeyError: it is no multiple of what all processes take at once.
@@ -62,7 +59,6 @@ def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int
         keys: ``generation_batch_size`` among them.
         found: the knobs of the other keys.
         unset: the framework's own micro-batch.
-        processes: that train.
 
     Raises:
         KnobKeyError: both are given, or it is no multiple of what all processes take at once.
@@ -91,8 +87,6 @@ def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
     """``master_weights`` by the key that names torch's type.
 
     Args:
-        key: the framework's.
-        value: its value.
         names: the knob's value -> torch's name.
 
     Raises:

@@ -75,7 +75,6 @@ def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tup
     """(Option with ``_`` for ``-``, its own word, those behind it) of a command's ``words``.
 
     Args:
-        name: what messages call the script.
         faults: told of every word that belongs to no option.
     """
     key, first, own = "", None, list[Word]()

@@ -116,7 +116,6 @@ def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = Mapping
     """Variables of the configuration, how many processes train, and on which GPUs.
 
     Args:
-        wanted: what is exported.
         present: variables of the user's own run, which may be for another machine.
     """
     found = variables(wanted.configuration)

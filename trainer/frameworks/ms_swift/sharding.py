@@ -72,7 +72,6 @@ def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, 
 
     Args:
         acts: knobs that act; one that is not set has the value of ms-swift's preset.
-        device: ``cpu`` or ``cuda``.
     """
     own = {name: value for name, value in defaults("ms_swift").items() if name.startswith("zero_")}
     if device == "cpu":  # buckets that are not set are small there (``CPU_BUCKET``)

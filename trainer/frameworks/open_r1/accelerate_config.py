@@ -139,7 +139,6 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
 
     Args:
         text: the file; empty without one.
-        name: what messages call it.
         files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
 
     Raises:

@@ -88,7 +88,6 @@ def import_config(
 
     Args:
         text: the recipe, at most 64 KiB.
-        name, accelerate_name, launch_name: what messages call the files.
         fields: the keys of Open-R1's script.
         processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.

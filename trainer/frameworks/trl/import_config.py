@@ -79,7 +79,6 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        name: what messages call it.
         files: key -> text of the file it names (``named_files``), which takes the place of the path.
 
     Raises:
@@ -113,12 +112,10 @@ def import_config(
     """The file's keys, each where it belongs.
 
     Args:
-        text, name, files: as of ``read_keys``.
         fields: the installed TRL's keys.
         processes: training processes, for ``generation_batch_size``, where the launch does not say.
         accelerate: the file that the run is launched with.
         server: a shell script that starts the rollout server; its options win. Empty without one.
-        server_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.

@@ -40,7 +40,6 @@ def training_keys(
     Args:
         longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
             say, because it would take the model's own limit, which no cache here may hold.
-        device: ``cpu`` or ``cuda``, for DeepSpeed.
     """
     acts = acting(configuration)
     found = in_keys(acts, NATIVE)

@@ -72,7 +72,6 @@ def import_config(
     Args:
         text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
             configuration; at most 64 KiB.
-        name: what messages call it.
         fields: the installed verl's keys; empty leaves unknown keys to verl.
         processes: GPUs that train; 0 takes what the file says.
         files: not used; verl's configuration names no other.

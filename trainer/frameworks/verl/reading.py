@@ -52,7 +52,6 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
             list of overrides (Hydra's own ``overrides.yaml``); or one override a line.
-        name: what messages call it.
         folder: that the file stands in.
 
     Raises:

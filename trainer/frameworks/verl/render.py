@@ -39,7 +39,6 @@ def settings(
     Args:
         rows_per_update: what the accumulation follows from where it is not set.
         device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
-        longest: tokens of the longest prompt and completion.
         passthrough: the user's own keys, which never hold a knob.
 
     Raises:

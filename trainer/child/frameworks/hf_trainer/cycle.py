@@ -75,11 +75,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
 
 
 def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog, module: Any) -> None:
-    """Wrap what an update is made of, what ranks wait in, and what says what a step did.
-
-    Args:
-        module: where the trainer's class is defined.
-    """
+    """Wrap what an update is made of, what ranks wait in, and what says what a step did."""
     accelerator = trainer.accelerator
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
