@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class Fate(StrEnum):
@@ -18,3 +20,8 @@ class Fate(StrEnum):
     """Given to every trial unchanged, but for knobs inside a mapping."""
     REFUSED = "refused"
     """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""
+
+
+def without(passthrough: Mapping[str, Any], *fates: Collection[str]) -> dict[str, Any]:
+    """``passthrough`` but for the keys of these fates."""
+    return {key: value for key, value in passthrough.items() if not any(key in keys for keys in fates)}

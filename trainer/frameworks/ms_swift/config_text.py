@@ -45,13 +45,12 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
     Raises:
         ValueError: ms-swift cannot be given the configuration.
     """
-    prompt = wanted.max_prompt_length
     found, _, _ = settings(
         wanted.configuration,
         wanted.rows_per_update,
         wanted.world_size,
         device=wanted.device,
-        longest=None if prompt is None else prompt + wanted.max_completion_length,
+        longest=wanted.longest,
         passthrough=wanted.passthrough,
     )
     if wants_server(wanted.configuration):

@@ -6,7 +6,6 @@ result to the child's ``describe``), ``fields_of`` what the child answers, ``imp
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,8 +20,10 @@ from trainer.frameworks.common.config_entries import (
     NAME,
     OF_THE_LAUNCH,
     Faults,
+    at_least_one,
     check_weights,
     environment_refusal,
+    meant,
     problem,
 )
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
@@ -228,9 +229,7 @@ def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], file
     if key in GONE:
         raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.75)
-        advice = f"did you mean {close[0]}" if close else "remove it"
-        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {advice}")
+        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {meant(key, fields)}")
     if key in FILES:
         return _sharding(key, own, name, files)
     try:
@@ -308,12 +307,8 @@ def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, .
 def _length(values: Mapping[str, Any], found: Given, name: str) -> int | None:
     """Of its three names the last one that ms-swift looks at counts least (rlhf_args.py)."""
     for key in reversed(_LENGTHS):
-        length = values.get(key)
-        if length is not None:
-            if length < 1:
-                text = f"{key}: expected a whole number of at least 1, got {show(length)}"
-                raise problem(name, _line(found, key), text)
-            return int(length)
+        if values.get(key) is not None:
+            return at_least_one(key, values[key], name, _line(found, key))
     return None
 
 

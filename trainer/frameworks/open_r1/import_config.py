@@ -5,9 +5,7 @@ Pure; opens and evaluates nothing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -21,8 +19,10 @@ from trainer.frameworks.common.config_entries import (
     check_storable,
     check_weights,
     environment_of,
+    length_of,
     line_of,
     lines_of,
+    meant,
     problem,
     read_mapping,
     refuse_one_reward,
@@ -99,10 +99,9 @@ def import_config(
     """
     entries = _entries(text, name, faults := Faults())
     known = _values(entries, name, fields, faults)
-    told = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    counted = faults.of(lambda: training_processes(launch, launch_name), 0)  # win over the accelerate file
-    beside = replace(told, processes=counted) if counted else told
-    knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
+    launched = faults.of(lambda: training_processes(launch, launch_name), 0) or beside.file.processes or 0
+    knobs = _knobs(known, entries, beside, processes or launched or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
     served = _served(launch, launch_name, knobs, known, name)  # takes a server's share out of the knobs
@@ -113,12 +112,12 @@ def import_config(
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
         rewards=rewards,
-        max_completion_length=_length("max_completion_length", known, entries, name),
+        max_completion_length=length_of("max_completion_length", known, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside), *served.notes),
-        max_prompt_length=_length("max_prompt_length", known, entries, name),
-        processes=beside.processes or 0,
+        max_prompt_length=length_of("max_prompt_length", known, entries, name),
+        processes=launched,
     )
 
 
@@ -200,20 +199,10 @@ def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
     refuse_one_reward(given, name, line)
     strange = unknown_rewards(given or ())
     if strange:
-        close = difflib.get_close_matches(strange[0][:80], REWARDS, n=1)
-        advice = f"did you mean {close[0]}" if close else f"it has {', '.join(REWARDS)}"
+        advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
         raise problem(name, line, f"reward_funcs: Open-R1's registry has no {show(strange[0])}; {advice}")
     check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
-
-
-def _length(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    length = values.get(key)
-    if length is None:
-        return None
-    if not isinstance(length, int) or length < 1:
-        raise problem(name, line_of(entries, key), f"{key}: expected a whole number of at least 1, got {show(length)}")
-    return length
 
 
 def _notes(
@@ -225,9 +214,8 @@ def _notes(
 ) -> Iterator[str]:
     for key in entries:
         if key not in fields and key != ENVIRONMENT:
-            close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.8)
-            meant = f"; did you mean {close[0]}" if close else ""
-            said = f"{show(key)}: Open-R1 has no such key and passes over it{meant}"
+            advice = meant(key, fields, 0.8, "")
+            said = f"{show(key)}: Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
             yield str(problem(name, line_of(entries, key), said))
     server = wants_server(knobs)
     for key in values:

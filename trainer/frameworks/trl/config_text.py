@@ -54,13 +54,12 @@ def deepspeed_text(wanted: Wanted) -> str:
 
 
 def _rendered(wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
-    prompt = wanted.max_prompt_length
     training, model, _ = settings(
         wanted.configuration,
         wanted.rows_per_update,
         wanted.world_size,
         device=wanted.device,
-        longest=None if prompt is None else prompt + wanted.max_completion_length,
+        longest=wanted.longest,
         passthrough=wanted.passthrough,
     )
     return training, model

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
-from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.common.fate import Fate, without
 from trainer.frameworks.trl.key_tables import KEYS
 
 INPUTS = frozenset(
@@ -155,4 +155,4 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """``passthrough`` without what a trial does without."""
-    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}
+    return without(passthrough, MEASURING, REFUSED)

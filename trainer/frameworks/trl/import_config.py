@@ -7,7 +7,6 @@ TRL refuses the keys, ``imported.located``.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +21,14 @@ from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
+    at_line,
     check_storable,
     check_weights,
     environment_of,
+    length_of,
     line_of,
     lines_of,
+    meant,
     problem,
     read_mapping,
     refuse_one_reward,
@@ -139,7 +141,7 @@ def import_config(
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
         rewards=rewards,
-        max_completion_length=_length(values, entries, name),
+        max_completion_length=length_of("max_completion_length", values, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
@@ -268,25 +270,15 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
         raise problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
     if mapping is None or not isinstance(mapping.value, dict):
         raise problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
-    placed = _at_line(mapping, entry.line)
+    placed = at_line(mapping.plain, entry.line)
     check_storable(key, placed, name)
     return placed
-
-
-def _at_line(entry: Entry, line: int) -> Entry:
-    """All of it at ``line``: what a named file holds is found by the line that names it."""
-    if isinstance(entry.value, dict):
-        return Entry({key: _at_line(item, line) for key, item in entry.value.items()}, line)
-    if isinstance(entry.value, list):
-        return Entry([_at_line(item, line) for item in entry.value], line)
-    return Entry(entry.value, line)
 
 
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
     """By its type; ``words`` are those of a script's option."""
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.75)
-        advice = f"did you mean {close[0]}" if close else "remove it"
+        advice = meant(key, [*fields, ENVIRONMENT])
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:
         value = fields[key].typed(entry.plain) if words is None else typed(fields[key], words)
@@ -343,16 +335,6 @@ def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
     refuse_one_reward(given, name, line_of(entries, "reward_funcs"))
     check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
-
-
-def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    if "max_completion_length" not in values:
-        return None
-    length = values["max_completion_length"]
-    if not isinstance(length, int) or length < 1:
-        text = f"max_completion_length: expected a whole number of at least 1, got {show(length)}"
-        raise problem(name, line_of(entries, "max_completion_length"), text)
-    return length
 
 
 def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, script: Script | None) -> Iterator[str]:

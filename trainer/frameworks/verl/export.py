@@ -89,10 +89,8 @@ def _placed(value: Any, folder: str) -> Any:
 
 
 def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
-    longest = None if wanted.max_prompt_length is None else wanted.max_prompt_length + wanted.max_completion_length
-    tuned = settings(
-        wanted.configuration, wanted.rows_per_update, wanted.world_size, device=wanted.device, longest=longest
-    )
+    rows, ranks = wanted.rows_per_update, wanted.world_size
+    tuned = settings(wanted.configuration, rows, ranks, device=wanted.device, longest=wanted.longest)
     fixed = workload(
         model=wanted.model,
         max_prompt_length=wanted.max_prompt_length,

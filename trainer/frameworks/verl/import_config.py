@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, Faults, environment_refusal, problem
+from trainer.frameworks.common.config_entries import (
+    OF_THE_LAUNCH,
+    Faults,
+    at_least_one,
+    at_line,
+    check_storable,
+    environment_refusal,
+    meant,
+    problem,
+)
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.values import KnobKeyError
@@ -153,14 +160,12 @@ def _refuse_parts(said: Given, name: str) -> None:
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
     line, value = said.lines.get(key, 0), said.values[key]
-    _check_storable(key, value, name, line)
+    check_storable(key, at_line(value, line), name)
     why = refusal(key, value)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
     if fields and not megatron.chosen(said.values) and not _is_known(key, fields):  # the fields are of FSDP's files
-        close = difflib.get_close_matches(key[:120], fields, n=1, cutoff=0.7)
-        advice = f"did you mean {close[0]}" if close else "remove it"
-        raise problem(name, line, f"verl has no key {show(key)}; {advice}")
+        raise problem(name, line, f"verl has no key {show(key)}; {meant(key, fields, 0.7)}")
 
 
 def _check_variable(variable: str, said: Given, name: str) -> None:
@@ -188,20 +193,6 @@ def _is_known(key: str, fields: Mapping[str, Field]) -> bool:
     return key in fields or inside or ours
 
 
-def _check_storable(key: str, value: Any, name: str, line: int) -> None:
-    """Refuse what JSON or a database cannot hold, wherever it is inside."""
-    if isinstance(value, dict):
-        for inner, item in value.items():
-            _check_storable(f"{key}.{inner}", item, name, line)
-    elif isinstance(value, list):
-        for item in value:
-            _check_storable(key, item, name, line)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise problem(name, line, f"{key}: expected a finite number, got {value}")
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise problem(name, line, f"{key}: expected a number of at most 63 bits, got {show(value)}")
-
-
 def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
     visible = said.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
     seen = len(visible.split(",")) if visible and GPUS in said.unknown else _GPUS_OF_A_NODE
@@ -222,10 +213,7 @@ def _text(values: Mapping[str, Any], key: str, said: Given, name: str) -> str | 
 
 
 def _length(values: Mapping[str, Any], key: str, said: Given, name: str) -> int | None:
-    value = values.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
-    return value
+    return None if values.get(key) is None else at_least_one(key, values[key], name, _line(said, key))
 
 
 def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ...]:
