@@ -8,7 +8,8 @@ import pytest
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import check
-from search_spaces.space import SearchSpace, preset_names
+from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_names
 from search_spaces.unset import UNSET
 from trainer.frameworks.trl.key_tables import SUPPORTED
 from trainer.frameworks.trl.keys import unsupported

@@ -18,7 +18,8 @@ from tests.support.trl_fields import FIELDS
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported, located
 from trainer.frameworks.common.fate import Fate
-from trainer.frameworks.trl.fates import fate_of, for_trial
+from tests.support.trl_keys import fate_of
+from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
 

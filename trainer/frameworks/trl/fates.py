@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
-from trainer.frameworks.common.fate import Fate, without
-from trainer.frameworks.trl.key_tables import KEYS
+from trainer.frameworks.common.fate import without
 
 INPUTS = frozenset(
     {
@@ -117,17 +116,6 @@ REFUSED_WORDS: Mapping[tuple[str, str], str] = {
     ("lr_scheduler_type", word): f"{word} needs evaluation, which a trial leaves out; choose another schedule"
     for word in ("reduce_lr_on_plateau", "greedy")
 }
-
-
-def fate_of(key: str) -> Fate:
-    """What becomes of ``key``."""
-    if key in KEYS:
-        return Fate.KNOB
-    if key in INPUTS:
-        return Fate.INPUT
-    if key in REFUSED:
-        return Fate.REFUSED
-    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
 
 
 def refusal(key: str, value: Any) -> str | None:

@@ -62,4 +62,4 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "fsdp": "fsdp",
     }
 )
-"""TRL key -> knob. Of these keys an exported file holds what ``to_keys`` gives and no other."""
+"""TRL key -> knob. Of these keys an exported file holds what ``config_text`` writes and no other."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.beyond import DTYPES, in_keys, refuse, unsettable
+from trainer.frameworks.common.beyond import DTYPES, in_keys, unsettable
 from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FRAMEWORK, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
 
@@ -94,16 +94,3 @@ def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     if acts.get("precision") == "fp8":
         found["precision"] = "fp8"
     return {name: value for name, value in found.items() if _LEFT_ALONE.get(name) != value}
-
-
-def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
-    """The keys of TRL's script for every knob that is set and acts; seams and a rollout server have none.
-
-    Raises:
-        ValueError: a knob or value TRL cannot be given (``unsupported``).
-    """
-    refuse(unsupported(configuration))
-    model = model_keys(configuration)
-    if "use_kernels" in model:
-        model["model_init_kwargs"] = {"use_kernels": model.pop("use_kernels")}
-    return {**training_keys(configuration, longest, device), **model}
