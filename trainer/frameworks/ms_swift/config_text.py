@@ -45,14 +45,7 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
     Raises:
         ValueError: ms-swift cannot be given the configuration.
     """
-    found, _, _ = settings(
-        wanted.configuration,
-        wanted.rows_per_update,
-        wanted.world_size,
-        device=wanted.device,
-        longest=wanted.longest,
-        passthrough=wanted.passthrough,
-    )
+    found, _, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
     if wants_server(wanted.configuration):
         found.update(trainer_settings(PORT))
     return found

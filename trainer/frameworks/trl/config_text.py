@@ -54,14 +54,7 @@ def deepspeed_text(wanted: Wanted) -> str:
 
 
 def _rendered(wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
-    training, model, _ = settings(
-        wanted.configuration,
-        wanted.rows_per_update,
-        wanted.world_size,
-        device=wanted.device,
-        longest=wanted.longest,
-        passthrough=wanted.passthrough,
-    )
+    training, model, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
     return training, model
 
 

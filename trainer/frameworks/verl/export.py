@@ -89,8 +89,7 @@ def _placed(value: Any, folder: str) -> Any:
 
 
 def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
-    rows, ranks = wanted.rows_per_update, wanted.world_size
-    tuned = settings(wanted.configuration, rows, ranks, device=wanted.device, longest=wanted.longest)
+    tuned = settings(wanted.configuration, **wanted.sizes)
     fixed = workload(
         model=wanted.model,
         max_prompt_length=wanted.max_prompt_length,

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
-from trainer.frameworks.common.told import Told, longest
+from trainer.frameworks.common.told import Told, sizes
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     GPUS,
@@ -85,8 +85,8 @@ def render(
     """
     refuse(unsupported(configuration))
     told.setdefault("device", "cuda")
-    rows, ranks = told["rows_per_update"], told.get("world_size", 1)
-    tuned = settings(configuration, rows, ranks, device=told["device"], longest=longest(told))
+    ranks = told.get("world_size", 1)
+    tuned = settings(configuration, **sizes(told))
     fixed = workload(
         model=told["model"],
         max_prompt_length=told["max_prompt_length"],
