@@ -31,7 +31,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     Raises:
         KnobKeyError: naming the key and what was expected.
     """
-    keys = {key: value for key, value in keys.items() if _is_set(keys, key)}
+    keys = {key: value for key, value in keys.items() if _is_set(key, value)}
     native = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if key in keys}
     found = {**trainer_knobs(keys, native, FRAMEWORK, "dtype", processes), **_precision(keys), **_inside(keys)}
     if "attn_implementation" in keys:
@@ -62,10 +62,9 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_set(keys: Mapping[str, Any], key: str) -> bool:
-    if key not in keys or (keys[key] is None and key in _NULL_IS_UNSET):
-        return False
-    return key != "pad_to_multiple_of" or str(keys[key]).lower() not in _NO_PADDING
+def _is_set(key: str, value: Any) -> bool:
+    unset = value is None and key in _NULL_IS_UNSET
+    return not unset and not (key == "pad_to_multiple_of" and str(value).lower() in _NO_PADDING)
 
 
 def _native(knob: str, key: str, value: Any) -> KnobValue:

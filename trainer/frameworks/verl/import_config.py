@@ -224,30 +224,30 @@ def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ..
 
 def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iterator[str]:
     yield from _without(said, name)
+    yield from (str(problem(name, _line(said, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
+
+
+def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
+    """(Key, what a user may not expect of it)."""
     own, needed = values.get(CPUS), held(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
-        text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
-        yield str(problem(name, _line(said, CPUS), text))
+        yield CPUS, f" {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
     if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
-        text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"
-        yield str(problem(name, _line(said, NATIVE["entropy_checkpointing"]), text))
+        yield NATIVE["entropy_checkpointing"], f": it does nothing without {ENTROPY}, which is 0"
     if values.get(SWITCH) is True:
-        text = f"{SWITCH}: verl then moves GPUs between training and rollout while it trains; no trial runs so,"
-        yield str(problem(name, _line(said, SWITCH), f"{text} and a plan and an export have the split that is set"))
+        text = ": verl then moves GPUs between training and rollout while it trains; no trial runs so,"
+        yield SWITCH, f"{text} and a plan and an export have the split that is set"
     images = next((key for key in _SEEN if values.get(key)), None)
     if images is not None:
-        text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"
-        yield str(problem(name, _line(said, images), text))
+        yield images, ": a trial's prompts are text; of a vision-language model it measures the language part"
     for knob, beside in BESIDE.items():
         own, reference = NATIVE[knob], beside[-1]
         differs = values.get(reference) is not None and values.get(reference) != values.get(own)
         if reference.startswith(REFERENCE) and differs:
-            text = f"{reference}: a trial gives the reference model what {own} says"
-            yield str(problem(name, _line(said, reference), text))
+            yield reference, f": a trial gives the reference model what {own} says"
     sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
     if values.get(sizes):
-        text = f"{sizes}: a trial says the largest, and vLLM chooses those below it"
-        yield str(problem(name, _line(said, sizes), text))
+        yield sizes, ": a trial says the largest, and vLLM chooses those below it"
 
 
 def _without(said: Given, name: str) -> Iterator[str]:
