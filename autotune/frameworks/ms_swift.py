@@ -12,7 +12,7 @@ from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import PROMPTS, RUN, Wanted
-from trainer.frameworks.common.fields import Field, fields_of
+from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
@@ -47,9 +47,6 @@ class SwiftFramework(Packaged):
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
         return keys.get("use_vllm") == ["true"] and keys.get("vllm_mode") == ["server"]
-
-    def fields_of(self, described: Any) -> Mapping[str, Field]:
-        return fields_of(described)
 
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]

@@ -12,14 +12,14 @@ from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
 from trainer.frameworks.common.accelerate_file import FILE_KEY, named_file, read_file
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, trainer_environment
 from trainer.frameworks.trl import import_config, server
-from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
-from trainer.frameworks.trl.launching import CONFIG
 from trainer.frameworks.trl.import_config import NO_LAUNCH
+from trainer.frameworks.trl.launching import CONFIG
 
 
 def _own(files: Mapping[str, str]) -> dict[str, str]:

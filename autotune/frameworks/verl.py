@@ -9,10 +9,10 @@ from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import ExportNames, Source
 from autotune.ports import Assignment
 from trainer.frameworks import verl
+from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import ray
-from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.reading import given
 

@@ -18,10 +18,10 @@ from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.verify.compare_run import read_step
 from tests.support import factories as f
+from tests.support.trl_keys import fate_of
 from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.common.fate import Fate
-from tests.support.trl_keys import fate_of
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 

@@ -44,7 +44,9 @@ def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[
     if not is_within(version, window):
         low, high = (".".join(map(str, bound)) for bound in window)
         said = "%s %s" % (name, version) if version else "no %s" % name
-        raise IllegalSettingError("%s is installed; this release can measure %s >= %s and < %s" % (said, name, low, high))
+        raise IllegalSettingError(
+            "%s is installed; this release can measure %s >= %s and < %s" % (said, name, low, high)
+        )
 
 
 def check_rows(rows: int, spec: TrialSpec) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import fates as swift_fates
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
 from trainer.frameworks.open_r1 import fates as openr1_fates
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
-from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
 from trainer.frameworks.trl import fates as trl_fates
 from trainer.frameworks.trl.import_config import import_config as import_trl

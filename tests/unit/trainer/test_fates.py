@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.support.trl_fields import FIELDS
-from trainer.frameworks.common.fate import Fate
 from tests.support.trl_keys import fate_of
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.trl.fates import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
 from trainer.frameworks.trl.key_tables import KEYS
 

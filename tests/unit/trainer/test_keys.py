@@ -14,12 +14,12 @@ from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
+from tests.support.trl_keys import to_keys
 from trainer.child.frameworks.trl import engine as child_engine
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, KEYS, NESTED, SEAMS, SERVER, SUPPORTED, ZERO
-from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.key_values import from_keys
-from tests.support.trl_keys import to_keys
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.render import settings as rendered
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
-from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl import import_config
 from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.verl import import_config
 from trainer.frameworks.verl.fates import fate_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
 from trainer.frameworks.verl.reading import call_of

@@ -17,6 +17,7 @@ from tests.support.verl_cases import COMPLETION, PROMPT, REWARDS, legal
 from tests.support.verl_trials import LENGTHS
 from trainer.child.contract import CycleKind, Phase, Protocol, RunPaths, TrialSpec
 from trainer.child.failures import IllegalSettingError
+from trainer.child.frameworks.hf_trainer.sampling import stretch
 from trainer.child.frameworks.verl import overrides, process
 from trainer.child.frameworks.verl.board import (
     Board,
@@ -29,7 +30,6 @@ from trainer.child.frameworks.verl.board import (
     read_board,
 )
 from trainer.child.frameworks.verl.course import kinds_of
-from trainer.child.frameworks.hf_trainer.sampling import stretch
 from trainer.child.frameworks.verl.inside import sampling
 from trainer.frameworks import verl
 from trainer.frameworks.verl.hydra import split

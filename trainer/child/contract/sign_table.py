@@ -151,9 +151,7 @@ MEMORY = (
 )
 
 ENGINE_SETTINGS = (
-    illegal(
-        "batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE
-    ),
+    illegal("batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE),
     illegal(
         "whole_prefill",
         "max_num_batched_tokens (…) is smaller than max_model_len",
@@ -164,9 +162,7 @@ ENGINE_SETTINGS = (
         "long_prompt", "is longer than the maximum model length of", "is too long to fit into the model (context length"
     ),
     illegal("engine_model", "Model architectures … are not supported for now", phase=ENGINE),
-    illegal(
-        "model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE
-    ),
+    illegal("model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE),
     illegal("sleep_mode", "Sleep mode is not supported on current platform", phase=ENGINE),
     illegal(
         "engine_quantization",

@@ -1,4 +1,4 @@
-"""What a framework that trains as transformers does cannot be told, and knobs in the keys it has of transformers. Pure."""
+"""What no trial of a framework that trains with transformers can set, and the keys such frameworks share. Pure."""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
     if parts:
         imports = "\n".join(f"import {module}" for module in _modules(specs))
         imports = imports.replace("\nimport reasoning_gym", "\n\nimport reasoning_gym")
-        files[f"{MODULE}.py"] = fill(__file__, "reward_module", imports=imports, rewards="\n\n".join(parts).rstrip("\n")) + "\n"
+        files[f"{MODULE}.py"] = (
+            fill(__file__, "reward_module", imports=imports, rewards="\n\n".join(parts).rstrip("\n")) + "\n"
+        )
     return Rewards(tuple(names), files, folder)
 
 

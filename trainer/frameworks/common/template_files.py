@@ -12,4 +12,6 @@ def fill(beside: str, template: str, **values: str) -> str:
     Args:
         beside: the module it belongs to, as ``__file__``.
     """
-    return Template((Path(beside).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)
+    return Template((Path(beside).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(
+        values
+    )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.native import seam_values
+from trainer.frameworks.common.exported import RUN, SERVER, Command, Export
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
-from trainer.frameworks.common.exported import RUN, SERVER, Command, Export
 from trainer.frameworks.ms_swift.exported import CONFIG, Wanted
 from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.ms_swift.launching import command, script, server_script

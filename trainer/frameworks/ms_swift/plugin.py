@@ -9,9 +9,9 @@ from pathlib import Path
 from search_spaces.configuration import KnobValue
 from trainer.child import contract
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.keys import seams
-from trainer.frameworks.common.template_files import fill
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""

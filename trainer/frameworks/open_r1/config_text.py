@@ -8,9 +8,9 @@ from typing import Any
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
-from trainer.frameworks.common.texts import sections_text
-from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.exported import PROMPTS
+from trainer.frameworks.common.reward_module import Rewards
+from trainer.frameworks.common.texts import sections_text
 from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, Wanted
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE

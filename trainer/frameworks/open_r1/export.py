@@ -9,9 +9,9 @@ from trainer.frameworks.common.texts import difference
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.config_text import edited, explicit, written
 from trainer.frameworks.open_r1.exported import RECIPE, Wanted
+from trainer.frameworks.open_r1.keys import wants_server
 from trainer.frameworks.open_r1.launching import by_torchrun, command, script, server_script
 from trainer.frameworks.open_r1.rewards import rewards_of
-from trainer.frameworks.open_r1.keys import wants_server
 from trainer.frameworks.open_r1.server import PORT
 
 

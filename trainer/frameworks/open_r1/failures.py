@@ -40,7 +40,9 @@ OWN: tuple[Sign, ...] = (
     illegal("openr1_liger_loss", "Liger loss does not support two-sided GRPO loss yet."),
     illegal("openr1_no_liger", "Liger is required to use `liger_loss` as the GRPO loss."),
     illegal("openr1_groups", "must be evenly divisible by the number of generations per prompt ("),
-    illegal("openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"),
+    illegal(
+        "openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"
+    ),
     Sign("openr1_server", ("The vLLM server can't be reached at … after … seconds",), FailureReason.INFRA),
 )
 """Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""

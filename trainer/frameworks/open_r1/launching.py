@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainer.frameworks.common import scripts
 from trainer.frameworks.common.accelerate_file import FILE_KEY
-from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command
+from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.accelerate_config import needs_file
 from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT, Wanted

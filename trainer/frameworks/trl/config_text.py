@@ -8,9 +8,9 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, Wanted
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import same_model, sections_text
-from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, Wanted
 from trainer.frameworks.trl.key_tables import NATIVE, NESTED
 from trainer.frameworks.trl.launching import GROUP_PORT, PORT, on_cpu_with_deepspeed
 from trainer.frameworks.trl.render import own_keys, settings

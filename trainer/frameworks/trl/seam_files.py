@@ -13,9 +13,9 @@ from search_spaces.configuration import KnobValue
 from search_spaces.native import seam_values
 from trainer.child import contract
 from trainer.frameworks.common.exported import LAUNCHER
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINER_SEAMS
 from trainer.frameworks.trl.keys import acting, seams
-from trainer.frameworks.common.template_files import fill
 
 _CHILD = Path(contract.__file__).parent.parent / "frameworks"
 _FOLDERS = {"float8": "hf_trainer"}

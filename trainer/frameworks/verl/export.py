@@ -9,10 +9,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, Wanted
 from trainer.frameworks.common.scripts import HERE
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, Wanted
 from trainer.frameworks.verl.fates import (
     DATASET,
     DATASET_NAME,
@@ -30,9 +31,8 @@ from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
 from trainer.frameworks.verl.render import settings, workload
-from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 from trainer.frameworks.verl.rewards import FUNCTION, REWARD, scoring_of
-from trainer.frameworks.common.template_files import fill
+from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
 DATA = "autotune_verl_data.py"
 """The dataset class that verl reads the exported prompts by."""

@@ -18,12 +18,12 @@ from trainer.frameworks.common.config_entries import (
     meant,
     problem,
 )
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
-from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     DATASET,

@@ -93,7 +93,7 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
         found = []
         for reward in specs:
             if reward.kind != recipe.KIND:
-                loaded += load_rewards([reward])
+                loaded.extend(load_rewards([reward]))
                 found.append(guarded(loaded[-1]))
                 continue
             one = copy.copy(script_args)
