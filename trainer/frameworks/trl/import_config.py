@@ -21,11 +21,11 @@ from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
+    at_least_one,
     at_line,
     check_storable,
     check_weights,
     environment_of,
-    length_of,
     line_of,
     lines_of,
     meant,
@@ -135,13 +135,14 @@ def import_config(
     served = faults.of(lambda: _served(server, server_name, knobs, values, entries, name), NO_SERVER)
     faults.told()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
+    longest, line = "max_completion_length", line_of(entries, "max_completion_length")
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
         rewards=rewards,
-        max_completion_length=length_of("max_completion_length", values, entries, name),
+        max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
