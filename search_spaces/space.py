@@ -15,26 +15,15 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.domains import Situation
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind
-from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
 from search_spaces.legality.knob_rules import unknown_knob
-from search_spaces.space_file import (
-    PRESETS,
-    Content,
-    Inherited,
-    Requirements,
-    preset_for,
-    preset_names,
-    preset_path,
-    understand,
-)
+from search_spaces.space_file import PRESETS, Content, Inherited, Requirements, preset_names, preset_path, understand
 from search_spaces.unset import UNSET, resolved
 from search_spaces.yaml_text import problem
 
 if TYPE_CHECKING:
+    from search_spaces.enumeration import Legal
     from search_spaces.explanation import Explanation
-
-__all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_for", "preset_names"]
 
 _SUFFIXES = (".yaml", ".yml")
 _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
@@ -110,9 +99,6 @@ class SearchSpace:
 
         What the user's own file lists stays, and the rules say what is wrong with it.
 
-        Args:
-            framework: by its name in the catalogue.
-
         Raises:
             SpaceError: nothing is left to search.
         """
@@ -160,22 +146,14 @@ class SearchSpace:
         self, baseline: Configuration, resources: Resources, *, same_learning: bool, limit: int = 50_000, seed: int = 0
     ) -> tuple[tuple[Configuration, ...], Count]:
         """``candidates``, and ``count`` of all that are legal, for the time of the first."""
-        from search_spaces.enumeration import judged_parts, legal_parts, take
+        from search_spaces.enumeration import take
 
-        if self.require.problem(resources):
-            return (), Count(0, True)
-        legal = legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), seed)
-        counted = Count(sum(part.count for part in legal), all(part.exact for part in legal))
-        return take(legal, limit, seed), counted
+        legal = self._legal(baseline, resources, same_learning, seed)
+        return take(legal, limit, seed), _count(legal)
 
     def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
         """How many of the combinations are legal; what each rule removes takes longer, see ``explain``."""
-        from search_spaces.enumeration import judged_parts, legal_parts
-
-        if self.require.problem(resources):
-            return Count(0, True)
-        legal = legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), 0)
-        return Count(sum(part.count for part in legal), all(part.exact for part in legal))
+        return _count(self._legal(baseline, resources, same_learning, 0))
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
         """Of this space what agrees with ``base`` in all knobs but ``free``; one that ``base`` has not stays unset."""
@@ -200,8 +178,21 @@ class SearchSpace:
             exact=told.exact,
         )
 
+    def _legal(
+        self, baseline: Configuration, resources: Resources, same_learning: bool, seed: int
+    ) -> tuple[Legal, ...]:
+        from search_spaces.enumeration import judged_parts, legal_parts
+
+        if self.require.problem(resources):
+            return ()
+        return legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), seed)
+
     def _situation(self, baseline: Configuration, resources: Resources, same_learning: bool) -> Situation:
         return Situation.of(self.values, self.fixed, baseline, resources, same_learning=same_learning)
+
+
+def _count(parts: tuple[Legal, ...]) -> Count:
+    return Count(sum(part.count for part in parts), all(part.exact for part in parts))
 
 
 def parse_value(name: str, text: str) -> KnobValue:

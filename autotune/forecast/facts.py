@@ -19,7 +19,8 @@ from autotune.specification.build import planned
 from autotune.wording.text import clean
 from search_spaces.configuration import ModelFacts
 from search_spaces.knobs import FRAMEWORKS
-from search_spaces.space import SearchSpace, preset_for
+from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
 
 GPUS_OF_A_NODE = 8
 MOST_GPUS = 1024

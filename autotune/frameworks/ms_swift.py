@@ -11,15 +11,14 @@ from autotune.frameworks.port import Beside, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import PROMPTS, RUN, Wanted
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
 from trainer.frameworks.ms_swift import server
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
-from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
-from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN
+from trainer.frameworks.ms_swift.import_config import import_config, named_files, read_keys
 from trainer.frameworks.ms_swift.megatron import PREFIX
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
@@ -53,9 +52,6 @@ class SwiftFramework(Packaged):
             return True
         return keys.get("use_vllm") == ["true"] and keys.get("vllm_mode") == ["server"]
 
-    def fields_of(self, described: Any) -> Mapping[str, Field]:
-        return fields_of(described)
-
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
@@ -63,9 +59,6 @@ class SwiftFramework(Packaged):
             return import_config(
                 source.text, source.name, fields, processes, files, server=source.server, server_name=source.server_name
             )
-
-    def launched(self, imported: Imported) -> int:
-        return imported.processes if isinstance(imported, SwiftImported) else 0
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration

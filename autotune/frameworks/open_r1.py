@@ -12,7 +12,7 @@ from autotune.frameworks.port import Beside, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, Wanted
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
@@ -27,10 +27,10 @@ from trainer.frameworks.common.serving import (
     trainer_environment,
 )
 from trainer.frameworks.open_r1 import server
-from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
+from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
 from trainer.frameworks.open_r1.import_config import import_config, named_files, read_keys
+from trainer.frameworks.open_r1.keys import wants_server
 
 
 class OpenR1Framework(Packaged):
@@ -78,15 +78,9 @@ class OpenR1Framework(Packaged):
                 launch=source.server,
                 launch_name=source.server_name,
             )
-        if source.server and not server.wants_server(found.knobs):
+        if source.server and not wants_server(found.knobs):
             raise UsageError(str(unused(source.server_name, source.name, "vllm_mode: server")))
         return found
-
-    def launched(self, imported: Imported) -> int:
-        return (imported.processes or 0) if isinstance(imported, RecipeImported) else 0
-
-    def prompt_length(self, imported: Imported) -> int | None:
-        return imported.max_prompt_length if isinstance(imported, RecipeImported) else None
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}
@@ -96,7 +90,7 @@ class OpenR1Framework(Packaged):
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration
-        if not server.wants_server(configuration):
+        if not wants_server(configuration):
             return None
         training, serving = split(place.gpus, configuration)
         return Companion(

@@ -20,7 +20,7 @@ from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import Export, Wanted
-from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
 
 _LISTENING = (
@@ -58,8 +58,6 @@ class Reader(Protocol):
     def named_files(self, text: str, name: str) -> Mapping[str, tuple[str, int]]: ...
 
     def read_keys(self, text: str, name: str, files: Mapping[str, str]) -> dict[str, Any]: ...
-
-    def fields_of(self, described: Mapping[str, Any]) -> Mapping[str, Field]: ...
 
     def import_config(
         self, text: str, name: str, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
@@ -165,7 +163,7 @@ class Packaged:
         return keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:
-        return self.reader.fields_of(described) if self.describes else {}
+        return fields_of(described) if self.describes else {}
 
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
@@ -174,12 +172,10 @@ class Packaged:
             return self.reader.import_config(source.text, source.name, fields, processes, files)
 
     def launched(self, imported: Imported) -> int:
-        del imported
-        return 0
+        return imported.processes
 
     def prompt_length(self, imported: Imported) -> int | None:
-        del imported
-        return None
+        return imported.max_prompt_length
 
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         try:

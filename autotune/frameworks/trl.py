@@ -12,12 +12,14 @@ from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
 from trainer.frameworks.common.accelerate_file import FILE_KEY, named_file, read_file
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, trainer_environment
 from trainer.frameworks.trl import import_config, server
-from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, PROMPTS, RUN
 from trainer.frameworks.trl.import_config import NO_LAUNCH
+from trainer.frameworks.trl.launching import CONFIG
 
 
 def _own(files: Mapping[str, str]) -> dict[str, str]:
@@ -60,9 +62,6 @@ class TrlFramework(Packaged):
                 server_name=source.server_name,
             )
 
-    def launched(self, imported: Imported) -> int:
-        return imported.processes if isinstance(imported, import_config.Imported) else 0
-
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration, attempt = assignment.trial.configuration, assignment.trial.attempt
         if not server.wants_server(configuration):
@@ -81,9 +80,9 @@ class TrlFramework(Packaged):
                 passthrough=spec.passthrough,
             ),
             spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
-            health=f"{server.base_url(place.port)}/v1/models",
+            health=f"{base_url(place.port)}/v1/models",
             answer=f'"{name}"',
-            ready_s=server.READY_S,
-            environment={**server.server_environment(serving), **server.IN_TRIAL},
-            trial_environment=server.trainer_environment(training),
+            ready_s=READY_S,
+            environment={**server.server_environment(serving), **IN_TRIAL},
+            trial_environment=trainer_environment(training),
         )

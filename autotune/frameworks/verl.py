@@ -9,11 +9,10 @@ from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import ExportNames, Source
 from autotune.ports import Assignment
 from trainer.frameworks import verl
+from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import ray
-from trainer.frameworks.verl.exported import PROMPTS, RUN
-from trainer.frameworks.verl.import_config import Imported as VerlImported
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.reading import given
 
@@ -55,8 +54,9 @@ class VerlFramework(Packaged):
         with as_usage():
             return import_config(source.text, source.name, fields, processes)
 
-    def prompt_length(self, imported: Imported) -> int | None:
-        return imported.max_prompt_length if isinstance(imported, VerlImported) else None
+    def launched(self, imported: Imported) -> int:
+        del imported  # verl starts its workers itself
+        return 0
 
     def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
         held, told = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)

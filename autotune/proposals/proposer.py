@@ -39,7 +39,8 @@ from autotune.proposals.translation import (
 from autotune.statistics import retries
 from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.restart import RESTART, Restart, RestartKey, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RESTART, RestartKey, restart_key
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial
 from autotune.proposals.translation import is_taken
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.restart import Restart, RestartKey, preload_key, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RestartKey, preload_key, restart_key
 from search_spaces.space import SearchSpace
 
 BROKEN = 2

@@ -26,9 +26,11 @@ from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults, key_of
+from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import passthrough
 from search_spaces.objective import not_guessed, per_micro_batch, quantized
-from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
+from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
 from trainer.frameworks.common.imported import located
 
 RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"

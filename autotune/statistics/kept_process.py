@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
-from search_spaces.knobs.restart import Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import StartupPart
 
 FIRST_BATCH = StartupPart.FIRST_BATCH.value

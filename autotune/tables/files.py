@@ -19,7 +19,8 @@ from autotune.domain import Configuration, CycleRecord, Outcome, Trial
 from autotune.errors import UsageError
 from autotune.tables.reader import FORMAT, MAPPINGS, PLAIN, header_of, object_of, row_of
 from autotune.tables.table import VERSION, Header, RecordedTable, TableRow
-from search_spaces.knobs.restart import Restart, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_key
 from trainer.child.contract import ContractError, encode
 
 Value = TypeVar("Value")

@@ -25,7 +25,8 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.statistics import evidence, retries
 from autotune.verify import repeats
-from search_spaces.knobs.restart import Restart, RestartKey, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RestartKey, restart_key
 from search_spaces.space import SearchSpace
 from trainer.child.contract import WorstCaseRecord
 

@@ -10,8 +10,8 @@ from autotune.proposals.sweep import spread
 from search_spaces import legality
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
-from search_spaces.knobs.model import show
-from search_spaces.knobs.restart import RESTART, Restart
+from search_spaces.knobs.model import Restart, show
+from search_spaces.knobs.restart import RESTART
 from search_spaces.legality.batch_rules import RULES
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET

@@ -18,22 +18,6 @@ from search_spaces.knobs.parallel import KNOBS as PARALLEL
 from search_spaces.knobs.rollout import KNOBS as ROLLOUT
 from search_spaces.knobs.workload import WORKLOAD_KEYS
 
-__all__ = [
-    "FRAMEWORKS",
-    "KNOBS",
-    "WORKLOAD_KEYS",
-    "Effect",
-    "Kind",
-    "Knob",
-    "MemoryEffect",
-    "Reach",
-    "Setting",
-    "defaults",
-    "effect_of_change",
-    "effects_of_change",
-    "key_of",
-]
-
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
 
 _ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL, *MEGATRON)

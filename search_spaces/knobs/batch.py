@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from search_spaces.knobs.build import FORWARD, GENERATE, LOGPROB, TRAIN, UPDATE, cache, native, same, seam, training
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart
+from search_spaces.knobs.build import (
+    FORWARD,
+    GENERATE,
+    LOGPROB,
+    TRAIN,
+    UPDATE,
+    cache,
+    native,
+    number,
+    same,
+    seam,
+    switch,
+    training,
+)
+from search_spaces.knobs.model import Effect, Restart
 
 ACCUMULATION = "accumulation"
 """A value of ``steps_per_generation``: one generation for each update, the frameworks' default."""
 
 KNOBS = (
-    Knob(
+    number(
         name="micro_batch_size",
-        kind=Kind.INT,
         unit="rows per rank",
-        effect=Effect.SPEED,
         phases=FORWARD,
         restart=Restart.NONE,
         memory=training(1, FORWARD),
@@ -25,14 +36,11 @@ KNOBS = (
         ),
         summary="completions in one forward and backward pass of a rank",
     ),
-    Knob(
+    number(
         name="gradient_accumulation_steps",
-        kind=Kind.INT,
         unit="micro-batches",
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
-        memory=(),
         bounds=(1, 1048576),
         derived=True,
         frameworks=same(
@@ -41,9 +49,8 @@ KNOBS = (
         ),
         summary="micro-batches in one optimizer update; follows from rows per update",
     ),
-    Knob(
+    number(
         name="num_generations",
-        kind=Kind.INT,
         unit="completions per prompt",
         effect=Effect.LEARNING,
         phases=FORWARD,
@@ -53,9 +60,8 @@ KNOBS = (
         frameworks=same(native("num_generations", 8), verl=native("actor_rollout_ref.rollout.n", 1)),
         summary="group size, at the same rows per update",
     ),
-    Knob(
+    number(
         name="steps_per_generation",
-        kind=Kind.INT,
         unit="micro-batches",
         # An update of several generations is another average: TRL's default loss weighs each generation alike, however
         # many tokens it has (docs/decisions/0013-parity.md).
@@ -71,11 +77,9 @@ KNOBS = (
         ),
         summary="micro-batches one generation serves; fewer than an update's means smaller rollouts",
     ),
-    Knob(
+    number(
         name="logprob_rows",
-        kind=Kind.INT,
         unit="rows per rank",
-        effect=Effect.SPEED,
         phases=LOGPROB,
         restart=Restart.NONE,
         memory=training(1, LOGPROB),
@@ -88,11 +92,9 @@ KNOBS = (
         },
         summary="completions in one no-grad log-prob pass",
     ),
-    Knob(
+    number(
         name="logprob_token_chunk",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
@@ -103,11 +105,9 @@ KNOBS = (
         },
         summary="tokens of one tile of the LM-head projection",
     ),
-    Knob(
+    number(
         name="logprob_vocab_chunk",
-        kind=Kind.INT,
         unit="vocabulary entries",
-        effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
@@ -115,11 +115,9 @@ KNOBS = (
         frameworks={"trl": seam("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 32768)},
         summary="vocabulary entries of one tile of the LM-head projection",
     ),
-    Knob(
+    number(
         name="logprob_tokens",
-        kind=Kind.INT,
         unit="tokens per GPU",
-        effect=Effect.SPEED,
         phases=LOGPROB,
         restart=Restart.NONE,
         memory=training(1, LOGPROB),
@@ -131,21 +129,17 @@ KNOBS = (
         },
         summary="token budget of a log-prob pass with dynamic batching",
     ),
-    Knob(
+    switch(
         name="dynamic_batching",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(0, TRAIN),
         frameworks={"verl": native("actor_rollout_ref.actor.use_dynamic_bsz", False)},
         summary="micro-batches are cut by tokens instead of rows",
     ),
-    Knob(
+    number(
         name="update_tokens",
-        kind=Kind.INT,
         unit="tokens per GPU",
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=training(1, UPDATE),
@@ -154,12 +148,9 @@ KNOBS = (
         frameworks={"verl": native("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 16384)},
         summary="token budget of an update's micro-batch with dynamic batching",
     ),
-    Knob(
+    switch(
         name="remove_padding",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "ms_swift": native("padding_free", False),
@@ -167,11 +158,9 @@ KNOBS = (
         },
         summary="rows are packed without padding",
     ),
-    Knob(
+    number(
         name="pad_to_multiple",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
@@ -183,13 +172,11 @@ KNOBS = (
         },
         summary="lengths are rounded up, so that kernels are compiled for fewer shapes",
     ),
-    Knob(
+    switch(
         name="dynamic_sampling",
-        kind=Kind.BOOL,
         effect=Effect.LEARNING,
         phases=GENERATE,
         restart=Restart.NONE,
-        memory=(),
         frameworks={
             "ms_swift": native("dynamic_sample", False),
             "verl": native("algorithm.filter_groups.enable", False),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.model import MemoryEffect, Reach, Setting
+from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Reach, Setting
+
+switch = partial(Knob, kind=Kind.BOOL, effect=Effect.SPEED)
+number = partial(Knob, kind=Kind.INT, effect=Effect.SPEED)
+share = partial(Knob, kind=Kind.FLOAT, effect=Effect.SPEED)
+choice = partial(Knob, kind=Kind.CHOICE, effect=Effect.SPEED)
+"""A knob of that kind; a stronger effect than on speed is said."""
 
 GENERATE = frozenset({"generate"})
 LOGPROB = frozenset({"logprob"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ENGINE,
@@ -9,36 +11,38 @@ from search_spaces.knobs.build import (
     SYNC,
     VLLM,
     cache,
+    choice,
     device,
     engine_settings,
     native,
+    number,
     seam,
+    switch,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart, Setting
+from search_spaces.knobs.model import Effect, Restart, Setting
 
 _ROLLOUT = "actor_rollout_ref.rollout."
 _VERL_ENGINE = "+actor_rollout_ref.rollout.engine_kwargs.vllm."
 _SWIFT_ENGINE = "vllm_engine_kwargs."
+_number = partial(number, phases=GENERATE, restart=Restart.ENGINE)
+_switch = partial(switch, phases=GENERATE, restart=Restart.ENGINE)
+_choice = partial(choice, phases=GENERATE, restart=Restart.ENGINE)
 _SPECULATES: dict[str, tuple[KnobValue, ...]] = {**VLLM, "speculative_decoding": ("ngram",)}
 
 
-def _speculation(key: str, default: KnobValue | None) -> dict[str, Setting]:
-    """``key`` of the mapping ``speculative_config``, which vLLM takes whole."""
-    argument = f"speculative_config={{'{key}': ...}}"
-    inside = f"speculative_config.{key}"
+def _inside(mapping: str, key: str, default: KnobValue | None = None) -> dict[str, Setting]:
+    """``key`` of the engine argument ``mapping``, which vLLM takes whole."""
+    argument = f"{mapping}={{'{key}': ...}}"
+    inside = f"{mapping}.{key}"
     return engine_settings(
         argument, default, native(_SWIFT_ENGINE + inside, default), native(_VERL_ENGINE + inside, default)
     )
 
 
 KNOBS = (
-    Knob(
+    _number(
         name="max_model_len",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(16, 16777216),
         needs=ENGINE,
@@ -51,13 +55,9 @@ KNOBS = (
         },
         summary="longest sequence the engine prepares for; at least prompt + completion",
     ),
-    Knob(
+    _number(
         name="max_num_seqs",
-        kind=Kind.INT,
         unit="sequences",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(1, 65536),
         needs=ENGINE,
@@ -67,13 +67,9 @@ KNOBS = (
         ),
         summary="sequences decoded together",
     ),
-    Knob(
+    _number(
         name="max_num_batched_tokens",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(1, 16777216),
         needs=VLLM,
@@ -87,12 +83,8 @@ KNOBS = (
         ),
         summary="tokens of one engine step, prefill included",
     ),
-    Knob(
+    _switch(
         name="enforce_eager",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         preload=True,
         memory=device(-1),
         needs=ENGINE,
@@ -102,48 +94,26 @@ KNOBS = (
         ),
         summary="no CUDA graphs and no compilation: less memory, quicker start, slower decoding",
     ),
-    Knob(
+    _number(
         name="cuda_graph_max_batch",
-        kind=Kind.INT,
         unit="sequences",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=device(1),
         bounds=(1, 65536),
         needs={**VLLM, "enforce_eager": (False,)},
         rest=512,
-        frameworks=engine_settings(
-            "compilation_config={'max_cudagraph_capture_size': ...}",
-            None,
-            native(_SWIFT_ENGINE + "compilation_config.max_cudagraph_capture_size"),
-            native(_VERL_ENGINE + "compilation_config.max_cudagraph_capture_size"),
-        ),
+        frameworks=_inside("compilation_config", "max_cudagraph_capture_size"),
         summary="CUDA graphs are captured for batches up to this size",
     ),
-    Knob(
+    _choice(
         name="vllm_compile_mode",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=device(0),
         order=("none", "stock_torch_compile", "dynamo_trace_once", "vllm_compile"),
         needs={**VLLM, "enforce_eager": (False,)},
-        frameworks=engine_settings(
-            "compilation_config={'mode': ...}",
-            "vllm_compile",
-            native(_SWIFT_ENGINE + "compilation_config.mode", "vllm_compile"),
-            native(_VERL_ENGINE + "compilation_config.mode", "vllm_compile"),
-        ),
+        frameworks=_inside("compilation_config", "mode", "vllm_compile"),
         summary="how vLLM compiles the model",
     ),
-    Knob(
+    _switch(
         name="prefix_caching",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=cache(0),
         needs=VLLM,
         frameworks=engine_settings(
@@ -154,12 +124,8 @@ KNOBS = (
         ),
         summary="a group's common prompt is computed once",
     ),
-    Knob(
+    _switch(
         name="chunked_prefill",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(0), *cache(0)),
         needs=VLLM,
         frameworks=engine_settings(
@@ -170,12 +136,9 @@ KNOBS = (
         ),
         summary="long prompts are computed in pieces beside decoding",
     ),
-    Knob(
+    _choice(
         name="kv_cache_dtype",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=cache(1),
         order=("fp8", "auto"),
         others=("fp8_e4m3", "fp8_e5m2"),
@@ -188,12 +151,10 @@ KNOBS = (
         ),
         summary="what keys and values are kept in",
     ),
-    Knob(
+    _choice(
         name="rollout_dtype",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=GENERATE | SYNC,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         order=("bf16", "fp16", "fp32"),
         others=("auto",),
@@ -203,13 +164,9 @@ KNOBS = (
         frameworks=engine_settings("dtype", "auto", None, native(_ROLLOUT + "dtype", "bf16")),
         summary="what the engine computes in",
     ),
-    Knob(
+    _choice(
         name="rollout_load_format",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=frozenset(),
-        restart=Restart.ENGINE,
-        memory=(),
         order=("auto", "dummy"),
         others=(
             *("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "gguf", "sharded_state", "tensorizer"),
@@ -225,12 +182,8 @@ KNOBS = (
         ),
         summary="the engine reads weights at start, or waits for the first sync",
     ),
-    Knob(
+    _switch(
         name="custom_all_reduce",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=device(1),
         needs=VLLM,
         frameworks=engine_settings(
@@ -241,46 +194,34 @@ KNOBS = (
         ),
         summary="vLLM's own all-reduce between the GPUs of a replica",
     ),
-    Knob(
+    _choice(
         name="speculative_decoding",
-        kind=Kind.CHOICE,
         # What is guessed is kept with the probability that the model gives it, so completions are drawn as without
         # (vLLM 0.31, vllm/v1/sample/rejection_sampler.py:49).
         effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         order=("none", "ngram"),
         needs=VLLM,
-        frameworks=_speculation("method", "none"),
+        frameworks=_inside("speculative_config", "method", "none"),
         summary="the next tokens are guessed from what stands earlier in the sequence, and checked together",
     ),
-    Knob(
+    _number(
         name="speculative_tokens",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
         memory=(*device(1), *cache(1)),
         bounds=(1, 64),
         needs=_SPECULATES,
         rest=4,
-        frameworks=_speculation("num_speculative_tokens", None),
+        frameworks=_inside("speculative_config", "num_speculative_tokens"),
         summary="tokens guessed at a time",
     ),
-    Knob(
+    _number(
         name="speculative_lookup",
-        kind=Kind.INT,
         unit="tokens",
-        effect=Effect.SPEED,
-        phases=GENERATE,
-        restart=Restart.ENGINE,
-        memory=(),
         bounds=(1, 64),
         needs=_SPECULATES,
         rest=5,  # vLLM 0.31, vllm/config/speculative.py:1191
-        frameworks=_speculation("prompt_lookup_max", None),
+        frameworks=_inside("speculative_config", "prompt_lookup_max"),
         summary="last tokens that have to stand earlier too for what follows there to be guessed",
     ),
 )

@@ -9,25 +9,26 @@ from search_spaces.knobs.build import (
     TRAIN,
     UPDATE,
     cache,
+    choice,
     device,
     environment,
     host,
     native,
+    number,
     same,
+    share,
+    switch,
     training,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart
+from search_spaces.knobs.model import Restart
 
 _SEGMENTS = environment("PYTORCH_CUDA_ALLOC_CONF", False)
 _MALLOC = environment("GLIBC_TUNABLES", "default")
 
 KNOBS = (
-    Knob(
+    choice(
         name="attn_implementation",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=FORWARD,
-        restart=Restart.PROCESS,
         memory=training(1, FORWARD),
         order=("flash_attention_3", "flash_attention_2", "sdpa", "eager"),
         open=True,
@@ -39,12 +40,9 @@ KNOBS = (
         },
         summary="how attention is computed; kernels-community/... names a hub kernel",
     ),
-    Knob(
+    switch(
         name="hub_kernels",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "trl": native("model_init_kwargs.use_kernels", False),
@@ -54,12 +52,9 @@ KNOBS = (
         },
         summary="Liger or hub kernels for norms, rotary embedding and MLP",
     ),
-    Knob(
+    switch(
         name="fused_loss",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "open_r1": native("use_liger_loss", False),
@@ -67,32 +62,25 @@ KNOBS = (
         },
         summary="LM head and loss in one kernel, without the whole logits",
     ),
-    Knob(
+    switch(
         name="entropy_chunking",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(-1, TRAIN),
         frameworks={"verl": native("actor_rollout_ref.actor.entropy_from_logits_with_chunking", False)},
         summary="entropy is computed over chunks of the logits",
     ),
-    Knob(
+    switch(
         name="entropy_checkpointing",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=training(-1, UPDATE),
         frameworks={"verl": native("actor_rollout_ref.actor.entropy_checkpointing", False)},
         summary="with entropy_coeff: entropy is computed again in the backward pass instead of kept",
     ),
-    Knob(
+    switch(
         name="torch_compile",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         preload=True,
         memory=training(0, TRAIN),
         frameworks=same(
@@ -100,70 +88,53 @@ KNOBS = (
         ),
         summary="the training model is compiled",
     ),
-    Knob(
+    choice(
         name="torch_compile_mode",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=training(0, TRAIN),
         order=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         needs={"torch_compile": (True,)},
         frameworks=same(native("torch_compile_mode", "default")),
         summary="how much the compiler tries",
     ),
-    Knob(
+    switch(
         name="continuous_batching",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=GENERATE,
-        restart=Restart.PROCESS,
         memory=training(0, GENERATE),
         needs={"rollout_engine": ("transformers",)},
         frameworks={"trl": native("use_transformers_continuous_batching", False)},
         summary="transformers generation refills finished rows",
     ),
-    Knob(
+    share(
         name="continuous_batching_memory",
-        kind=Kind.FLOAT,
         unit="share of free memory",
-        effect=Effect.SPEED,
         phases=GENERATE,
-        restart=Restart.PROCESS,
         memory=(*training(1, GENERATE), *cache(-1, GENERATE)),
         bounds=(0.001, 0.98),
         needs={"rollout_engine": ("transformers",), "continuous_batching": (True,)},
         frameworks={"trl": native("transformers_continuous_batching_config.max_memory_percent", 0.5)},
         summary="memory free beside the model that continuous batching takes for its KV cache",
     ),
-    Knob(
+    switch(
         name="expandable_segments",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=ANY,
-        restart=Restart.PROCESS,
         preload=True,
         memory=device(-1),
         frameworks=same(_SEGMENTS, verl=_SEGMENTS),
         summary="the allocator grows segments instead of leaving gaps",
     ),
-    Knob(
+    choice(
         name="host_allocator",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=ANY,
-        restart=Restart.PROCESS,
         preload=True,
         memory=host(1),
         order=("default", "keep", "keep_huge_pages"),
         frameworks=same(_MALLOC, verl=_MALLOC),
         summary="on a CPU: freed memory goes back to the system, or is kept for the next tensor, or in huge pages",
     ),
-    Knob(
+    number(
         name="empty_cache_steps",
-        kind=Kind.INT,
         unit="steps",
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=device(0),
@@ -171,11 +142,9 @@ KNOBS = (
         frameworks=same(native("torch_empty_cache_steps", 0)),
         summary="the allocator gives cached memory back every so many steps; 0 never",
     ),
-    Knob(
+    number(
         name="dataloader_workers",
-        kind=Kind.INT,
         unit="processes",
-        effect=Effect.SPEED,
         phases=frozenset({"idle"}),
         restart=Restart.NONE,
         memory=host(1),
@@ -187,13 +156,10 @@ KNOBS = (
         ),
         summary="processes that prepare prompts",
     ),
-    Knob(
+    number(
         name="reward_workers",
-        kind=Kind.INT,
         unit="processes",
-        effect=Effect.SPEED,
         phases=frozenset({"reward"}),
-        restart=Restart.PROCESS,
         memory=host(1),
         bounds=(1, 1024),
         frameworks={"verl": native("reward.num_workers", 8)},

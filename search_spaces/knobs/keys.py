@@ -20,7 +20,6 @@ def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = Fa
     A text that is no key (``bf16/fp16``, an option of a server) does not count. Hydra's ``+`` before a key is left out.
 
     Args:
-        framework: by its name in the catalogue.
         translated: knobs with a key of their own whose value is put in other words; left out.
         dotted: keys may have dots; else a key with dots is a place inside a mapping, and does not count.
     """

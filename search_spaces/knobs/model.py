@@ -92,7 +92,7 @@ class MemoryEffect:
     direction: Literal[-1, 0, 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Knob:
     """One thing that can be set."""
 
@@ -102,8 +102,8 @@ class Knob:
     """The strongest effect a change can have; ``effect_between`` is exact."""
     phases: frozenset[str]
     """Phases whose time it acts on."""
-    restart: Restart
-    memory: tuple[MemoryEffect, ...]
+    restart: Restart = Restart.PROCESS
+    memory: tuple[MemoryEffect, ...] = ()
     frameworks: Mapping[str, Setting]
     summary: str
     unit: str = ""

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.knobs.build import ANY, FORWARD, SYNC, UPDATE, device, host, native, same, seam, training
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart
+from search_spaces.knobs.build import (
+    ANY,
+    FORWARD,
+    SYNC,
+    UPDATE,
+    choice,
+    device,
+    host,
+    native,
+    same,
+    seam,
+    switch,
+    training,
+)
+from search_spaces.knobs.model import Effect, Restart
 
 EXACT_ADAMW = frozenset({"adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"})
 LOW_BIT_ADAMW = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "adamw_torch_4bit"})
 
 KNOBS = (
-    Knob(
+    choice(
         name="precision",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=FORWARD,
-        restart=Restart.PROCESS,
         # Autocast keeps a copy of fp32 weights in bf16: for small batches it needs more than fp32 does.
         memory=training(0, FORWARD),
         order=("bf16", "fp16", "fp32"),
@@ -29,12 +40,9 @@ KNOBS = (
         },
         summary="what matrix products are computed in",
     ),
-    Knob(
+    switch(
         name="fp8_emulate",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=FORWARD,
-        restart=Restart.PROCESS,
         memory=training(1, FORWARD),
         needs={"precision": ("fp8",)},
         frameworks={
@@ -43,12 +51,10 @@ KNOBS = (
         },
         summary="FP8 rounding computed in higher precision, for hardware without FP8",
     ),
-    Knob(
+    choice(
         name="master_weights",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=UPDATE | SYNC,
-        restart=Restart.PROCESS,
         memory=training(1, ANY),
         order=("bf16", "fp32"),
         frameworks={
@@ -59,12 +65,10 @@ KNOBS = (
         },
         summary="what weights are held and updated in",
     ),
-    Knob(
+    choice(
         name="reduce_precision",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=training(1, UPDATE),
         order=("bf16", "fp32"),
         frameworks={
@@ -75,19 +79,15 @@ KNOBS = (
         },
         summary="what gradients are summed over ranks in",
     ),
-    Knob(
+    switch(
         name="tf32",
-        kind=Kind.BOOL,
         effect=Effect.NUMERICS,
         phases=FORWARD,
-        restart=Restart.PROCESS,
-        memory=(),
         frameworks=same(native("tf32", False)),
         summary="TF32 tensor cores for what is left in fp32",
     ),
-    Knob(
+    choice(
         name="optimizer",
-        kind=Kind.CHOICE,
         effect=Effect.LEARNING,
         phases=UPDATE,
         restart=Restart.NONE,
@@ -115,10 +115,8 @@ KNOBS = (
         },
         summary="AdamW as one fused kernel, paged, or with 8- or 4-bit state; other families learn differently",
     ),
-    Knob(
+    switch(
         name="gradient_checkpointing",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=training(-1, UPDATE),
@@ -131,10 +129,8 @@ KNOBS = (
         },
         summary="activations are computed again in the backward pass instead of kept",
     ),
-    Knob(
+    switch(
         name="checkpointing_reentrant",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=training(0, UPDATE),
@@ -148,10 +144,8 @@ KNOBS = (
         ),
         summary="the older way of checkpointing, needed by some wrappers",
     ),
-    Knob(
+    switch(
         name="activation_offload",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
         memory=(*device(-1, UPDATE), *host(1, UPDATE)),

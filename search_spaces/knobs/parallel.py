@@ -10,12 +10,15 @@ from search_spaces.knobs.build import (
     TRAIN,
     UPDATE,
     Direction,
+    choice,
     device,
     host,
     native,
+    number,
+    switch,
     training,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart, Setting
+from search_spaces.knobs.model import Knob, Setting
 
 _ZERO: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (1, 2, 3)}
 _ZERO_2: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (2, 3)}
@@ -40,12 +43,9 @@ def _fsdp(key: str, default: KnobValue, verl: Setting | None = None) -> dict[str
 def _zero_switch(
     name: str, key: str, default: bool, direction: Direction, summary: str, swift: bool | None = None
 ) -> Knob:
-    return Knob(
+    return switch(
         name=name,
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=device(direction, UPDATE),
         needs=_ZERO,
         frameworks=_deepspeed("zero_optimization." + key, default, swift),
@@ -60,13 +60,10 @@ def _zero_bucket(
     frameworks = _deepspeed("zero_optimization." + key, default, swift)
     if swift is None:
         del frameworks["ms_swift"]
-    return Knob(
+    return number(
         name=name,
-        kind=Kind.INT,
         unit="elements",
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=training(1, UPDATE),
         bounds=(minimum, 10_000_000_000),
         needs=_ZERO_3 if minimum == 0 else _ZERO,
@@ -76,48 +73,36 @@ def _zero_bucket(
 
 
 KNOBS = (
-    Knob(
+    number(
         name="zero_stage",
-        kind=Kind.INT,
         unit="stage",
-        effect=Effect.SPEED,
         phases=TRAIN | SYNC,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         bounds=(0, 3),
         frameworks=_deepspeed("zero_stage", 0),
         summary="what DeepSpeed shares out: 1 optimizer state, 2 gradients too, 3 weights too",
     ),
-    Knob(
+    choice(
         name="offload_optimizer",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         order=("none", "cpu", "nvme"),
         needs=_ZERO_2,
         frameworks=_deepspeed("offload_optimizer_device", "none"),
         summary="where optimizer state is kept and updated",
     ),
-    Knob(
+    choice(
         name="offload_parameters",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=TRAIN | SYNC,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         order=("none", "cpu", "nvme"),
         needs=_ZERO_3,
         frameworks=_deepspeed("offload_param_device", "none"),
         summary="where weights wait until they are needed",
     ),
-    Knob(
+    switch(
         name="zero3_gather_for_generation",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=GENERATE,
-        restart=Restart.PROCESS,
         memory=device(1, GENERATE),
         needs=_ZERO_3,
         frameworks={f: native("ds3_gather_for_generation", True) for f in ("trl", "open_r1", "ms_swift")},
@@ -144,12 +129,9 @@ KNOBS = (
         minimum=0,
         swift=None,  # always 0 for GRPO (swift/rlhf_trainers/arguments.py, GRPOConfig.__post_init__)
     ),
-    Knob(
+    choice(
         name="fsdp",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=TRAIN | SYNC,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         order=("none", "fsdp2"),
         others=("fsdp1",),
@@ -160,12 +142,9 @@ KNOBS = (
         },
         summary="PyTorch's own sharding instead of DeepSpeed",
     ),
-    Knob(
+    switch(
         name="fsdp_reshard_after_forward",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         needs=_FSDP,
         frameworks=_fsdp(
@@ -175,12 +154,9 @@ KNOBS = (
         ),
         summary="weights are freed after the forward pass (like ZeRO-3) or kept (like ZeRO-2)",
     ),
-    Knob(
+    switch(
         name="fsdp_offload",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN | SYNC,
-        restart=Restart.PROCESS,
         memory=(*device(-1), *host(1)),
         needs=_FSDP,
         frameworks=_fsdp(
@@ -188,23 +164,17 @@ KNOBS = (
         ),
         summary="weights, gradients and optimizer state are kept on the host",
     ),
-    Knob(
+    switch(
         name="fsdp_forward_prefetch",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=device(1, TRAIN),
         needs=_FSDP,
         frameworks={"verl": native("actor_rollout_ref.actor.fsdp_config.forward_prefetch", False)},
         summary="the next layer's weights are fetched ahead",
     ),
-    Knob(
+    switch(
         name="fsdp_sync_once",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=device(1, UPDATE),
         # workers/engine/fsdp/transformer_impl.py, _gradient_sync_context: of both versions of FSDP.
         frameworks={
@@ -212,25 +182,19 @@ KNOBS = (
         },
         summary="ranks share gradients once an update, after its last micro-batch, and keep whole ones until then",
     ),
-    Knob(
+    number(
         name="ddp_bucket_mib",
-        kind=Kind.INT,
         unit="MiB",
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=device(1, UPDATE),
         bounds=(1, 65536),
         frameworks={f: native("ddp_bucket_cap_mb", 25) for f in ("trl", "open_r1", "ms_swift")},
         summary="gradients reduced at a time without ZeRO or FSDP",
     ),
-    Knob(
+    number(
         name="sequence_parallel_size",
-        kind=Kind.INT,
         unit="GPUs",
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=(*device(-1, TRAIN), *host(0)),
         bounds=(1, 1024),
         frameworks={

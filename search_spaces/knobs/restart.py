@@ -8,8 +8,6 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.model import Restart
 
-__all__ = ["RESTART", "Restart", "RestartKey", "preload_key", "restart_between", "restart_key"]
-
 RestartKey = tuple[tuple[str, KnobValue], ...]
 
 RESTART: Mapping[str, Restart] = {name: knob.restart for name, knob in KNOBS.items()}

@@ -18,15 +18,19 @@ from search_spaces.knobs.build import (
     UPDATE,
     VLLM,
     cache,
+    choice,
     device,
     engine_settings,
     host,
     native,
+    number,
     same,
     seam,
+    share,
+    switch,
     training,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob, Restart
+from search_spaces.knobs.model import Effect, Restart
 
 _ROLLOUT = "actor_rollout_ref.rollout."
 _ASYNC: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "async_generation": (True,)}
@@ -35,12 +39,9 @@ UNLIMITED = "unlimited"
 """A value of ``staleness_limit``."""
 
 KNOBS = (
-    Knob(
+    choice(
         name="rollout_engine",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=ROLLOUT | LOGPROB,
-        restart=Restart.PROCESS,
         preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("transformers", "vllm"),
@@ -48,12 +49,9 @@ KNOBS = (
         frameworks=same(native("use_vllm", "transformers"), verl=native(_ROLLOUT + "name", "vllm")),
         summary="what generates completions",
     ),
-    Knob(
+    choice(
         name="rollout_mode",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=ROLLOUT,
-        restart=Restart.PROCESS,
         preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
@@ -66,13 +64,10 @@ KNOBS = (
         },
         summary="the engine shares the training GPUs, or has its own",
     ),
-    Knob(
+    number(
         name="rollout_gpus",
-        kind=Kind.INT,
         unit="GPUs",
-        effect=Effect.SPEED,
         phases=ROLLOUT | UPDATE,
-        restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
         bounds=(0, 65536),
         needs=SERVER,
@@ -82,23 +77,18 @@ KNOBS = (
         ),
         summary="GPUs given to the rollout server; the others train",
     ),
-    Knob(
+    number(
         name="training_gpus",
-        kind=Kind.INT,
         unit="GPUs",
-        effect=Effect.SPEED,
         phases=ROLLOUT | UPDATE,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         bounds=(1, 65536),
         frameworks=same(native("CUDA_VISIBLE_DEVICES of the training")),
         summary="GPUs that train; unset: all the rollout server leaves. What a trial does not hold stays idle",
     ),
-    Knob(
+    share(
         name="gpu_memory_utilization",
-        kind=Kind.FLOAT,
         unit="share of device memory",
-        effect=Effect.SPEED,
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(-1)),
@@ -112,11 +102,9 @@ KNOBS = (
         },
         summary="device memory the engine takes; what its weights leave is KV cache",
     ),
-    Knob(
+    number(
         name="kv_cache_memory_bytes",
-        kind=Kind.INT,
         unit="bytes",
-        effect=Effect.SPEED,
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*training(1, ANY), *cache(-1)),
@@ -131,11 +119,9 @@ KNOBS = (
         ),
         summary="size of the KV cache itself, instead of a share",
     ),
-    Knob(
+    number(
         name="tensor_parallel_size",
-        kind=Kind.INT,
         unit="GPUs",
-        effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(0), *host(0), *cache(-1)),
@@ -146,13 +132,10 @@ KNOBS = (
         ),
         summary="GPUs one engine replica is spread over",
     ),
-    Knob(
+    number(
         name="rollout_data_parallel_size",
-        kind=Kind.INT,
         unit="replicas",
-        effect=Effect.SPEED,
         phases=ROLLOUT,
-        restart=Restart.PROCESS,
         memory=(*device(0), *host(1), *cache(-1)),
         bounds=(1, 1024),
         needs=SERVER,
@@ -163,11 +146,9 @@ KNOBS = (
         },
         summary="engine replicas of the rollout server",
     ),
-    Knob(
+    number(
         name="sleep_level",
-        kind=Kind.INT,
         unit="level",
-        effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(-1, TRAIN), *host(0), *device(0, ROLLOUT)),
@@ -181,10 +162,8 @@ KNOBS = (
         },
         summary="the engine frees its cache while training: 1 keeps weights on the host, 2 drops them",
     ),
-    Knob(
+    switch(
         name="rollout_offload_optimizer",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
         memory=(*device(-1, ROLLOUT), *host(1)),
@@ -195,10 +174,8 @@ KNOBS = (
         },
         summary="optimizer state waits on the host while completions are generated",
     ),
-    Knob(
+    switch(
         name="rollout_offload_model",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
         memory=(*device(-1, GENERATE), *host(1)),
@@ -209,11 +186,9 @@ KNOBS = (
         },
         summary="training weights wait on the host while completions are generated",
     ),
-    Knob(
+    number(
         name="weight_sync_batches",
-        kind=Kind.INT,
         unit="parts",
-        effect=Effect.SPEED,
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
@@ -222,10 +197,8 @@ KNOBS = (
         frameworks={"ms_swift": native("move_model_batches", 1)},
         summary="layers are sent to the engine in so many parts",
     ),
-    Knob(
+    switch(
         name="weight_sync_layered",
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
@@ -233,9 +206,8 @@ KNOBS = (
         frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
         summary="an adapter is collected for the engine layer by layer, not from the whole model",
     ),
-    Knob(
+    switch(
         name="adapter_sync",
-        kind=Kind.BOOL,
         # The engine adds the adapter in kernels of its own, where a merged weight is rounded once.
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
@@ -246,11 +218,9 @@ KNOBS = (
         frameworks={"ms_swift": native("vllm_enable_lora", False)},
         summary="with LoRA: the engine holds the base model, and only adapters are sent to it",
     ),
-    Knob(
+    number(
         name="weight_sync_bucket_mib",
-        kind=Kind.INT,
         unit="MiB",
-        effect=Effect.SPEED,
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(1, SYNC),
@@ -262,12 +232,10 @@ KNOBS = (
         },
         summary="weights sent to the engine at a time",
     ),
-    Knob(
+    switch(
         name="async_generation",
-        kind=Kind.BOOL,
         effect=Effect.LEARNING,
         phases=frozenset({"generate", "wait"}),
-        restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
         needs=ENGINE,
         frameworks={
@@ -277,28 +245,22 @@ KNOBS = (
         },
         summary="the next completions are generated while training, with older weights",
     ),
-    Knob(
+    number(
         name="weight_sync_every",
-        kind=Kind.INT,
         unit="updates",
         effect=Effect.LEARNING,
         phases=SYNC,
-        restart=Restart.PROCESS,
-        memory=(),
         bounds=(1, 65536),
         needs=_APART,
         # trainer/ppo/v1/trainer_separate_async.py: train_batch_size is so many ppo_mini_batch_size.
         frameworks={"verl": native("trainer.v1.separate_async.parameter_sync_step", 4)},
         summary="updates between two weight syncs to an engine that generates meanwhile",
     ),
-    Knob(
+    number(
         name="staleness_limit",
-        kind=Kind.INT,
         unit="weight versions",
         effect=Effect.LEARNING,
         phases=GENERATE,
-        restart=Restart.PROCESS,
-        memory=(),
         bounds=(1, 65536),
         words=(UNLIMITED,),
         needs=_ASYNC,
@@ -306,33 +268,26 @@ KNOBS = (
         frameworks={"verl": native("trainer.v1.sampler.max_off_policy_threshold", 8)},
         summary="weight versions that a completion may span before it counts as stale",
     ),
-    Knob(
+    choice(
         name="stale_completions",
-        kind=Kind.CHOICE,
         effect=Effect.LEARNING,
         phases=GENERATE,
-        restart=Restart.PROCESS,
-        memory=(),
         order=("drop", "wait"),
         needs=_ASYNC,
         frameworks={"verl": native("trainer.v1.sampler.max_off_policy_strategy", "drop")},
         summary="what is stale is dropped, or training waits before it becomes so",
     ),
-    Knob(
+    choice(
         name="weight_sync_backend",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=SYNC,
-        restart=Restart.PROCESS,
         memory=device(0, SYNC),
         order=("naive", "nccl", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"),
         needs=SERVER,
         frameworks={"verl": native(_ROLLOUT + "checkpoint_engine.backend", "naive")},
         summary="how weights reach an engine on other GPUs",
     ),
-    Knob(
+    switch(
         name="engine_logprobs",
-        kind=Kind.BOOL,
         # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
         effect=Effect.LEARNING,
         phases=LOGPROB,
@@ -342,9 +297,8 @@ KNOBS = (
         frameworks={"verl": native("algorithm.rollout_correction.bypass_mode", False)},
         summary="the engine's own log-probs are the old ones, so that no pass computes them",
     ),
-    Knob(
+    choice(
         name="rollout_quantization",
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
         restart=Restart.ENGINE,

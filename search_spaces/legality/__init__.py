@@ -22,19 +22,6 @@ from search_spaces.legality import (
 from search_spaces.legality.case import Case, Reference, Rule, Violation
 from search_spaces.legality.nearest import in_words, nearest
 
-__all__ = [
-    "RULES",
-    "Case",
-    "Reference",
-    "Rule",
-    "Violation",
-    "check",
-    "check_baseline",
-    "is_legal",
-    "notes",
-    "violation",
-]
-
 RULES: tuple[Rule, ...] = (
     *knob_rules.RULES,
     *gpu_rules.RULES,

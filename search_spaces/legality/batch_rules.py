@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from search_spaces.batch import TOLERANCE_PERCENT, on_policy, rows_allowed
-from search_spaces.legality.case import COMPARED, Case, rule
+from search_spaces.legality.case import COMPARED, Case, rule, rules_in
 
 
 @rule(("num_generations",), ("num_generations",))
@@ -89,4 +89,4 @@ def micro_batch_average(case: Case) -> str | None:
     return f"{term} is averaged over each micro-batch, so micro_batch_size {other} learns differently from {own}"
 
 
-RULES = (group_size, whole_groups, fresh_completions, rows_per_update, prompts_per_update, micro_batch_average)
+RULES = rules_in(globals())

@@ -123,6 +123,11 @@ class Case:
     def on_gpu(self) -> bool:
         return self.resources.gpus > 0
 
+    @property
+    def capability(self) -> str:
+        """Compute capability of the GPU, as people write it."""
+        return ".".join(map(str, self.resources.compute_capability or ()))
+
     @cached_property
     def batch(self) -> Batch:
         return batch_of(self.values, self.resources)
@@ -203,13 +208,14 @@ class Rule:
     judge: Callable[[Case], str | None]
 
 
-def only(framework: str, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """``rules`` that hold for ``framework`` alone; no other can break them."""
+def rules_in(names: Mapping[str, object]) -> tuple[Rule, ...]:
+    """The rules among the ``names`` of a module, in the order in which it defines them."""
+    return tuple(each for each in names.values() if isinstance(each, Rule))
 
-    def limited(judge: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
-        return lambda case: judge(case) if case.resources.framework == framework else None
 
-    return tuple(replace(each, judge=limited(each.judge)) for each in rules)
+def only(framework: str, rule: Rule) -> Rule:
+    """``rule`` for ``framework`` alone; no other can break it."""
+    return replace(rule, judge=lambda case: rule.judge(case) if case.framework == framework else None)
 
 
 def rule(

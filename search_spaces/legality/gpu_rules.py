@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.batch import serving_gpus
-from search_spaces.legality.case import Case, rule
+from search_spaces.legality.case import Case, rule, rules_in
 
 _SPLIT = ("rollout_engine", "rollout_mode", "rollout_gpus")
 _SPREAD = (*_SPLIT, "training_gpus", "tensor_parallel_size", "rollout_data_parallel_size")
@@ -176,20 +176,4 @@ def sequence_parallel(case: Case) -> str | None:
     return None
 
 
-RULES = (
-    gpu_split,
-    training_split,
-    tensor_parallel_world,
-    server_gpus,
-    tensor_parallel_heads,
-    tensor_parallel_node,
-    zero_or_fsdp,
-    deepspeed_installed,
-    zero_device,
-    offload_place,
-    even_bucket,
-    fsdp_device,
-    offloaded_optimizer,
-    gathered_for_vllm,
-    sequence_parallel,
-)
+RULES = rules_in(globals())

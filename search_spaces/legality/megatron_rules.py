@@ -12,7 +12,7 @@ from collections.abc import Callable
 from search_spaces.batch import MODEL_PARALLEL
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.megatron import ENGINE
-from search_spaces.legality.case import COMPARED, Case, Rule, only, rule
+from search_spaces.legality.case import COMPARED, Case, Rule, only, rule, rules_in
 
 TENSOR, PIPELINE, VIRTUAL = "training_tensor_parallel_size", "pipeline_parallel_size", "virtual_pipeline_size"
 CONTEXT, EXPERT, EXPERT_TENSOR = "sequence_parallel_size", "expert_parallel_size", "expert_tensor_parallel_size"
@@ -162,15 +162,7 @@ def _rests(name: str) -> Rule:
 
 
 RULES = (
-    megatron_world,
-    megatron_expert_world,
-    megatron_experts,
-    megatron_expert_tokens,
-    megatron_heads,
-    megatron_layers,
-    megatron_micro_batches,
-    megatron_recompute,
-    megatron_precision,
+    *rules_in(globals()),
     *(_rests(name) for name in TORCH_ONLY),
-    *only("ms_swift", tuple(_rests(name) for name in SWIFT_TORCH_ONLY)),
+    *(only("ms_swift", _rests(name)) for name in SWIFT_TORCH_ONLY),
 )

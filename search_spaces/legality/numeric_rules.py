@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.legality.case import Case, rule
+from search_spaces.legality.case import Case, rule, rules_in
 
 _BITSANDBYTES = frozenset(
     {
@@ -29,7 +29,7 @@ def precision_hardware(case: Case) -> str | None:
     if precision == "fp16" and not case.on_gpu:
         return "precision fp16 needs a GPU for its loss scaling"
     if precision == "bf16" and case.older_than(8):
-        return f"precision bf16 needs compute capability 8.0 or later, and this GPU has {_capability(case)}"
+        return f"precision bf16 needs compute capability 8.0 or later, and this GPU has {case.capability}"
     if precision != "fp8":
         return None
     if not case.facts.trains_in_fp8:
@@ -38,7 +38,7 @@ def precision_hardware(case: Case) -> str | None:
         return "precision fp8 needs the package torchao in the training environment"
     if case.get("fp8_emulate") is True or (case.on_gpu and not case.older_than(8, 9)):
         return None
-    have = f"this GPU has {_capability(case)}" if case.on_gpu else "this is a CPU run"
+    have = f"this GPU has {case.capability}" if case.on_gpu else "this is a CPU run"
     return f"precision fp8 needs compute capability 8.9 or later, or fp8_emulate, and {have}"
 
 
@@ -64,7 +64,7 @@ def master_weights(case: Case) -> str | None:
     if precision == "fp16":
         return "precision fp16 scales its loss and needs master_weights fp32"
     if case.older_than(8):
-        return f"master_weights bf16 needs compute capability 8.0 or later, and this GPU has {_capability(case)}"
+        return f"master_weights bf16 needs compute capability 8.0 or later, and this GPU has {case.capability}"
     return None
 
 
@@ -80,11 +80,11 @@ def attention_kernel(case: Case) -> str | None:
         return f"attn_implementation {name} computes in bf16 or fp16 only, not precision fp32"
     if name == "flash_attention_3":
         if case.older_than(9) or (case.resources.compute_capability or (9, 0))[0] > 9:
-            return f"attn_implementation {name} needs compute capability 9.0, and this GPU has {_capability(case)}"
+            return f"attn_implementation {name} needs compute capability 9.0, and this GPU has {case.capability}"
         packages: tuple[str, ...] = ("flash_attn_3", "flash_attn_interface", "kernels")
     elif name == "flash_attention_2":
         if case.older_than(8):
-            have = _capability(case)
+            have = case.capability
             return f"attn_implementation {name} needs compute capability 8.0 or later, and this GPU has {have}"
         packages = ("flash_attn", "kernels")
     else:
@@ -113,7 +113,7 @@ def tf32_hardware(case: Case) -> str | None:
     """TF32 needs a GPU that has it."""
     if case.get("tf32") is not True or (case.on_gpu and not case.older_than(8)):
         return None
-    have = f"this GPU has {_capability(case)}" if case.on_gpu else "this is a CPU run"
+    have = f"this GPU has {case.capability}" if case.on_gpu else "this is a CPU run"
     return f"tf32 needs compute capability 8.0 or later, and {have}"
 
 
@@ -145,17 +145,4 @@ def packed_rows(case: Case) -> str | None:
     return None
 
 
-def _capability(case: Case) -> str:
-    return ".".join(str(part) for part in case.resources.compute_capability or ())
-
-
-RULES = (
-    precision_hardware,
-    whole_fp8_weights,
-    master_weights,
-    attention_kernel,
-    optimizer_kernel,
-    tf32_hardware,
-    gpu_kernels,
-    packed_rows,
-)
+RULES = rules_in(globals())

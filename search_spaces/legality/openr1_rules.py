@@ -57,7 +57,7 @@ def _beyond(knob: Knob) -> bool:
     return setting is not None and (setting.reach is Reach.SEAM or bool(setting.by_seam))
 
 
-RULES = only(FRAMEWORK, tuple(_keyed(knob) for knob in KNOBS.values() if _beyond(knob)))
+RULES = tuple(only(FRAMEWORK, _keyed(knob)) for knob in KNOBS.values() if _beyond(knob))
 
 
 def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.framework_names import TITLES
 from search_spaces.knobs import defaults
-from search_spaces.legality.case import COMPARED, Case, rule
+from search_spaces.legality.case import COMPARED, Case, rule, rules_in
 
 
 @rule(("rollout_engine",), ("rollout_engine",))
@@ -234,7 +234,7 @@ def engine_fp8(case: Case) -> str | None:
     if not (quantized or cached) or not case.older_than(8, 9):
         return None
     what = "rollout_quantization fp8" if quantized else f"kv_cache_dtype {case.get('kv_cache_dtype')}"
-    return f"{what} needs compute capability 8.9 or later, and this GPU has {_capability(case)}"
+    return f"{what} needs compute capability 8.9 or later, and this GPU has {case.capability}"
 
 
 @rule(
@@ -277,27 +277,4 @@ def _longest(case: Case) -> int | None:
     return None if prompt is None or completion is None else prompt + completion
 
 
-def _capability(case: Case) -> str:
-    return ".".join(str(part) for part in case.resources.compute_capability or ())
-
-
-RULES = (
-    rollout_engine,
-    engine_installed,
-    compiler_installed,
-    cache_share,
-    one_cache_size,
-    batched_tokens,
-    whole_prefill,
-    model_length,
-    batched_weights,
-    sleep_mode,
-    expandable_segments,
-    host_allocator,
-    quantized_weights,
-    quantized_shards,
-    cpu_head_size,
-    engine_fp8,
-    token_budget,
-    guessed_tokens,
-)
+RULES = rules_in(globals())

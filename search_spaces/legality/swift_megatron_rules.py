@@ -5,7 +5,7 @@ Lines are those of ``swift/megatron/arguments/megatron_args.py``.
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, only
+from search_spaces.legality.case import COMPARED, Case, only, rules_in
 from search_spaces.legality.megatron_rules import FIRST, LAST, PIPELINE, RANKS, of_megatron
 
 
@@ -71,14 +71,4 @@ def swift_megatron_stages(case: Case) -> str | None:
     return f"{own} {case.number(own)} needs {PIPELINE} above 1" if own else None
 
 
-RULES = only(
-    "ms_swift",
-    (
-        swift_megatron_engine,
-        swift_megatron_updates,
-        swift_megatron_prompts,
-        swift_megatron_rows,
-        swift_megatron_logprobs,
-        swift_megatron_stages,
-    ),
-)
+RULES = tuple(only("ms_swift", each) for each in rules_in(globals()))

@@ -9,7 +9,7 @@ rendered.
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, only, rule
+from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
 
 
 @rule(
@@ -108,17 +108,4 @@ def swift_reduce_precision(case: Case) -> str | None:
 DEFAULT_BUCKET_MIB = 512
 """``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE`` where nobody sets it."""
 
-RULES = only(
-    "ms_swift",
-    (
-        swift_sequence_steps,
-        swift_liger_sequences,
-        swift_liger_installed,
-        swift_activation_offload,
-        swift_custom_all_reduce,
-        swift_adapter_sync,
-        swift_async_server,
-        swift_weight_bucket,
-        swift_reduce_precision,
-    ),
-)
+RULES = tuple(only("ms_swift", each) for each in rules_in(globals()))

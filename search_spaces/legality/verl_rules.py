@@ -8,7 +8,7 @@ and V16 cannot be broken: a trial always says rows and budgets, the same for bot
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, only, rule
+from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
 
 FRAMEWORK = "verl"
 _OPTIMIZERS = (
@@ -168,6 +168,14 @@ def verl_fixed_shape(case: Case) -> str | None:
     return f"pad_to_multiple {multiple} needs remove_padding in verl"
 
 
+@rule(("dynamic_sampling",), ("dynamic_sampling",))
+def verl_dynamic_sampling(case: Case) -> str | None:
+    """Groups are generated anew until enough of them differ in reward (``trainer/ppo/v1/replay_buffer.py:255``)."""
+    if case.get("dynamic_sampling") is not True:
+        return None
+    return "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one length"
+
+
 @rule(("fsdp",), ("fsdp",))
 def fsdp_version(case: Case) -> str | None:
     """verl shards with FSDP's first or second version; the others with the second, if at all."""
@@ -206,34 +214,5 @@ def verl_optimizer(case: Case) -> str | None:
     return f"optimizer {name} is none that a verl trial has; use one of {', '.join(_OPTIMIZERS)}"
 
 
-@rule(("dynamic_sampling",), ("dynamic_sampling",))
-def verl_dynamic_sampling(case: Case) -> str | None:
-    """Groups are generated anew until enough of them differ in reward (``trainer/ppo/v1/replay_buffer.py:255``)."""
-    if case.get("dynamic_sampling") is not True:
-        return None
-    return "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one length"
-
-
-RULES = (
-    *only(
-        FRAMEWORK,
-        (
-            verl_device,
-            verl_colocated,
-            verl_sync_every,
-            verl_sync_backend,
-            verl_guessed_deltas,
-            verl_hybrid_engine,
-            verl_rollout_rows,
-            verl_rollout_covers_update,
-            verl_whole_updates,
-            verl_whole_prompts,
-            verl_logprob_rows,
-            verl_ulysses_heads,
-            verl_fixed_shape,
-            verl_dynamic_sampling,
-        ),
-    ),
-    fsdp_version,
-    *only(FRAMEWORK, (verl_offload, verl_sleep, verl_optimizer)),
-)
+RULES = tuple(each if each is fsdp_version else only(FRAMEWORK, each) for each in rules_in(globals()))
+"""Of verl alone, but for one."""

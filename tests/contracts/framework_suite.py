@@ -19,7 +19,8 @@ from autotune.specification.request import Complete
 from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
-from search_spaces.space import SearchSpace, preset_for
+from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
 from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode

@@ -15,7 +15,8 @@ from autotune.domain import FailureReason, Pool
 from autotune.tables.files import read
 from autotune.tables.table import RecordedTable
 from benchmarks.search.__main__ import main
-from search_spaces.knobs.restart import Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_between
 from tests.support.node import Node
 
 pytestmark = pytest.mark.full

@@ -18,9 +18,11 @@ from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.verify.compare_run import read_step
 from tests.support import factories as f
+from tests.support.trl_keys import fate_of
 from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
-from trainer.frameworks.trl.fates import Fate, fate_of
+from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.common.fate import Fate
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -172,7 +174,7 @@ def train(case: Case, tmp_path: Path, updates: int = 2) -> list[dict[str, Any]]:
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "AUTOTUNE"))}
     environment = {**own, **ONE_THREAD}
     run = subprocess.run(
-        ["sh", str(case.folder / trl.RUN), "--max_steps", str(updates), "--output_dir", str(tmp_path / "output")],
+        ["sh", str(case.folder / RUN), "--max_steps", str(updates), "--output_dir", str(tmp_path / "output")],
         cwd=tmp_path, env={**environment, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"},
         capture_output=True, text=True, check=False, timeout=400,
     )  # fmt: skip

@@ -15,7 +15,8 @@ import yaml
 from tests.support.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment, run_trial, tiny_spec
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
-from trainer.frameworks.open_r1 import RUN, Wanted, export
+from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.open_r1 import Wanted, export
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks]
 

@@ -23,6 +23,7 @@ from tests.support.rollout_servers import ASKED, HOME, check_lengths, check_tria
 from tests.support.scripted_framework import SERVER
 from tests.support.trl_trials import LENGTHS, QUIET, build_tiny, one_thread
 from trainer.child.contract import CycleKind, Protocol, StartupPart, StartupRecord, TrialSpec
+from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.trl import server
 
 pytestmark = [pytest.mark.full, pytest.mark.trl]
@@ -46,7 +47,7 @@ def test_trls_client_gets_every_row_as_long_as_told(tmp_path: Path) -> None:
     companion = Companion(
         argv=(sys.executable, str(SERVER), str(port), "scripted", json.dumps({"told": str(told)})),
         spec=spec_for(port, "m"),
-        health=f"{server.base_url(port)}/v1/models",
+        health=f"{base_url(port)}/v1/models",
         answer='"scripted"',
         ready_s=30,
     )
@@ -70,7 +71,7 @@ def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path, ranks: in
         return Companion(
             argv=(sys.executable, str(SERVER), str(place.port), "scripted", script),
             spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
-            health=f"{server.base_url(place.port)}/v1/models",
+            health=f"{base_url(place.port)}/v1/models",
             answer='"scripted"',
             ready_s=30,
         )

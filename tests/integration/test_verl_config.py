@@ -20,9 +20,11 @@ from tests.support.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import StepLayout, read_log
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.fields import fields_of
 from trainer.frameworks.common.scripts import HERE
-from trainer.frameworks.verl import RUN, ConfigError, export, import_config
+from trainer.frameworks.verl import export, import_config
 from trainer.frameworks.verl.hydra import parsed, split
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,6 +22,7 @@ from tests.support import factories
 from tests.support.fakes import FakeStop
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file, training_python
 from trainer.child.contract import CycleKind, Protocol, RunPaths, TrialSpec, WorstCaseRecord, dumps, write_atomic
+from trainer.frameworks.common.serving import IN_TRIAL, base_url
 from trainer.frameworks.trl import server
 
 HOME = f"served-lengths-{os.getpid()}"
@@ -185,12 +186,12 @@ def real_server(spec: TrialSpec, place: Place, folder: Path) -> Companion:
     return Companion(
         argv=server.server_command(knobs, spec.model, place.python, place.port, longest=64, name="autotune-1-0-1"),
         spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
-        health=f"{server.base_url(place.port)}/v1/models",
+        health=f"{base_url(place.port)}/v1/models",
         answer='"autotune-1-0-1"',
         ready_s=480,
         environment={
             **server.server_environment(()),
-            **server.IN_TRIAL,
+            **IN_TRIAL,
             "PYTHONPATH": str(named.parent),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         },

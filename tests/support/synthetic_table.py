@@ -16,7 +16,8 @@ from autotune.domain import Configuration, Trial, TrialKind, TrialState
 from autotune.tables.files import write
 from autotune.tables.table import Header, RecordedTable, TableRow
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.restart import Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_between
 from tests.support import factories as f
 
 KNOBS: Mapping[str, Sequence[KnobValue]] = {

@@ -14,7 +14,8 @@ from search_spaces.knobs import KNOBS, Knob
 from search_spaces.legality import RULES, Case, Reference, is_legal
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.verl import SUPPORTED, Wanted, explicit
+from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.verl import SUPPORTED, explicit
 
 PROMPT, COMPLETION = 512, 1024
 LONGEST = PROMPT + COMPLETION

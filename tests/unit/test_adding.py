@@ -19,14 +19,11 @@ PACKAGES = ("api", "autotune", "search_spaces", "tests", "tools", "trainer")
 MOST = 5
 A_KNOB, A_FIGURE = "A knob that the framework has a setting for", "A figure of a cycle"
 
-KNOB = """    Knob(
+KNOB = """    number(
         name="made_up",
-        kind=Kind.INT,
-        effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.ENGINE,
         preload=True,
-        memory=(),
         bounds=(0, 9),
         frameworks=same(native("made_up_key", 1), verl=native("trainer.made_up_key", 1)),
         summary="a knob of this test",

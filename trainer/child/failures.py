@@ -22,37 +22,29 @@ class RewardFailedError(Exception):
     """The reward function raised, or did not return one number for each completion."""
 
 
-class NotFiniteError(Exception):
-    """A reward, loss or gradient norm that is not a finite number."""
-
-    def __init__(self, message: str, phase: Phase) -> None:
-        super().__init__(message)
-        self.phase = phase
-
-
-class ThrashError(Exception):
-    """CUDA's allocator had to free its cache and retry in two consecutive timed cycles."""
+class _InPhaseError(Exception):
+    """What went wrong in a phase of a cycle, where that is known."""
 
     def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
         super().__init__(message)
         self.phase = phase
 
 
-class OverLimitError(Exception):
+class NotFiniteError(_InPhaseError):
+    """A reward, loss or gradient norm that is not a finite number."""
+
+
+class ThrashError(_InPhaseError):
+    """CUDA's allocator had to free its cache and retry in two consecutive timed cycles."""
+
+
+class OverLimitError(_InPhaseError):
     """The host memory of a phase exceeded the trial's limit for less time than lies between two checks of the
     watchdog."""
 
-    def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
-        super().__init__(message)
-        self.phase = phase
 
-
-class QualityError(Exception):
+class QualityError(_InPhaseError):
     """A numerics check failed; the message holds the figure and the limit."""
-
-    def __init__(self, message: str, phase: Phase) -> None:
-        super().__init__(message)
-        self.phase = phase
 
 
 class MeterError(Exception):

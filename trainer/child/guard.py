@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence, Tuple
 
+from .began import stat_fields
 from .contract import SERVER_VARIABLE
 from .memory import descendants
 
@@ -83,9 +84,8 @@ def other_tree_cpu(pid: Optional[int]) -> float:
 def _use(pids: Sequence[int]) -> TreeUse:
     cpu, system, faults = 0, 0, 0
     for pid in pids:
-        try:
-            fields = Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
-        except OSError:
+        fields = stat_fields(pid)
+        if not fields:
             continue
         cpu += sum(int(value) for value in fields[11:15])
         system += int(fields[12]) + int(fields[14])

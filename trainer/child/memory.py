@@ -76,6 +76,12 @@ def descendants(pid: int) -> List[int]:
     return found
 
 
+def tree_pss() -> int:
+    """PSS of this process and all below it with what ``OutsideSharers`` holds of their pages, in bytes."""
+    own = os.getpid()
+    return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()
+
+
 def limit_data(memory_limit: int) -> int:
     """Set ``RLIMIT_DATA`` so that one great allocation fails in the allocator instead of killing the tree.
 
@@ -128,8 +134,7 @@ class HostPeak:
     @staticmethod
     def correction() -> int:
         """Bytes to add to resident peaks: PSS of the whole tree now, less this process's resident size."""
-        me = os.getpid()
-        return sum(pss(pid) for pid in [me, *descendants(me)]) + OutsideSharers.share() - status_bytes("VmRSS")
+        return tree_pss() - status_bytes("VmRSS")
 
 
 class MemoryWatch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .checks import as_mapping
 from .contract import (
     ContractError,
     FailureReason,
@@ -154,7 +155,7 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         put_template(tokenizer, made, wanted)
     rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
     asked = rows if made is None else conversations(rows, wanted.passthrough.get(made.system))
-    arguments = template_arguments(wanted.passthrough)
+    arguments = as_mapping(wanted.passthrough.get("chat_template_kwargs"), "chat_template_kwargs")
     lengths = measure([row["prompt"] for row in asked], tokenizer, wanted.model, arguments)
     refuse_long(lengths, wanted.max_prompt_length or max(lengths))
     if rewards:
@@ -213,19 +214,6 @@ def all_rows(wanted: Preparation, given: Optional[List[Row]], conversational: bo
     if not rows:
         raise UnusablePromptsError("the dataset holds no prompts")
     return rows, found
-
-
-def template_arguments(passthrough: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the user's configuration gives the chat template. Raises ``IllegalSettingError`` if it is no mapping."""
-    value = passthrough.get("chat_template_kwargs")
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = [value]
-    if value is not None and not isinstance(value, dict):
-        raise IllegalSettingError("chat_template_kwargs: expected a mapping")
-    return value or {}
 
 
 def load_tokenizer(model: str) -> Any:

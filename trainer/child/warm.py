@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
 from .ending import ResultClaim
 from .guard import ReferenceKernel
-from .memory import OutsideSharers, descendants, pss
+from .memory import tree_pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
@@ -165,9 +165,3 @@ def give_back() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps: the floor will tell
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def tree_pss() -> int:
-    """PSS of this process and all below it with what ``memory.OutsideSharers`` holds of their pages, in bytes."""
-    own = os.getpid()
-    return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()

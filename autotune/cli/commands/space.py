@@ -196,7 +196,8 @@ def space_for(
     """
     from autotune.frameworks import framework_named
     from autotune.specification.build import planned
-    from search_spaces.space import SearchSpace, preset_for
+    from search_spaces.space import SearchSpace
+    from search_spaces.space_file import preset_for
 
     wanted = name or preset_for(gpus, nodes)
     try:

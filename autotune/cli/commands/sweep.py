@@ -183,7 +183,8 @@ def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: Swee
 
 def planned_sentence(proposer: SweepProposer, again: Again, device: str) -> str:
     """How many rows, out of how many, and in how many processes at least: on a CPU each has its own."""
-    from search_spaces.knobs.restart import Restart, restart_key
+    from search_spaces.knobs.model import Restart
+    from search_spaces.knobs.restart import restart_key
 
     rows = proposer.planned
     shared = len({restart_key(c, Restart.NONE) for c in rows})

@@ -61,7 +61,7 @@ def counted(name: str, space: SearchSpace, told: Explanation, resources: Resourc
         *filter(None, [left_out]),
     ]
     if not told.legal and told.removed:
-        from search_spaces.space import preset_names
+        from search_spaces.space_file import preset_names
 
         worst = next(iter(told.removed))
         lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")

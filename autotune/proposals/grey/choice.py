@@ -18,7 +18,8 @@ from autotune.proposals.grey.surfaces import Array
 from autotune.statistics.distributions import normal_below
 from autotune.statistics.kept_process import RECENT, processes_go_on, start_s
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.restart import RESTART, Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RESTART, restart_between
 
 LIKELY = 0.75
 """Least probability of holding of a candidate that is chosen, while any has it: a failed trial costs as much as

@@ -12,7 +12,8 @@ from autotune.domain import Configuration, Resources
 from autotune.proposals.sweep import levels, searched
 from benchmarks.gpu import design
 from search_spaces.configuration import ModelFacts
-from search_spaces.knobs.restart import Restart, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_key
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 

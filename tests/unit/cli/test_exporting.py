@@ -31,7 +31,7 @@ from autotune.verify import compare_run, exported_run
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
-from trainer.frameworks.trl.exported import Wanted
+from trainer.frameworks.common.exported import Wanted
 
 SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
 NATIVE = factories.configuration(gradient_checkpointing=False)

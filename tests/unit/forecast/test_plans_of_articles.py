@@ -20,7 +20,8 @@ from autotune.forecast.planner import FULL, LORA, OFFLOADED
 from autotune.forecast.question import Question, Wanted
 from autotune.forecast.with_models import forecasts_for
 from autotune.proposals.forecasts import SURE
-from search_spaces.space import SearchSpace, preset_for
+from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
 from tests.support.published_models import PUBLISHED, QWEN3_30B_A3B, QWEN3_VL_8B
 
 BF16 = {"l20": 119.5e12, "h100": 989.4e12}

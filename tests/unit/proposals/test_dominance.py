@@ -14,7 +14,6 @@ from autotune.domain import Configuration, FailureReason, Outcome, Pool, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.knobs import KNOBS, Effect, Kind, Knob, MemoryEffect
-from search_spaces.knobs.restart import Restart
 from tests.support import factories
 
 Direction = Literal[-1, 0, 1]
@@ -24,7 +23,16 @@ def knob(name: str, *memory: tuple[str, str, Direction], order: tuple[str, ...] 
     """A knob with effects as (pool, phases separated by blanks or empty for any, direction)."""
     effects = tuple(MemoryEffect(pool, frozenset(phases.split()), direction) for pool, phases, direction in memory)
     kind = Kind.CHOICE if order else Kind.INT
-    return Knob(name, kind, Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
+    return Knob(
+        name=name,
+        kind=kind,
+        effect=Effect.SPEED,
+        phases=frozenset(),
+        memory=effects,
+        frameworks={},
+        summary="",
+        order=order,
+    )
 
 
 SMALL = {

@@ -34,7 +34,7 @@ from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
 from autotune.proposals.grey.models import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import OptunaTrialStatus, selected
-from search_spaces.knobs.restart import Restart
+from search_spaces.knobs.model import Restart
 from tests.support import factories
 
 TWO = Axes((True, False))

@@ -13,7 +13,8 @@ from autotune.proposals.local_search import PAYS, TURNS, SearchState, Visited, l
 from autotune.proposals.openings import COMPETENT, ROOMY
 from autotune.proposals.proposer import TwoTrackProposer, make_proposer
 from search_spaces.knobs import KNOBS
-from search_spaces.knobs.restart import Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_between
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories

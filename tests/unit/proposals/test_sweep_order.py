@@ -14,7 +14,8 @@ from autotune.errors import UsageError
 from autotune.proposals import SweepProposer, named_sampler
 from autotune.proposals.sweep import BROKEN, ordered
 from autotune.wiring import proposer_for
-from search_spaces.knobs.restart import RESTART, Restart, preload_key, restart_between, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RESTART, preload_key, restart_between, restart_key
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.properties import examples

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.knobs import KNOBS, defaults
-from search_spaces.knobs.restart import RESTART, Restart, restart_between
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import RESTART, restart_between
 
 
 def test_what_a_preloaded_process_has_settled_is_built_by_no_trial() -> None:

@@ -18,7 +18,8 @@ from autotune.errors import UsageError
 from autotune.tables.files import lines, parsed, read, write
 from autotune.tables.table import RecordedTable, table_of
 from autotune.verify import repeats
-from search_spaces.knobs.restart import Restart, restart_key
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_key
 from tests.support import factories as f
 from tests.support.synthetic_table import KNOBS, table
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import fates as swift_fates
@@ -19,8 +20,6 @@ from trainer.frameworks.ms_swift.import_config import import_config as import_sw
 from trainer.frameworks.ms_swift.megatron import PREFIX
 from trainer.frameworks.open_r1 import fates as openr1_fates
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
-from trainer.frameworks.open_r1.import_config import ConfigError
-from trainer.frameworks.open_r1.import_config import Imported as Recipe
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
 from trainer.frameworks.trl import fates as trl_fates
 from trainer.frameworks.trl.import_config import import_config as import_trl
@@ -135,5 +134,5 @@ def test_a_key_is_honoured_or_refused_by_its_line_or_a_trial_does_without_it(fra
 
 def studied(found: Imported, key: str) -> list[Any]:
     """What a study has fields of its own for."""
-    prompt = found.max_prompt_length if isinstance(found, Recipe) else None
+    prompt = found.max_prompt_length
     return [found.model, found.max_completion_length, prompt, list(found.rewards), found.dataset.get(key)]

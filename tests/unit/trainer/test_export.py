@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.trl import RUN, Export, Wanted, export
+from trainer.frameworks.common.exported import RUN, Export, Wanted
+from trainer.frameworks.trl import export
 
 KNOBS: dict[str, Any] = {
     "micro_batch_size": 4,

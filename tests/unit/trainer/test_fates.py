@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.support.trl_fields import FIELDS
-from trainer.frameworks.trl.fates import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, Fate, fate_of, for_trial
-from trainer.frameworks.trl.keys import KEYS
+from tests.support.trl_keys import fate_of
+from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.trl.fates import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
+from trainer.frameworks.trl.key_tables import KEYS
 
 WORKLOAD = """
     accelerator_config adam_beta1 adam_beta2 adam_epsilon average_tokens_across_devices beta

@@ -15,10 +15,13 @@ from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
+from tests.support.trl_keys import fate_of
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported, located
-from trainer.frameworks.trl.fates import Fate, fate_of, for_trial
-from trainer.frameworks.trl.import_config import ConfigError, import_config, named_files, read_keys
+from trainer.frameworks.trl.fates import for_trial
+from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
 
 OWN = """\
 # what I train with

@@ -14,22 +14,13 @@ from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
+from tests.support.trl_keys import to_keys
 from trainer.child.frameworks.trl import engine as child_engine
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, NESTED, SERVER, ZERO
-from trainer.frameworks.trl.keys import (
-    KEYS,
-    SEAMS,
-    SUPPORTED,
-    KnobKeyError,
-    acting,
-    from_keys,
-    model_keys,
-    seams,
-    to_keys,
-    training_keys,
-    unsupported,
-)
+from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, KEYS, NESTED, SEAMS, SERVER, SUPPORTED, ZERO
+from trainer.frameworks.trl.key_values import from_keys
+from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.render import settings as rendered
 
 MACHINES = {

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tests.support.openr1_cases import OWN
-from trainer.frameworks.open_r1.import_config import ConfigError, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.open_r1.import_config import import_config
 
 
 def test_open_r1s_own_files_are_understood() -> None:
@@ -30,7 +31,6 @@ def test_open_r1s_own_files_are_understood() -> None:
         "zero_stage": 3,
     }
     assert found.processes == 8
-    assert found.ignored == ("vllm_device",)
     assert any("vllm_device: Open-R1 has no such key and passes over it" in note for note in found.notes)
     assert found.dataset == {"dataset_name": "open-r1/OpenR1-Math-220k", "dataset_prompt_column": "problem"}
     assert found.passthrough["learning_rate"] == 2e-5

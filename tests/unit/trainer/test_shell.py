@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.frameworks.common.shell import Command, ShellError, commands
+from trainer.frameworks.common.shell import Command, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.verl.reading import call_of
 

@@ -14,13 +14,15 @@ from search_spaces.objective import not_guessed
 from tests.support.swift_fields import FIELDS
 from tests.support.verl_cases import legal
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.speculation import KNOBS, speculative_config, speculative_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_values import rest
 from trainer.frameworks.ms_swift.keys import to_keys
 from trainer.frameworks.trl.keys import seams
 from trainer.frameworks.trl.server import server_command
-from trainer.frameworks.verl import RUN, ConfigError, export, import_config
+from trainer.frameworks.verl import export, import_config
 
 GUESSES: dict[str, KnobValue] = {"speculative_decoding": "ngram", "speculative_tokens": 4, "speculative_lookup": 2}
 TOLD = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}

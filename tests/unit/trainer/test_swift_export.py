@@ -16,6 +16,7 @@ from search_spaces.configuration import Configuration
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import RUN, Export
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
 from trainer.frameworks.ms_swift.server import server_arguments, server_command
 
@@ -36,7 +37,7 @@ def wanted(**changes: Any) -> ms_swift.Wanted:
     return replace(given, **changes)
 
 
-def arguments(export: ms_swift.Export) -> dict[str, Any]:
+def arguments(export: Export) -> dict[str, Any]:
     return dict(yaml.safe_load(export.files["grpo.yaml"]))
 
 
@@ -292,4 +293,4 @@ def test_beside_a_script_that_cannot_be_edited_in_place_a_whole_file_is_written(
     )
     assert made.prompts, "it cannot name the script's own prompts"
     assert (made.diff, made.command.folder) == ("", "/home/me")
-    assert "swift.cli.main rlhf" in made.files[ms_swift.RUN]
+    assert "swift.cli.main rlhf" in made.files[RUN]

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
-from trainer.frameworks.common.shell import Command, ShellError, commands
-from trainer.frameworks.ms_swift.import_config import ConfigError, import_config, named_files, read_keys
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.shell import Command, commands
+from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.ms_swift.import_config import import_config, named_files, read_keys
 
 GSM8K = r"""# 4 GPUs
 export CUDA_VISIBLE_DEVICES=0,1,2,3

@@ -18,6 +18,7 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import SERVER, Export
 from trainer.frameworks.ms_swift.key_tables import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO
 from trainer.frameworks.ms_swift.keys import acting
 
@@ -112,10 +113,10 @@ def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> 
     return replace(given_, **changes)
 
 
-def read_back(export: ms_swift.Export, processes: int) -> Configuration:
+def read_back(export: Export, processes: int) -> Configuration:
     """What the exported files say, less the engine's length, which is said though nobody set it."""
     name = "grpo.yaml" if "grpo.yaml" in export.files else "run.sh"
-    served = {"server": export.files.get(ms_swift.SERVER, ""), "server_name": ms_swift.SERVER}
+    served = {"server": export.files.get(SERVER, ""), "server_name": SERVER}
     return Configuration(ms_swift.import_config(export.files[name], name, FIELDS, processes, **served).knobs)
 
 

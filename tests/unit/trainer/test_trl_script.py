@@ -6,10 +6,11 @@ import pytest
 
 from tests.support.trl_fields import FIELDS
 from trainer.frameworks.common.accelerate_file import AccelerateFile
+from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import Wanted
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.export import export
-from trainer.frameworks.trl.import_config import ConfigError, import_config, named_files, read_keys
+from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
 
 OPTIONS = """--model_name_or_path org/model --dataset_name org/prompts --reward_funcs think_format_reward \\
   --use_vllm --vllm_mode colocate --vllm_gpu_memory_utilization=0.4 --bf16 --per_device_train_batch_size 4 \\

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainer.frameworks.verl import ConfigError, Imported, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import import_config
 from trainer.frameworks.verl.fates import INPUTS, MEASURING
 from trainer.frameworks.verl.hydra import written
 from trainer.frameworks.verl.key_tables import BESIDE
@@ -70,8 +72,8 @@ def way(key: str, value: Any) -> str:
         return "done without" if key in MEASURING else "honoured"
     if dict(found.knobs) != dict(plain.knobs):
         return "a knob"
-    inputs = (found.model, found.rewards, found.max_prompt_length, found.max_completion_length, found.gpus)
-    same = inputs == (plain.model, plain.rewards, plain.max_prompt_length, plain.max_completion_length, plain.gpus)
+    inputs = (found.model, found.rewards, found.max_prompt_length, found.max_completion_length, found.processes)
+    same = inputs == (plain.model, plain.rewards, plain.max_prompt_length, plain.max_completion_length, plain.processes)
     if INPUTS & {key, f"reward.{key}"} and (not same or found.dataset.get(key) == value):
         return "an input"
     return "told" if key in FOLLOWING and any(key in note for note in found.notes) else "lost"

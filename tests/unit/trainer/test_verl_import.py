@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.shell import ShellError
-from trainer.frameworks.verl import ConfigError, Imported, import_config
-from trainer.frameworks.verl.fates import Fate, fate_of
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.verl import import_config
+from trainer.frameworks.verl.fates import fate_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
 from trainer.frameworks.verl.reading import call_of
 
@@ -73,7 +76,7 @@ def test_a_users_script() -> None:
         "expandable_segments": False,
         "host_allocator": "default",
     }
-    assert (found.gpus, found.model) == (4, "Qwen/Qwen2.5-0.5B-Instruct")
+    assert (found.processes, found.model) == (4, "Qwen/Qwen2.5-0.5B-Instruct")
     assert dict(found.dataset) == {
         "data.train_files": "/home/me/data/train.parquet",
         "data.val_files": ["/home/me/data/test.parquet"],

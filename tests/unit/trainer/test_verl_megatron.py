@@ -15,7 +15,10 @@ import pytest
 from search_spaces.configuration import Configuration, ModelFacts, Resources
 from search_spaces.legality import check
 from tests.support.verl_cases import legal
-from trainer.frameworks.verl import RUN, ConfigError, Imported, Wanted, export, import_config, unsupported
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import RUN, Wanted
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import export, import_config, unsupported
 from trainer.frameworks.verl.hydra import override
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.reading import given

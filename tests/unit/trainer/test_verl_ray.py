@@ -15,7 +15,8 @@ from trainer.child.contract import RunPaths, StartupPart
 from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.verl import overrides, run
 from trainer.child.frameworks.verl.demands import PATIENCE_S, RayDemands, unmet
-from trainer.frameworks.verl import RUN, export, import_config
+from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.verl import export, import_config
 from trainer.frameworks.verl.hydra import split
 from trainer.frameworks.verl.ray import CPUS, SPARE, UNITS, cpus, held
 

@@ -19,7 +19,8 @@ from search_spaces.legality import is_legal
 from tests.support.properties import examples
 from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
-from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
+from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.verl import SUPPORTED, export, import_config, render, unsupported
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
 from trainer.frameworks.verl.key_tables import UNTRIED
 from trainer.frameworks.verl.objective import OBJECTIVE
@@ -41,7 +42,7 @@ def test_import_of_an_export_is_the_configuration(combination: Combination) -> N
     expected = dict(configuration)
     expected.setdefault("max_model_len", PROMPT + COMPLETION)  # an engine prepares for what there is
     assert Configuration(found.knobs) == Configuration(expected)
-    assert (found.gpus, found.model) == (combination.training, "/models/small")
+    assert (found.processes, found.model) == (combination.training, "/models/small")
     assert (found.max_prompt_length, found.max_completion_length) == (PROMPT, COMPLETION)
 
 

@@ -14,7 +14,9 @@ from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
 from autotune.specification.request import Request
 from autotune.specification.user_config import with_config
-from trainer.frameworks.verl import ConfigError, Imported, import_config
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import import_config
 
 MUST = """\
 RUN=(
@@ -148,7 +150,7 @@ def test_the_gpus_of_a_script() -> None:
     visible = "export CUDA_VISIBLE_DEVICES=0,1,2,3"
     counted = 'trainer.n_gpus_per_node=$(echo "$CUDA_VISIBLE_DEVICES" | tr , "\\n" | wc -l)'
     found = import_config(script(counted, visible), "run.sh")
-    assert found.gpus == 4
+    assert found.processes == 4
     assert "CUDA_VISIBLE_DEVICES" not in found.passthrough.get("env", {})
     assert any("each trial is given the GPUs that the tuner holds" in note for note in found.notes)
 

@@ -17,6 +17,7 @@ from tests.support.verl_cases import COMPLETION, PROMPT, REWARDS, legal
 from tests.support.verl_trials import LENGTHS
 from trainer.child.contract import CycleKind, Phase, Protocol, RunPaths, TrialSpec
 from trainer.child.failures import IllegalSettingError
+from trainer.child.frameworks.hf_trainer.sampling import stretch
 from trainer.child.frameworks.verl import overrides, process
 from trainer.child.frameworks.verl.board import (
     Board,
@@ -29,7 +30,7 @@ from trainer.child.frameworks.verl.board import (
     read_board,
 )
 from trainer.child.frameworks.verl.course import kinds_of
-from trainer.child.frameworks.verl.inside import sampling, stretched
+from trainer.child.frameworks.verl.inside import sampling
 from trainer.frameworks import verl
 from trainer.frameworks.verl.hydra import split
 
@@ -199,7 +200,7 @@ def test_a_row_is_as_long_as_its_step_says_and_else_as_the_model_likes() -> None
 
 @given(prompt=st.lists(st.integers(), min_size=1, max_size=9), length=st.integers(0, 30))
 def test_a_prompt_is_stretched_to_its_length_and_keeps_its_end(prompt: list[int], length: int) -> None:
-    found = stretched(prompt, length)
+    found = stretch(prompt, length)
     assert len(found) == max(length, len(prompt))
     assert found[-len(prompt) :] == prompt
 

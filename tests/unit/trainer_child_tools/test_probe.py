@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.child import probe
+from trainer.child import checks, probe
 from trainer.child.contract import FailureReason, RewardSpec, RunPaths, read_result
 
 COMPLETE = {"torch": "2.13.0", "trl": "1.16.0", "transformers": "5.17.0", "accelerate": "1.15.0", "datasets": "5.2.0"}
@@ -21,7 +21,7 @@ def found(**packages: str) -> dict[str, Any]:
     return {
         "executable": "/env/bin/python",
         "packages": packages,
-        "trl_supported": probe.trl_supported(packages.get("trl", "0")),
+        "trl_supported": checks.is_within(packages.get("trl", "0"), checks.TRL),
     }
 
 
@@ -79,7 +79,7 @@ def test_missing_trl_asks_for_a_supported_one() -> None:
     ],
 )
 def test_supported_window(version: str, supported: bool) -> None:
-    assert probe.trl_supported(version) is supported
+    assert checks.is_within(version, checks.TRL) is supported
 
 
 def test_unsupported_trl_is_refused_with_the_window() -> None:

@@ -17,7 +17,8 @@ import pytest
 import trainer
 from trainer.child.contract import FailureReason, RewardSpec
 from trainer.child.failures import classify
-from trainer.child.rewards import RewardLoadError, answer_of, completion_text, load_reward
+from trainer.child.reward_files import RewardLoadError
+from trainer.child.rewards import answer_of, completion_text, load_reward
 
 
 @pytest.fixture(autouse=True)

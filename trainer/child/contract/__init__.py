@@ -35,7 +35,7 @@ from .shapes import (
     WorstCaseRecord,
 )
 from .sign_table import SIGNS
-from .signs import Nearness, Sign, SignMatch, read_signs
+from .signs import Nearness, Sign, SignMatch, illegal, read_signs
 from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,
@@ -49,53 +49,3 @@ from .words import (
     RunPaths,
     StartupPart,
 )
-
-__all__ = [
-    "CONTRACT_VERSION",
-    "MAY_BE_NAN",
-    "RECORD_SHAPES",
-    "SERVER_VARIABLE",
-    "SIGNS",
-    "TAG_VARIABLE",
-    "ContractError",
-    "CurrentPhase",
-    "CycleKind",
-    "CycleRecord",
-    "FailureReason",
-    "GpuUse",
-    "Letter",
-    "Mailbox",
-    "Nearness",
-    "NoteRecord",
-    "Peaks",
-    "Phase",
-    "PhaseMark",
-    "Pool",
-    "ProcessUse",
-    "Protocol",
-    "Record",
-    "Result",
-    "RewardSpec",
-    "RunPaths",
-    "Sign",
-    "SignMatch",
-    "StartupPart",
-    "StartupRecord",
-    "TrialSpec",
-    "WorkerReply",
-    "WorstCaseRecord",
-    "decode",
-    "dumps",
-    "encode",
-    "inputs_of",
-    "iter_complete_lines",
-    "last_error",
-    "missing_input",
-    "parse_record",
-    "read_log",
-    "read_phase",
-    "read_result",
-    "read_signs",
-    "read_spec",
-    "write_atomic",
-]

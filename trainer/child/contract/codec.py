@@ -187,14 +187,19 @@ def read_result(path: Path) -> Result:
 
 
 def _read(shape: Any, path: Path) -> Any:
+    decoded = read_json(shape, path)
+    if decoded.version != CONTRACT_VERSION:
+        raise ContractError("%s: contract version %s, expected %s" % (path, decoded.version, CONTRACT_VERSION))
+    return decoded
+
+
+def read_json(shape: Any, path: Path) -> Any:
+    """What the file holds, as ``shape``. Raises ``ContractError`` if it is none; ``FileNotFoundError``."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ContractError("%s: not JSON: %s" % (path, error)) from None
-    decoded = decode(shape, value, path.name)
-    if decoded.version != CONTRACT_VERSION:
-        raise ContractError("%s: contract version %s, expected %s" % (path, decoded.version, CONTRACT_VERSION))
-    return decoded
+    return decode(shape, value, path.name)
 
 
 def iter_complete_lines(data: bytes) -> Iterator[bytes]:

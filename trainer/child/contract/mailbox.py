@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from .codec import decode, dumps, write_atomic
-from .words import ContractError
+from .codec import dumps, read_json, write_atomic
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,6 @@ class Mailbox:
 
 def _read(shape: Any, path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
+        return read_json(shape, path)
     except FileNotFoundError:
         return None
-    try:
-        return decode(shape, json.loads(text), path.name)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ContractError("%s: not JSON: %s" % (path, error)) from None

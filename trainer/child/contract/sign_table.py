@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from .signs import Nearness, Sign
+from .signs import Nearness, Sign, illegal
 from .words import FailureReason, Phase, Pool, StartupPart
 
 OOM, ILLEGAL, INFRA = FailureReason.OOM, FailureReason.ILLEGAL, FailureReason.INFRA
@@ -18,10 +18,6 @@ ENGINE, CAPTURE = StartupPart.ENGINE.value, StartupPart.CAPTURE.value
 
 def _oom(name: str, pool: Pool, *texts: str, phase: Optional[str] = None, unless: Tuple[str, ...] = ()) -> Sign:
     return Sign(name, texts, OOM, pool, phase, unless=unless)
-
-
-def _illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
-    return Sign(name, texts, ILLEGAL, None, phase)
 
 
 def _echo(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
@@ -155,33 +151,29 @@ MEMORY = (
 )
 
 ENGINE_SETTINGS = (
-    _illegal(
-        "batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE
-    ),
-    _illegal(
+    illegal("batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE),
+    illegal(
         "whole_prefill",
         "max_num_batched_tokens (…) is smaller than max_model_len",
         "max_num_batched_tokens is smaller than max_model_len",
         phase=ENGINE,
     ),
-    _illegal(
+    illegal(
         "long_prompt", "is longer than the maximum model length of", "is too long to fit into the model (context length"
     ),
-    _illegal("engine_model", "Model architectures … are not supported for now", phase=ENGINE),
-    _illegal(
-        "model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE
-    ),
-    _illegal("sleep_mode", "Sleep mode is not supported on current platform", phase=ENGINE),
-    _illegal(
+    illegal("engine_model", "Model architectures … are not supported for now", phase=ENGINE),
+    illegal("model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE),
+    illegal("sleep_mode", "Sleep mode is not supported on current platform", phase=ENGINE),
+    illegal(
         "engine_quantization",
         "The quantization method … is not supported for the current GPU",
         "quantization is currently not supported in",
         "is not supported for quantization method",
         phase=ENGINE,
     ),
-    _illegal("engine_bf16", "Bfloat16 is only supported on GPUs with compute capability", phase=ENGINE),
-    _illegal("cache_dtype", "No valid attention backend found for …kv_cache_dtype not supported", phase=ENGINE),
-    _illegal(
+    illegal("engine_bf16", "Bfloat16 is only supported on GPUs with compute capability", phase=ENGINE),
+    illegal("cache_dtype", "No valid attention backend found for …kv_cache_dtype not supported", phase=ENGINE),
+    illegal(
         "tensor_parallel",
         "Total number of attention heads (…) must be divisible by tensor parallel size",
         "tensor_parallel_size (…) must divide world size",
@@ -192,81 +184,81 @@ ENGINE_SETTINGS = (
         "The number of required GPUs exceeds the total number of available GPUs",
         phase=ENGINE,
     ),
-    _illegal("same_gpu", "Duplicate GPU detected"),
-    _illegal("segments", "Expandable segments are not compatible with memory pool", phase=ENGINE),
-    _illegal("eight_bit_engine", "vLLM does not support in-flight 8-bit quantization", phase=ENGINE),
-    _illegal("cpu_attention", "Unsupported CPU attention configuration: ", phase=ENGINE),
-    _illegal(
+    illegal("same_gpu", "Duplicate GPU detected"),
+    illegal("segments", "Expandable segments are not compatible with memory pool", phase=ENGINE),
+    illegal("eight_bit_engine", "vLLM does not support in-flight 8-bit quantization", phase=ENGINE),
+    illegal("cpu_attention", "Unsupported CPU attention configuration: ", phase=ENGINE),
+    illegal(
         "sent_shapes",
         "assert param_data.shape == loaded_weight.shape",
         "assert param.size() == loaded_weight.size()",
         "Attempted to load weight (…) into parameter (",
     ),
-    _illegal("no_vllm", "vLLM is not available and `use_vllm` is set to True", phase=ENGINE),
+    illegal("no_vllm", "vLLM is not available and `use_vllm` is set to True", phase=ENGINE),
 )
 
 TRAINING_SETTINGS = (
-    _illegal(
+    illegal(
         "groups",
         "must be divisible by num_generations",
         "must be divisible by the number of generations",
         "must be divisible by the global batch size",
     ),
-    _illegal("one_generation", "GRPO requires at least 2 generations per prompt"),
-    _illegal(
+    illegal("one_generation", "GRPO requires at least 2 generations per prompt"),
+    illegal(
         "attention",
         "FlashAttention… cannot be used",
         "flash_attn… not installed",
         "does not support Flash Attention",
     ),
-    _illegal(
+    illegal(
         "attention_device",
         "FlashAttention only supports Ampere GPUs or newer",
         "FlashAttention only support fp16 and bf16 data type",
     ),
-    _illegal(
+    illegal(
         "no_bf16",
         "Your setup doesn't support bf16/gpu",
         "Type bf16 is not supported on your device",
     ),
-    _illegal("no_fp16", "Type fp16 is not supported on your device"),
-    _illegal("no_tf32", "--tf32 requires Ampere"),
-    _illegal(
+    illegal("no_fp16", "Type fp16 is not supported on your device"),
+    illegal("no_tf32", "--tf32 requires Ampere"),
+    illegal(
         "float8_hardware",
         "_scaled_mm is only supported on CUDA devices with compute capability",
     ),
-    _illegal(
+    illegal(
         "float8_shapes",
         "Expected both dimensions of mat2 to be divisible by 16",
         "Expected self.size(1) to be divisible by 16",
         "Expected trailing dimension of mat1 to be divisible by 16",
     ),
-    _illegal("no_bitsandbytes", "You need to install `bitsandbytes`"),
-    _illegal(
+    illegal("no_bitsandbytes", "You need to install `bitsandbytes`"),
+    illegal(
         "old_bitsandbytes",
         "requires the latest version of bitsandbytes",
         "No package metadata was found for bitsandbytes",
     ),
-    _illegal("no_torchao", "You need to have `torchao"),
-    _illegal(
+    illegal("no_torchao", "You need to have `torchao"),
+    illegal(
         "no_compiler",
         "No working C++ compiler found in",
         "Compiler: … is not found.",
         "Failed to find C compiler. Please specify via CC environment variable",
     ),
-    _illegal("fused", "`fused=True` requires all the params to be floating point Tensors"),
-    _illegal("untested_optimizer", "You are using an untested ZeRO Optimizer"),
-    _illegal("offload_optimizer", "You are using ZeRO-Offload with a client provided optimizer"),
-    _illegal("deepspeed_clipping", "ds gradient_clipping=… vs hf max_grad_norm="),
-    _illegal(
+    illegal("fused", "`fused=True` requires all the params to be floating point Tensors"),
+    illegal("untested_optimizer", "You are using an untested ZeRO Optimizer"),
+    illegal("offload_optimizer", "You are using ZeRO-Offload with a client provided optimizer"),
+    illegal("deepspeed_clipping", "ds gradient_clipping=… vs hf max_grad_norm="),
+    illegal(
         "deepspeed_batch",
         "Check batch related parameters. train_batch_size is not equal",
         "ds train_batch_size=… vs hf",
         "ds train_micro_batch_size_per_gpu=… vs hf",
         "ds gradient_accumulation_steps=… vs hf",
     ),
-    _illegal("deepspeed_values", "Please correct the following DeepSpeed config values that mismatch"),
-    _illegal(
+    illegal("deepspeed_values", "Please correct the following DeepSpeed config values that mismatch"),
+    illegal(
         "deepspeed_kernel",
         "Unable to JIT load the … op",
         "CUDA_HOME does not exist, unable to compile CUDA op(s)",

@@ -44,6 +44,11 @@ class Sign:
         return _any_in(self.texts, line) and not _any_in(self.unless, line)
 
 
+def illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
+    """Of a setting that the framework refuses."""
+    return Sign(name, texts, FailureReason.ILLEGAL, None, phase)
+
+
 @dataclass(frozen=True)
 class SignMatch:
     """A sign with the line that contains it."""

@@ -5,16 +5,22 @@ Keys of accelerate 1.4 to 1.10 (``commands/config/config_args.py``, ``BaseConfig
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
-from search_spaces.yaml_text import Entry, read
-from trainer.frameworks.common.config_entries import ConfigError, Faults, lines_of, problem
+from search_spaces.yaml_text import Entry
+from trainer.frameworks.common.config_entries import (
+    ConfigError,
+    Faults,
+    at_least_one,
+    lines_of,
+    meant,
+    problem,
+    read_mapping,
+)
 from trainer.frameworks.common.deepspeed_places import ZERO
 
 FILE_KEY = "deepspeed_config_file"
@@ -98,8 +104,6 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     """What the file says.
 
     Args:
-        text: the file.
-        name: what messages call it.
         files: text of the DeepSpeed file it names, by ``FILE_KEY``.
 
     Raises:
@@ -125,21 +129,15 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
 
 
 def _entries(text: str, name: str) -> Mapping[str, Entry]:
-    try:
-        document = read(text.encode("utf-8", "surrogatepass"), name, kind="accelerate file", exact=True)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
-    if not isinstance(document.value, dict):
-        raise problem(name, document.line, f"expected a mapping of accelerate's keys, got {document.described}")
-    return document.value
+    return read_mapping(text, name, "accelerate file", "accelerate's keys")
 
 
 def _check(key: str, entry: Entry, name: str) -> None:
     value = entry.plain
     if key in _REFUSED and value not in (None, {}, "NO", "no", {"dynamo_backend": "NO"}):
         raise problem(name, entry.line, f"{key}: {_REFUSED[key]}")
-    if key == "num_processes" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(name, entry.line, f"{key}: expected a whole number of at least 1, got {show(value)}")
+    if key == "num_processes":
+        at_least_one(key, value, name, entry.line)
     if key == "distributed_type" and value not in _TYPES:
         raise problem(name, entry.line, f"{key}: a trial runs {', '.join(_TYPES)}, got {show(value)}")
     if key == "mixed_precision" and str(_said(value)) not in _PRECISIONS:
@@ -152,9 +150,7 @@ def _check(key: str, entry: Entry, name: str) -> None:
             if inner not in known and item.value not in (None, "", "none", False):
                 raise problem(name, item.line, f"{key}.{inner}: a trial's DeepSpeed is not told it; remove it")
     if key not in _SETS | _LAUNCH | set(_REFUSED):
-        close = difflib.get_close_matches(key[:80], [*_SETS, *_LAUNCH], n=1)
-        advice = f"did you mean {close[0]}" if close else "remove it"
-        raise problem(name, entry.line, f"accelerate has no key {show(key)}; {advice}")
+        raise problem(name, entry.line, f"accelerate has no key {show(key)}; {meant(key, [*_SETS, *_LAUNCH], 0.6)}")
 
 
 def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigError]:

@@ -22,7 +22,6 @@ def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> 
     """What the command line can give in place of ``key``: a field of a request, or ``KNOB`` and a name; else nothing.
 
     Args:
-        key: the framework's.
         inputs: its keys of inputs -> fields.
         knobs: knobs -> its keys, where a knob is a key and nothing else counts by it.
     """

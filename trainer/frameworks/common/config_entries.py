@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -78,8 +79,6 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        name: what messages call it.
-        kind: what they call such a file.
         expected: what it is a mapping of.
 
     Raises:
@@ -92,6 +91,32 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
     if not isinstance(document.value, dict):
         raise problem(name, document.line, f"expected a mapping of {expected}, got {document.described}")
     return document.value
+
+
+def meant(key: str, known: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
+    """What to do about a ``key`` that is none of ``known``; ``cutoff`` is that of ``difflib``."""
+    close = difflib.get_close_matches(key[:120], known, n=1, cutoff=cutoff)
+    return f"did you mean {close[0]}" if close else otherwise
+
+
+def at_least_one(key: str, value: Any, name: str, line: int) -> int:
+    """``value`` as a whole number of at least 1.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise problem(name, line, f"{key}: expected a whole number of at least 1, got {show(value)}")
+    return value
+
+
+def at_line(value: Any, line: int) -> Entry:
+    """Plain ``value``, all of it at ``line``: what a named file holds is found by the line that names it."""
+    if isinstance(value, dict):
+        return Entry({key: at_line(item, line) for key, item in value.items()}, line)
+    if isinstance(value, list):
+        return Entry([at_line(item, line) for item in value], line)
+    return Entry(value, line)
 
 
 def check_storable(key: str, entry: Entry, name: str) -> None:
@@ -135,12 +160,15 @@ def line_of(entries: Mapping[str, Entry], key: str) -> int:
     return entry.line if entry is not None else 0
 
 
+def length_of(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
+    """The tokens of ``key``; ``None`` where it is not given. Raises ``ConfigError`` where it is no such number."""
+    return None if values.get(key) is None else at_least_one(key, values[key], name, line_of(entries, key))
+
+
 def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[str, str]:
     """The names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
 
     Args:
-        entry: what stands there.
-        name: what messages call the file.
         any_name: whether a name may be one that no environment can have.
 
     Raises:

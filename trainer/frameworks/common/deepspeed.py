@@ -36,7 +36,6 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
 
     Args:
         configuration: knobs; those that do not act at this stage are left out.
-        device: ``cpu`` or ``cuda``.
     """
     stage = int(configuration.get("zero_stage", 0))
     if stage == 0:

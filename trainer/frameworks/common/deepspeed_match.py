@@ -42,7 +42,6 @@ def said_otherwise(
         settings: DeepSpeed's configuration.
         keys: the trainer's, as the user has them.
         unset: their values where the user says nothing; a key that is in neither is not compared.
-        processes: that train.
     """
     known = {**unset, **{key: value for key, value in keys.items() if value is not None}}
     for place, names in _SAID_TWICE.items():

@@ -54,6 +54,21 @@ class Wanted:
     folder: str = ""
     """The user's working directory, which a configuration of their own speaks of."""
 
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest prompt with the longest completion; ``None`` where no prompt's length is known."""
+        return None if self.max_prompt_length is None else self.max_prompt_length + self.max_completion_length
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """As ``told.sizes``."""
+        return {
+            "rows_per_update": self.rows_per_update,
+            "world_size": self.world_size,
+            "device": self.device,
+            "longest": self.longest,
+        }
+
 
 @dataclass(frozen=True)
 class Command:

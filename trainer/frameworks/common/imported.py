@@ -34,6 +34,10 @@ class Imported:
     asked: Mapping[str, str] = field(default_factory=dict)
     """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: the file names it by what only a shell
     knows, and which option of the command line gives it instead."""
+    processes: int = 0
+    """Training processes that the launch starts on all nodes; of verl the GPUs that train. 0 if nothing says it."""
+    max_prompt_length: int | None = None
+    """Tokens; of Open-R1 those from which TRL 0.18 cuts a prompt at its left."""
 
 
 def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:

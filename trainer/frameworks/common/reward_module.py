@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.child import contract
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.templates import fill
+from trainer.frameworks.common.template_files import fill
 
 MODULE = "autotune_reward"
 VERIFIER = "autotune_math_verifier.py"
@@ -55,7 +55,9 @@ def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
     if parts:
         imports = "\n".join(f"import {module}" for module in _modules(specs))
         imports = imports.replace("\nimport reasoning_gym", "\n\nimport reasoning_gym")
-        files[f"{MODULE}.py"] = fill("reward_module", imports=imports, rewards="\n\n".join(parts).rstrip("\n")) + "\n"
+        files[f"{MODULE}.py"] = (
+            fill(__file__, "reward_module", imports=imports, rewards="\n\n".join(parts).rstrip("\n")) + "\n"
+        )
     return Rewards(tuple(names), files, folder)
 
 
@@ -67,13 +69,13 @@ def _modules(specs: Sequence[RewardSpec]) -> list[str]:
 
 def _part(spec: RewardSpec, name: str) -> str:
     if spec.kind == "reasoning_gym":
-        return fill("reasoning_gym", name=name, task=repr(spec.name), options=repr(dict(spec.options)))
+        return fill(__file__, "reasoning_gym", name=name, task=repr(spec.name), options=repr(dict(spec.options)))
     if spec.kind == "file":
         private = "autotune_reward_file_" + hashlib.sha256(spec.path.encode("utf-8", "surrogateescape")).hexdigest()[:8]
         path, function = repr(spec.path), repr(spec.name)
-        return fill("file_reward", name=name, path=path, module=repr(private), function=function)
+        return fill(__file__, "file_reward", name=name, path=path, module=repr(private), function=function)
     if spec.kind == "math_verify":
-        return fill("math_verify", name=name, seconds=repr(COMPLETION_S))
+        return fill(__file__, "math_verify", name=name, seconds=repr(COMPLETION_S))
     raise ValueError(f"a reward of kind {spec.kind!r} cannot be exported")
 
 

@@ -56,8 +56,6 @@ def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> s
     """``RUN``: the same command from wherever it is started.
 
     Args:
-        wanted: what is exported.
-        made: the command.
         remark: a sentence on what may follow it.
         served: beside a rollout server.
     """
@@ -80,8 +78,6 @@ def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str,
     """The script that starts the rollout server by ``argv``.
 
     Args:
-        wanted: what is exported.
-        argv: the words.
         environment: what the server is started with beside its GPUs.
         note: a comment for whoever starts it.
 

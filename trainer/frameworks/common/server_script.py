@@ -18,7 +18,8 @@ from trainer.frameworks.common.config_entries import ConfigError, Faults, proble
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.shell import Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import Command, Word, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.training_script import options_of, training_commands
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.words import typed
@@ -87,10 +88,6 @@ def value_of(knob: str) -> Reads:
 
 def read_server(text: str, name: str, program: Program) -> Served:
     """The knobs of the one command in ``text`` that starts ``program``; nothing without a text.
-
-    Args:
-        text: a shell script.
-        name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, option, and what was expected or what to do.
@@ -203,10 +200,7 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
     """Whether the training asks the server that the script starts.
 
     Args:
-        server: what the script says.
-        name: what messages call it.
         training: what they call the configuration.
-        keys: of the configuration.
 
     Raises:
         ConfigError: it asks another.

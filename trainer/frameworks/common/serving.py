@@ -41,11 +41,7 @@ def server_environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """What the training processes beside a server need.
-
-    Args:
-        gpus: those that train.
-    """
+    """What the training processes beside a server need."""
     # The weight group meets at that address.
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **BY_THE_BUS, "VLLM_HOST_IP": HOST}
 

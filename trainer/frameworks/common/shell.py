@@ -38,8 +38,6 @@ from trainer.frameworks.common.shell_syntax import (
     statements,
 )
 
-__all__ = ["CALLERS", "Command", "ShellError", "Word", "assigned", "commands"]
-
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(
     r"(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(\[[^\]]*\])?"
@@ -119,8 +117,6 @@ def commands(
     """Every command that the script may run, in its order; assignments are no commands of their own.
 
     Args:
-        text: the script.
-        folder: that it stands in.
         known: variables of the process that would run it.
         line: of its beginning.
 

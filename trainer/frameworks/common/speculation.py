@@ -9,8 +9,6 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.values import parsed
 
-__all__ = ["ARGUMENT", "KNOBS", "speculative_config", "speculative_knobs"]
-
 ARGUMENT = "speculative_config"
 """vLLM's argument."""
 _METHOD, _TOKENS, _LONGEST, _SHORTEST = "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"
@@ -33,7 +31,6 @@ def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
 
     Args:
         value: a mapping, or its JSON.
-        key: what messages call it.
 
     Raises:
         KnobKeyError: a number no knob has.

@@ -1,4 +1,4 @@
-"""Texts of exported files, kept as ``*.txt`` beside each other, with ``$name`` for what is filled in."""
+"""Texts of exported files, kept as ``templates/*.txt`` beside the code, with ``$name`` for what is filled in."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from string import Template
 
 
-class Templates:
-    """Those of one folder."""
+def fill(beside: str, template: str, **values: str) -> str:
+    """The template of that name with every ``$name`` replaced.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def fill(self, template: str, **values: str) -> str:
-        """The template of that name with every ``$name`` replaced."""
-        return Template((self._folder / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)
+    Args:
+        beside: the module it belongs to, as ``__file__``.
+    """
+    return Template((Path(beside).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(
+        values
+    )

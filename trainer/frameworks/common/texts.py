@@ -23,9 +23,6 @@ def difference(own: str, made: str, name: str, called: str = "your configuration
     """What ``made`` changes in the user's ``own`` text; empty without one.
 
     Args:
-        own: the user's.
-        made: what is exported.
-        name: of its file.
         called: what the user's is called.
     """
     if not own:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
 
+from search_spaces.configuration import KnobValue
 from trainer.child.contract import Protocol, RewardSpec
 
 
@@ -26,6 +28,23 @@ class Told(TypedDict):
     revision: NotRequired[str]
 
 
-def longest(told: Told) -> int:
-    """Tokens of the longest prompt with the longest completion."""
-    return told["max_prompt_length"] + told["max_completion_length"]
+def sizes(told: Told) -> dict[str, Any]:
+    """What a framework's ``settings`` takes beside the configuration; ``longest`` is in tokens."""
+    return {
+        "rows_per_update": told["rows_per_update"],
+        "world_size": told.get("world_size", 1),
+        "device": told.get("device", "cpu"),
+        "longest": told["max_prompt_length"] + told["max_completion_length"],
+    }
+
+
+def following(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> int | None:
+    """The accumulation that keeps an update's rows; ``None`` where it is set, or no micro-batch is.
+
+    Args:
+        ranks: training processes with rows of their own.
+    """
+    micro = configuration.get("micro_batch_size")
+    if micro is None or "gradient_accumulation_steps" in configuration:
+        return None
+    return max(1, rows_per_update // (int(micro) * ranks))

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
+from trainer.frameworks.common.beyond import DTYPES
 from trainer.frameworks.common.values import KnobKeyError
 
 _ROWS = "generation_batch_size"
@@ -25,7 +27,6 @@ def all_knobs(
     Args:
         read: the framework's ``from_keys``.
         keys: values by their types.
-        told: told of what is wrong.
     """
     left = dict(keys)
     while True:
@@ -41,9 +42,7 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
     """``generation_batch_size`` in micro-batches.
 
     Args:
-        rows: its value.
         micro: rows of a micro-batch.
-        processes: that train.
 
     Raises:
         KnobKeyError: it is no multiple of what all processes take at once.
@@ -62,7 +61,6 @@ def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int
         keys: ``generation_batch_size`` among them.
         found: the knobs of the other keys.
         unset: the framework's own micro-batch.
-        processes: that train.
 
     Raises:
         KnobKeyError: both are given, or it is no multiple of what all processes take at once.
@@ -70,6 +68,32 @@ def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int
     if "steps_per_generation" in found:
         raise KnobKeyError(_ROWS, "it cannot be set beside steps_per_generation; remove one of them")
     return micro_batches(keys[_ROWS], int(found.get("micro_batch_size", unset)), processes)
+
+
+def trainer_knobs(
+    keys: Mapping[str, Any], native: Mapping[str, KnobValue], framework: str, dtype: str, processes: int
+) -> dict[str, KnobValue]:
+    """The knobs of the keys that TRL's trainers read alike.
+
+    Args:
+        keys: those that are set.
+        native: the knobs whose values go over as they are.
+        dtype: the key that names the weights' type.
+        processes: that train.
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    found = dict(native)
+    if "generation_batch_size" in keys:  # TRL 0.18 rounds down without a word
+        found["steps_per_generation"] = steps_of(keys, found, int(defaults(framework)["micro_batch_size"]), processes)
+    if compiles(keys):
+        found["torch_compile"] = True
+    if dtype in keys:
+        found["master_weights"] = weights_held(dtype, keys[dtype], DTYPES)
+    if "use_vllm" in keys:
+        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
+    return found
 
 
 def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
@@ -91,8 +115,6 @@ def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
     """``master_weights`` by the key that names torch's type.
 
     Args:
-        key: the framework's.
-        value: its value.
         names: the knob's value -> torch's name.
 
     Raises:

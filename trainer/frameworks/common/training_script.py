@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import Faults, problem
 from trainer.frameworks.common.launcher import Launch
-from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -74,7 +75,6 @@ def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tup
     """(Option with ``_`` for ``-``, its own word, those behind it) of a command's ``words``.
 
     Args:
-        name: what messages call the script.
         faults: told of every word that belongs to no option.
     """
     key, first, own = "", None, list[Word]()

@@ -50,15 +50,7 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
     Raises:
         ValueError: ms-swift cannot be given the configuration.
     """
-    prompt = wanted.max_prompt_length
-    found, _, _ = settings(
-        wanted.configuration,
-        wanted.rows_per_update,
-        wanted.world_size,
-        device=wanted.device,
-        longest=None if prompt is None else prompt + wanted.max_completion_length,
-        passthrough=wanted.passthrough,
-    )
+    found, _, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
     if wants_server(wanted.configuration):
         found.update(trainer_settings(PORT))
     return found
@@ -128,7 +120,6 @@ def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = Mapping
     """Variables of the configuration, how many processes train, and on which GPUs.
 
     Args:
-        wanted: what is exported.
         present: variables of the user's own run, which may be for another machine.
     """
     found = variables(wanted.configuration)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.native import seam_values
+from trainer.frameworks.common.exported import RUN, SERVER, Command, Export
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
-from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.ms_swift.exported import CONFIG, Wanted
 from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.ms_swift.launching import command, script, server_script
 from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
 from trainer.frameworks.ms_swift.server import PORT, wants_server
-
-__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
 
 def export(wanted: Wanted) -> Export:

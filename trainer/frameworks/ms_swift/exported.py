@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.frameworks.common.exported import PROMPTS, RUN, SERVER, Command, Export
+from trainer.frameworks.common.exported import PROMPTS
 from trainer.frameworks.common.exported import Wanted as AnyWanted
-
-__all__ = ["CONFIG", "PLUGIN", "PROMPTS", "RUN", "SERVER", "TRAIN", "Command", "Export", "Wanted"]
 
 CONFIG = "grpo.yaml"
 PLUGIN = "plugin.py"

@@ -4,60 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart, illegal
 from trainer.frameworks.common import suggestions as shared
 from trainer.frameworks.common.diagnosis import Diagnosis, read
 
-_ILLEGAL = FailureReason.ILLEGAL
 _ENGINE = StartupPart.ENGINE.value
 
 
-def _illegal(name: str, *texts: str, phase: str | None = None) -> Sign:
-    return Sign(name, texts, _ILLEGAL, None, phase)
-
-
 OWN: tuple[Sign, ...] = (
-    _illegal("swift_evaluation", "The global eval batch size (…) must be evenly divisible by num_generations_eval"),
-    _illegal(
+    illegal("swift_evaluation", "The global eval batch size (…) must be evenly divisible by num_generations_eval"),
+    illegal(
         "swift_groups",
         "generation_batch_size (…) must be divisible by the global batch size",
         "must equal per_device_train_batch_size * world_size * steps_per_generation",
         "must be evenly divisible by num_generations",
         "steps_per_generation must be > 0",
     ),
-    _illegal("swift_one_generation", "num_generations must be greater than 1 for GRPO"),
-    _illegal(
+    illegal("swift_one_generation", "num_generations must be greater than 1 for GRPO"),
+    illegal(
         "swift_mode",
         "vllm_mode is required when use_vllm is true",
         "vllm_mode is not supported when use_vllm is false",
     ),
-    _illegal("swift_async", "async generate require vllm_mode == server"),
-    _illegal(
+    illegal("swift_async", "async generate require vllm_mode == server"),
+    illegal(
         "swift_processes",
         "GRPO with vLLM is not compatible with `device_map`",
         "DeepSpeed is not compatible with `device_map`",
         "FSDP2 is not compatible with `device_map`",
         "liger_kernel does not support device_map",
     ),
-    _illegal("swift_liger", "Liger loss does not support", "Liger loss currently only support"),
-    _illegal("swift_liger_version", "Please update liger-kernel to 0.7.0 or later", "requires liger_kernels"),
-    _illegal("tensor_parallel", "vllm_tensor_parallel_size (…) must divide world size", phase=_ENGINE),
-    _illegal(
+    illegal("swift_liger", "Liger loss does not support", "Liger loss currently only support"),
+    illegal("swift_liger_version", "Please update liger-kernel to 0.7.0 or later", "requires liger_kernels"),
+    illegal("tensor_parallel", "vllm_tensor_parallel_size (…) must divide world size", phase=_ENGINE),
+    illegal(
         "swift_server_gpus",
         "local_device_count (…) must be greater than or equal to the product of vllm_data_parallel_size",
         phase=StartupPart.SERVER.value,
     ),
-    _illegal("swift_flash", "feature requires a flash attention implementation"),
-    _illegal("swift_fsdp1", "FSDP1 is not supported. Please use FSDP2"),
-    _illegal("swift_fsdp_zero", "FSDP2 is not compatible with DeepSpeed"),
-    _illegal("swift_overlong", "The soft_cache_length must be set when using soft overlong rewards"),
-    _illegal("swift_argument", "remaining_argv: ["),
-    _illegal("swift_cached", "cached_dataset is not supported for GRPO"),
-    _illegal("swift_truncation", "GRPO requires `truncation_strategy 'left' or 'delete'`"),
-    _illegal("swift_rewards", "You must specify reward_funcs or reward_model", "is not implemented in swift.rewards"),
-    _illegal("swift_model_type", "Failed to automatically match `model_type`"),
-    _illegal("swift_torchvision", "operator torchvision::nms does not exist"),
-    _illegal("swift_msgspec", "No module named 'msgspec'"),
+    illegal("swift_flash", "feature requires a flash attention implementation"),
+    illegal("swift_fsdp1", "FSDP1 is not supported. Please use FSDP2"),
+    illegal("swift_fsdp_zero", "FSDP2 is not compatible with DeepSpeed"),
+    illegal("swift_overlong", "The soft_cache_length must be set when using soft overlong rewards"),
+    illegal("swift_argument", "remaining_argv: ["),
+    illegal("swift_cached", "cached_dataset is not supported for GRPO"),
+    illegal("swift_truncation", "GRPO requires `truncation_strategy 'left' or 'delete'`"),
+    illegal("swift_rewards", "You must specify reward_funcs or reward_model", "is not implemented in swift.rewards"),
+    illegal("swift_model_type", "Failed to automatically match `model_type`"),
+    illegal("swift_torchvision", "operator torchvision::nms does not exist"),
+    illegal("swift_msgspec", "No module named 'msgspec'"),
 )
 """In front of those every framework shares: some of their texts lie within these."""
 ALL: tuple[Sign, ...] = (*OWN, *SIGNS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.fate import without
 from trainer.frameworks.ms_swift.key_tables import SERVERS_GUESSES
 
 INPUTS = frozenset(
@@ -127,4 +128,4 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """``passthrough`` without what a trial does without."""
-    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}
+    return without(passthrough, MEASURING, REFUSED)

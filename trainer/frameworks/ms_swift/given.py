@@ -12,7 +12,8 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
-from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.fates import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS

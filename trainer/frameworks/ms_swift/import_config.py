@@ -6,10 +6,8 @@ result to the child's ``describe``), ``fields_of`` what the child answers, ``imp
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -21,15 +19,16 @@ from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
     OF_THE_LAUNCH,
-    ConfigError,
     Faults,
+    at_least_one,
     check_weights,
     environment_refusal,
+    meant,
     problem,
 )
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of
 from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pair, unused
 from trainer.frameworks.common.trainer_keys import all_knobs
@@ -44,8 +43,6 @@ from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.rollout_script import server_knobs
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
-
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
 _NO_FILES: Mapping[str, str] = {}
@@ -55,14 +52,6 @@ _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 _NO_REWARDS: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """An ms-swift run, understood; ``passthrough`` says all of the objective (``objective.completed``)."""
-
-    processes: int = 0
-    """Training processes the script starts on all nodes; 0 if it does not say."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -107,7 +96,7 @@ def import_config(
     server: str = "",
     server_name: str = "the rollout script",
 ) -> Imported:
-    """The run's arguments, each where it belongs.
+    """The run's arguments, each where it belongs; ``passthrough`` says all of the objective (``objective.completed``).
 
     Args:
         text: a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given.
@@ -266,9 +255,7 @@ def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], file
     if key in gone:
         raise problem(name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.75)
-        advice = f"did you mean {close[0]}" if close else "remove it"
-        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {advice}")
+        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {meant(key, fields)}")
     if key in FILES:
         return _sharding(key, own, name, files)
     try:
@@ -346,12 +333,8 @@ def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, .
 def _length(values: Mapping[str, Any], found: Given, name: str) -> int | None:
     """Of its three names the last one that ms-swift looks at counts least (rlhf_args.py)."""
     for key in reversed(_LENGTHS):
-        length = values.get(key)
-        if length is not None:
-            if length < 1:
-                text = f"{key}: expected a whole number of at least 1, got {show(length)}"
-                raise problem(name, _line(found, key), text)
-            return int(length)
+        if values.get(key) is not None:
+            return at_least_one(key, values[key], name, _line(found, key))
     return None
 
 

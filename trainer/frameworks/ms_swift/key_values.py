@@ -10,6 +10,7 @@ from search_spaces.knobs import defaults
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_knobs
 from trainer.frameworks.common.trainer_keys import compiles, inside, micro_batches, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.zero import zero_rest
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
@@ -21,7 +22,7 @@ from trainer.frameworks.ms_swift.key_tables import (
     SERVERS_GUESSES,
     STEPS,
 )
-from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_left, zero_of
+from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_of
 
 _FLASH = "flash_attn"
 """An older name of ``flash_attention_2``."""
@@ -63,7 +64,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "deepspeed" and isinstance(value, Mapping):
-            if left := zero_left(value):
+            if left := zero_rest(value):
                 found[key] = left
         elif key == CHECKPOINTING[0] and isinstance(value, Mapping):
             if left := {name: item for name, item in value.items() if name != CHECKPOINTING[1]}:

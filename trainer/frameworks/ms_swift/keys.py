@@ -19,16 +19,12 @@ from trainer.frameworks.ms_swift.key_tables import (
     DTYPES,
     ENGINE,
     ENGINE_KEY,
-    KEYS,
     NATIVE,
     PRECISIONS,
-    SEAMS,
     STEPS,
     SUPPORTED,
 )
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument
-
-__all__ = ["KEYS", "SEAMS", "SUPPORTED", "acting", "seams", "to_keys", "unsupported", "unwritable"]
 
 NAME = "ms_swift"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from trainer.frameworks.common import scripts
+from trainer.frameworks.common.exported import Command
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Command, Wanted
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.server import PORT, server_arguments, server_command, wants_server
 

@@ -59,7 +59,6 @@ def completed(own: Mapping[str, Any], fields: Mapping[str, Any], *, megatron: bo
     """A user's arguments with what ms-swift does where they say nothing of the objective.
 
     Args:
-        own: the user's arguments.
         fields: the installed ms-swift's (``fields_of``), for its defaults.
         megatron: they are of Megatron-SWIFT.
     """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from search_spaces.configuration import KnobValue
 from trainer.child import contract
-from trainer.frameworks.common.reward_module import MODULE, Rewards, rewards_of
+from trainer.frameworks.common.reward_module import Rewards, rewards_of
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.keys import seams
-from trainer.frameworks.ms_swift.templates import fill
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""
@@ -70,18 +70,15 @@ def plugin_files(plugin: Plugin) -> dict[str, str]:
     """The plugin and the modules beside it; nothing where ms-swift needs none."""
     if not plugin.needed:
         return {}
-    parts = [fill("plugin", folder=repr(plugin.rewards.folder))]
+    parts = [fill(__file__, "plugin", folder=repr(plugin.rewards.folder))]
     if plugin.wrapped:
         lines = [f"_register({name!r}, {place!r})" for name, place in plugin.wrapped.items()]
-        parts += [fill("plugin_rewards", raw=repr(plugin.raw)), "\n".join(lines) + "\n"]
+        parts += [fill(__file__, "plugin_rewards", raw=repr(plugin.raw)), "\n".join(lines) + "\n"]
     if plugin.prompts:
-        parts.append(fill("plugin_prompts", path=repr(TRAIN)))
+        parts.append(fill(__file__, "plugin_prompts", path=repr(TRAIN)))
     files = {**plugin.rewards.files}
     if plugin.seams:
-        parts.append(fill("plugin_seams", module=SEAM_MODULE, seams=repr(dict(plugin.seams))))
+        parts.append(fill(__file__, "plugin_seams", module=SEAM_MODULE, seams=repr(dict(plugin.seams))))
         files[f"{SEAM_MODULE}.py"] = _SEAMS.read_text(encoding="utf-8")
     files[PLUGIN] = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return files
-
-
-__all__ = ["MODULE", "OWN", "PLUGIN", "Plugin", "plugin_files", "plugin_of"]

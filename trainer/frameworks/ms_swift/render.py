@@ -8,8 +8,8 @@ from typing import Any, Unpack
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.told import Told, longest
-from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.fate import uncompiled
+from trainer.frameworks.common.told import Told, following, sizes
 from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
@@ -70,10 +70,7 @@ def own_keys(
         measuring: with those a trial does without (``fates.MEASURING``).
     """
     objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
-    found = {**objective, **(dict(passthrough) if measuring else for_trial(passthrough))}
-    if configuration.get("torch_compile") is False:
-        found.pop("torch_compile_backend", None)
-    return found
+    return {**objective, **uncompiled(passthrough if measuring else for_trial(passthrough), configuration)}
 
 
 def render(
@@ -87,14 +84,7 @@ def render(
     untried = unsupported(configuration)
     if untried:
         raise ValueError("; ".join(untried))
-    arguments, loading, replaced = settings(
-        configuration,
-        told["rows_per_update"],
-        told.get("world_size", 1),
-        device=told.get("device", "cpu"),
-        longest=longest(told),
-        passthrough=passthrough,
-    )
+    arguments, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
     return TrialSpec(
         framework="ms_swift",
         settings=arguments,

@@ -23,7 +23,6 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
 
     Args:
         text: a shell script with ``swift rollout``.
-        name: what messages call it.
         fields: the arguments of ``swift rlhf``, which takes the server's too.
 
     Raises:

@@ -7,10 +7,11 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Any
 
+from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
 from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
-from trainer.frameworks.ms_swift.exported import PLUGIN, RUN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.server import wants_server

@@ -17,8 +17,6 @@ from trainer.frameworks.common.zero import merged
 from trainer.frameworks.ms_swift.key_tables import DTYPES, ENGINE_KEY, SERVED
 from trainer.frameworks.ms_swift.keys import acting, to_keys
 
-__all__ = ["HOST", "PORT", "server_arguments", "server_command", "trainer_settings", "trial_command", "wants_server"]
-
 PORT, GROUP_PORT = 8000, 51216
 
 

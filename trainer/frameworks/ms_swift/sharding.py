@@ -12,9 +12,9 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.deepspeed import CPU_BUCKET, deepspeed_config
+from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.zero import zero_knobs, zero_rest
+from trainer.frameworks.common.zero import zero_knobs
 
 _BUCKET = 200_000_000
 _HALF = {
@@ -72,7 +72,6 @@ def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, 
 
     Args:
         acts: knobs that act; one that is not set has the value of ms-swift's preset.
-        device: ``cpu`` or ``cuda``.
     """
     own = {name: value for name, value in defaults("ms_swift").items() if name.startswith("zero_")}
     if device == "cpu":  # buckets that are not set are small there (``CPU_BUCKET``)
@@ -95,11 +94,6 @@ def zero_of(value: Any) -> dict[str, KnobValue]:
     if "zero_stage" in found and not found["zero_stage"]:
         return {"zero_stage": 0}
     return found
-
-
-def zero_left(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``--deepspeed``'s mapping is no knob."""
-    return zero_rest(value)
 
 
 def fsdp_argument(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
@@ -138,15 +132,3 @@ def fsdp_of(value: Any) -> dict[str, KnobValue]:
     if own.get("activation_checkpointing") is True:
         found["gradient_checkpointing"] = True
     return found
-
-
-__all__ = [
-    "CPU_BUCKET",
-    "DEEPSPEED",
-    "FSDP",
-    "deepspeed_argument",
-    "fsdp_argument",
-    "fsdp_of",
-    "zero_left",
-    "zero_of",
-]

@@ -1,23 +1,8 @@
 """The parent's side of Open-R1: what a trial is told, and what its failures mean."""
 
-from trainer.frameworks.open_r1.export import PROMPTS, RUN, SERVER, Command, Export, Wanted, export
+from trainer.frameworks.open_r1.export import export
+from trainer.frameworks.open_r1.exported import Wanted
 from trainer.frameworks.open_r1.failures import diagnose, suggest
 from trainer.frameworks.open_r1.key_tables import SUPPORTED
 from trainer.frameworks.open_r1.keys import unsupported
 from trainer.frameworks.open_r1.render import render, settings
-
-__all__ = [
-    "PROMPTS",
-    "RUN",
-    "SERVER",
-    "SUPPORTED",
-    "Command",
-    "Export",
-    "Wanted",
-    "diagnose",
-    "export",
-    "render",
-    "settings",
-    "suggest",
-    "unsupported",
-]

@@ -40,9 +40,6 @@ class Accelerate:
     """An accelerate file, understood."""
 
     knobs: Mapping[str, KnobValue]
-    processes: int | None = None
-    """``num_processes``; ``None`` if the file does not say."""
-    lines: Mapping[str, int] = field(default_factory=dict)
     file: AccelerateFile = field(default_factory=AccelerateFile)
 
 
@@ -139,7 +136,6 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
 
     Args:
         text: the file; empty without one.
-        name: what messages call it.
         files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
 
     Raises:
@@ -157,7 +153,7 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
         raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
     for place in _not_told(found.deepspeed or {}, knobs):
         raise found.problem(place, "an Open-R1 trial's DeepSpeed is not told it; remove it")
-    return Accelerate(acting(knobs), found.processes, found.lines, found)
+    return Accelerate(acting(knobs), found)
 
 
 def _not_told(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:

@@ -8,15 +8,16 @@ from typing import Any
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
+from trainer.frameworks.common.exported import PROMPTS
+from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import sections_text
-from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, PROMPTS, Wanted
+from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, Wanted
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
-from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.keys import acting, wants_server
 from trainer.frameworks.open_r1.objective import OBJECTIVE
 from trainer.frameworks.open_r1.render import settings
-from trainer.frameworks.open_r1.rewards import Rewards
-from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys, wants_server
+from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
 
 _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written though nobody set them."""

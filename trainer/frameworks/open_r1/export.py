@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from trainer.frameworks.common.exported import DEEPSPEED, Command, Export
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export
 from trainer.frameworks.common.scripts import comment
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.config_text import edited, explicit, written
-from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SERVER, Wanted
+from trainer.frameworks.open_r1.exported import RECIPE, Wanted
+from trainer.frameworks.open_r1.keys import wants_server
 from trainer.frameworks.open_r1.launching import by_torchrun, command, script, server_script
 from trainer.frameworks.open_r1.rewards import rewards_of
-from trainer.frameworks.open_r1.server import PORT, wants_server
-
-__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
+from trainer.frameworks.open_r1.server import PORT
 
 
 def export(wanted: Wanted) -> Export:

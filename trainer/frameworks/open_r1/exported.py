@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.frameworks.common.exported import ACCELERATE, LAUNCHER, PROMPTS, RUN, SERVER
 from trainer.frameworks.common.exported import Wanted as AnyWanted
-
-__all__ = [
-    "ACCELERATE",
-    "LAUNCHER",
-    "PROMPTS",
-    "PROMPT_COLUMN",
-    "RECIPE",
-    "RUN",
-    "SCRIPT",
-    "SERVER",
-    "Wanted",
-]
 
 RECIPE = "recipe.yaml"
 SCRIPT = "src/open_r1/grpo.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal
 from trainer.frameworks.common.diagnosis import Diagnosis, read
 from trainer.frameworks.common.suggestions import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
 from trainer.frameworks.common.suggestions import SUGGESTIONS as SHARED
@@ -29,22 +29,18 @@ SUGGESTIONS: Mapping[str, str] = {
 """By the name of the sign."""
 
 
-def _illegal(name: str, *texts: str) -> Sign:
-    return Sign(name, texts, FailureReason.ILLEGAL)
-
-
 OWN: tuple[Sign, ...] = (
-    _illegal("openr1_import", "No module named 'open_r1'"),
-    _illegal("openr1_registry", "REWARD_FUNCS_REGISTRY[func] for func in script_args.reward_funcs"),
-    _illegal("openr1_prompt_column", "Dataset Question Field Error: … is not supported."),
-    _illegal("openr1_dataset", "Either `dataset_name` or `dataset_mixture` must be provided"),
-    _illegal("openr1_callback", "Callback … not found in CALLBACKS."),
-    _illegal("openr1_sandbox", "is not available and required for this provider"),
-    _illegal("openr1_model_arguments", "You passed `model_init_kwargs` to the `GRPOConfig`, but your model"),
-    _illegal("openr1_liger_loss", "Liger loss does not support two-sided GRPO loss yet."),
-    _illegal("openr1_no_liger", "Liger is required to use `liger_loss` as the GRPO loss."),
-    _illegal("openr1_groups", "must be evenly divisible by the number of generations per prompt ("),
-    _illegal(
+    illegal("openr1_import", "No module named 'open_r1'"),
+    illegal("openr1_registry", "REWARD_FUNCS_REGISTRY[func] for func in script_args.reward_funcs"),
+    illegal("openr1_prompt_column", "Dataset Question Field Error: … is not supported."),
+    illegal("openr1_dataset", "Either `dataset_name` or `dataset_mixture` must be provided"),
+    illegal("openr1_callback", "Callback … not found in CALLBACKS."),
+    illegal("openr1_sandbox", "is not available and required for this provider"),
+    illegal("openr1_model_arguments", "You passed `model_init_kwargs` to the `GRPOConfig`, but your model"),
+    illegal("openr1_liger_loss", "Liger loss does not support two-sided GRPO loss yet."),
+    illegal("openr1_no_liger", "Liger is required to use `liger_loss` as the GRPO loss."),
+    illegal("openr1_groups", "must be evenly divisible by the number of generations per prompt ("),
+    illegal(
         "openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"
     ),
     Sign("openr1_server", ("The vLLM server can't be reached at … after … seconds",), FailureReason.INFRA),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.fate import without
+
 INPUTS = frozenset(
     {
         *("model_name_or_path", "reward_funcs", "max_completion_length", "max_prompt_length"),
@@ -57,4 +59,4 @@ def refusal(key: str, value: Any) -> str | None:
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """``passthrough`` without what a trial does without."""
-    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}
+    return without(passthrough, MEASURING, REFUSED)

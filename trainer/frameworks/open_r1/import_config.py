@@ -5,9 +5,7 @@ Pure; opens and evaluates nothing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -17,20 +15,20 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
-    ConfigError,
     Faults,
     check_storable,
     check_weights,
     environment_of,
+    length_of,
     line_of,
     lines_of,
+    meant,
     problem,
     read_mapping,
     refuse_one_reward,
 )
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
-from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -48,35 +46,12 @@ from trainer.frameworks.open_r1.beside import differing, notes_beside, precision
 from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
-from trainer.frameworks.open_r1.server import read_server, wants_server
-
-__all__ = [
-    "FIELDS",
-    "ConfigError",
-    "Field",
-    "Imported",
-    "fields_of",
-    "import_config",
-    "located",
-    "named_files",
-    "read_keys",
-]
+from trainer.frameworks.open_r1.keys import wants_server
+from trainer.frameworks.open_r1.server import read_server
 
 _NOTHING: Mapping[str, str] = {}
 
 _NO_REWARDS: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """An Open-R1 recipe, understood."""
-
-    max_prompt_length: int | None = None
-    """Tokens, from which TRL 0.18 cuts a prompt at its left; ``None`` if the recipe does not say (TRL: 512)."""
-    processes: int | None = None
-    """``num_processes`` of the accelerate file; ``None`` without one."""
-    ignored: tuple[str, ...] = ()
-    """Keys that Open-R1 does not have and passes over without a word."""
 
 
 def named_files(accelerate: str, name: str) -> dict[str, tuple[str, int]]:
@@ -113,7 +88,6 @@ def import_config(
 
     Args:
         text: the recipe, at most 64 KiB.
-        name, accelerate_name, launch_name: what messages call the files.
         fields: the keys of Open-R1's script.
         processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
@@ -125,10 +99,9 @@ def import_config(
     """
     entries = _entries(text, name, faults := Faults())
     known = _values(entries, name, fields, faults)
-    told = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    counted = faults.of(lambda: training_processes(launch, launch_name), 0)  # win over the accelerate file
-    beside = replace(told, processes=counted) if counted else told
-    knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
+    launched = faults.of(lambda: training_processes(launch, launch_name), 0) or beside.file.processes or 0
+    knobs = _knobs(known, entries, beside, processes or launched or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
     served = _served(launch, launch_name, knobs, known, name)  # takes a server's share out of the knobs
@@ -139,13 +112,12 @@ def import_config(
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
         rewards=rewards,
-        max_completion_length=_length("max_completion_length", known, entries, name),
+        max_completion_length=length_of("max_completion_length", known, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside), *served.notes),
-        max_prompt_length=_length("max_prompt_length", known, entries, name),
-        processes=beside.processes,
-        ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
+        max_prompt_length=length_of("max_prompt_length", known, entries, name),
+        processes=launched,
     )
 
 
@@ -227,20 +199,10 @@ def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
     refuse_one_reward(given, name, line)
     strange = unknown_rewards(given or ())
     if strange:
-        close = difflib.get_close_matches(strange[0][:80], REWARDS, n=1)
-        advice = f"did you mean {close[0]}" if close else f"it has {', '.join(REWARDS)}"
+        advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
         raise problem(name, line, f"reward_funcs: Open-R1's registry has no {show(strange[0])}; {advice}")
     check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
-
-
-def _length(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    length = values.get(key)
-    if length is None:
-        return None
-    if not isinstance(length, int) or length < 1:
-        raise problem(name, line_of(entries, key), f"{key}: expected a whole number of at least 1, got {show(length)}")
-    return length
 
 
 def _notes(
@@ -252,9 +214,8 @@ def _notes(
 ) -> Iterator[str]:
     for key in entries:
         if key not in fields and key != ENVIRONMENT:
-            close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.8)
-            meant = f"; did you mean {close[0]}" if close else ""
-            said = f"{show(key)}: Open-R1 has no such key and passes over it{meant}"
+            advice = meant(key, fields, 0.8, "")
+            said = f"{show(key)}: Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
             yield str(problem(name, line_of(entries, key), said))
     server = wants_server(knobs)
     for key in values:

@@ -22,7 +22,6 @@ NULL_IS_UNSET = frozenset(
 )
 CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 """``checkpointing_reentrant``: key, and key in its mapping."""
-DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 SHORT_ZERO: Mapping[str, str] = {

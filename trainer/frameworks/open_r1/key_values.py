@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
-from trainer.frameworks.common.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
+from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, inside, trainer_knobs
 from trainer.frameworks.common.values import parsed
-from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, DTYPES, KEYS, NATIVE, NULL_IS_UNSET
+from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, KEYS, NATIVE, NULL_IS_UNSET
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
@@ -23,20 +22,12 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     Raises:
         KnobKeyError: naming the key and what was expected.
     """
-    found = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if _is_set(keys, key)}
-    if _is_set(keys, "generation_batch_size"):
-        unset = int(defaults(FRAMEWORK)["micro_batch_size"])
-        found["steps_per_generation"] = steps_of(keys, found, unset, processes)  # TRL 0.18 rounds down without a word
-    if compiles(keys):
-        found["torch_compile"] = True
-    found.update(_precision(keys))
-    if _is_set(keys, "torch_dtype"):
-        found["master_weights"] = weights_held("torch_dtype", keys["torch_dtype"], DTYPES)
+    keys = {key: value for key, value in keys.items() if value is not None or key not in NULL_IS_UNSET}
+    native = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if key in keys}
+    found = {**trainer_knobs(keys, native, FRAMEWORK, "torch_dtype", processes), **_precision(keys)}
     reentrant = inside(keys, CHECKPOINTING)
     if reentrant is not None:
         found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
-    if "use_vllm" in keys:
-        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
     return found
 
 
@@ -49,10 +40,6 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
         if left:
             found[key] = left
     return found
-
-
-def _is_set(keys: Mapping[str, Any], key: str) -> bool:
-    return key in keys and not (keys[key] is None and key in NULL_IS_UNSET)
 
 
 def _native(knob: str, key: str, value: Any) -> KnobValue:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
-from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.values import other_engine
-from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, DTYPES, NATIVE, PRECISIONS, SUPPORTED
+from trainer.frameworks.common.beyond import DTYPES, in_keys, refuse, unsettable
+from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE, PRECISIONS, SUPPORTED
 
+acting = partial(acting_in, framework=FRAMEWORK)
+"""The knobs that act: those whose needs hold, a knob that is not set having TRL 0.18's default."""
 _OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
-
-
-def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """The knobs that act: those whose needs hold, a knob that is not set having TRL 0.18's default."""
-    return acting_in(configuration, FRAMEWORK)
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
@@ -38,24 +35,9 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
         for name in beyond
         if name not in KNOBS or acts[name] != _own(name, configuration)
     ]
-    if other := other_engine(acts, FRAMEWORK, "Open-R1"):
-        said.append(other)
-    precision, master = acts.get("precision", "fp32"), acts.get("master_weights", "fp32")
-    if precision not in PRECISIONS:
-        said.append(f"precision {precision}: an Open-R1 trial computes in {', '.join(PRECISIONS)}")
-    elif master not in DTYPES:
-        said.append(f"master_weights {master}: an Open-R1 trial holds weights in {' or '.join(DTYPES)}")
-    elif master == "bf16" and precision != "bf16":
-        said.append(f"precision {precision} with master_weights bf16: weights would be rounded below what is computed")
-    said += [
-        f"{name} nvme: an Open-R1 trial offloads to cpu"
-        for name in ("offload_optimizer", "offload_parameters")
-        if acts.get(name) == "nvme"
-    ]
+    said += unsettable(acts, FRAMEWORK, "Open-R1", "an Open-R1 trial", PRECISIONS)
     if acts.get("optimizer") == "muon":
         said.append("optimizer muon: TRL 0.18 has no such optimizer")
-    if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
-        said.append(f"reduce_precision {show(acts['reduce_precision'])}: only DeepSpeed has it, and zero_stage is 0")
     return said
 
 
@@ -73,22 +55,13 @@ def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
     Raises:
         ValueError: a knob or value Open-R1 cannot be given (``unsupported``).
     """
-    refused = unsupported(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
+    refuse(unsupported(configuration))
     acts = acting(configuration)
     left_out = {"gpu_memory_utilization", "tensor_parallel_size"} if wants_server(configuration) else set()
-    found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts and knob not in left_out}
-    if "empty_cache_steps" in acts:
-        found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # 0 is refused
-    if "precision" in acts:
-        found["bf16"] = acts["precision"] == "bf16"
-        found["fp16"] = acts["precision"] == "fp16"
+    found = in_keys(acts, {knob: key for knob, key in NATIVE.items() if knob not in left_out})
     if "master_weights" in acts:
         found["torch_dtype"] = DTYPES[str(acts["master_weights"])]
     if "checkpointing_reentrant" in acts:
         key, inner = CHECKPOINTING
         found[key] = {inner: acts["checkpointing_reentrant"]}
-    if "rollout_engine" in acts:
-        found["use_vllm"] = acts["rollout_engine"] == "vllm"
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from trainer.frameworks.common import scripts
 from trainer.frameworks.common.accelerate_file import FILE_KEY
-from trainer.frameworks.common.exported import DEEPSPEED, Command
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command
+from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.accelerate_config import needs_file
-from trainer.frameworks.open_r1.exported import ACCELERATE, LAUNCHER, PROMPTS, RECIPE, SCRIPT, Wanted
-from trainer.frameworks.open_r1.rewards import Rewards
-from trainer.frameworks.open_r1.server import server_command, wants_server
+from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT, Wanted
+from trainer.frameworks.open_r1.keys import wants_server
+from trainer.frameworks.open_r1.server import server_command
 
 
 def by_torchrun(wanted: Wanted) -> bool:
@@ -61,7 +62,6 @@ def server_script(wanted: Wanted) -> str:
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
-    prompt = wanted.max_prompt_length
-    longest = None if prompt is None else prompt + wanted.max_completion_length
-    argv = server_command(wanted.configuration, wanted.model, wanted.python, longest=longest, revision=wanted.revision)
+    longest, revision = wanted.longest, wanted.revision
+    argv = server_command(wanted.configuration, wanted.model, wanted.python, longest=longest, revision=revision)
     return scripts.server_script(wanted, argv, {})

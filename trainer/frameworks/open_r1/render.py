@@ -8,8 +8,7 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.told import Told
-from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.told import Told, following
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.fates import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys

@@ -16,9 +16,7 @@ from trainer.frameworks.common.gpu_split import HOST, replicas
 from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, Served, value_of
 from trainer.frameworks.common.serving import CONNECT_S, base_url
 from trainer.frameworks.open_r1.key_tables import SERVER
-from trainer.frameworks.open_r1.keys import acting, wants_server
-
-__all__ = ["HOST", "PORT", "read_server", "server_command", "trainer_keys", "trainer_settings", "wants_server"]
+from trainer.frameworks.open_r1.keys import acting
 
 PORT = 8000
 """TRL's own."""

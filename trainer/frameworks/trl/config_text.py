@@ -8,9 +8,9 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, Wanted
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import same_model, sections_text
-from trainer.frameworks.trl.exported import DEEPSPEED, PROMPTS, Wanted
 from trainer.frameworks.trl.key_tables import NATIVE, NESTED
 from trainer.frameworks.trl.launching import GROUP_PORT, PORT, on_cpu_with_deepspeed
 from trainer.frameworks.trl.render import own_keys, settings
@@ -54,15 +54,7 @@ def deepspeed_text(wanted: Wanted) -> str:
 
 
 def _rendered(wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
-    prompt = wanted.max_prompt_length
-    training, model, _ = settings(
-        wanted.configuration,
-        wanted.rows_per_update,
-        wanted.world_size,
-        device=wanted.device,
-        longest=None if prompt is None else prompt + wanted.max_completion_length,
-        passthrough=wanted.passthrough,
-    )
+    training, model, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
     return training, model
 
 

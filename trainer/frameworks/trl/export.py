@@ -9,26 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.native import seam_values
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, Wanted
 from trainer.frameworks.common.reward_module import rewards_of
+from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.config_text import deepspeed_text, edited, written
-from trainer.frameworks.trl.exported import (
-    ACCELERATE,
-    CONFIG,
-    DEEPSPEED,
-    PROMPTS,
-    RUN,
-    SERVER,
-    Command,
-    Export,
-    Wanted,
-)
-from trainer.frameworks.trl.launching import PORT, accelerate_text, by_torchrun, command, script, server_script
+from trainer.frameworks.trl.launching import CONFIG, PORT, accelerate_text, by_torchrun, command, script, server_script
 from trainer.frameworks.trl.seam_files import files_of, parts_of
-from trainer.frameworks.trl.server import base_url, wants_server
-
-__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
+from trainer.frameworks.trl.server import wants_server
 
 
 def export(wanted: Wanted) -> Export:

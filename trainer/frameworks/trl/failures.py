@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from trainer.child.contract import SIGNS
 from trainer.frameworks.common.diagnosis import Diagnosis, read
-from trainer.frameworks.common.suggestions import SUGGESTIONS, suggest
-
-__all__ = ["diagnose", "suggest"]
+from trainer.frameworks.common.suggestions import SUGGESTIONS
 
 
 def diagnose(text: str) -> Diagnosis | None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
-from trainer.frameworks.common.fate import Fate
-from trainer.frameworks.trl.keys import KEYS
+from trainer.frameworks.common.fate import without
 
 INPUTS = frozenset(
     {
@@ -119,17 +118,6 @@ REFUSED_WORDS: Mapping[tuple[str, str], str] = {
 }
 
 
-def fate_of(key: str) -> Fate:
-    """What becomes of ``key``."""
-    if key in KEYS:
-        return Fate.KNOB
-    if key in INPUTS:
-        return Fate.INPUT
-    if key in REFUSED:
-        return Fate.REFUSED
-    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
-
-
 def refusal(key: str, value: Any) -> str | None:
     """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
     always = LAUNCH.get(key) or GONE.get(key)
@@ -155,4 +143,4 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """``passthrough`` without what a trial does without."""
-    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}
+    return without(passthrough, MEASURING, REFUSED)

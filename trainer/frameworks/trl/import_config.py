@@ -7,10 +7,9 @@ TRL refuses the keys, ``imported.located``.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -21,21 +20,23 @@ from search_spaces.yaml_text import Entry, plain
 from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
-    ConfigError,
     Faults,
+    at_least_one,
+    at_line,
     check_storable,
     check_weights,
     environment_of,
     line_of,
     lines_of,
+    meant,
     problem,
     read_mapping,
     refuse_one_reward,
 )
 from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
-from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -55,22 +56,12 @@ from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import read_server, wants_server
 
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
-
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
 """Nothing is said of the launch."""
-
-
-@dataclass(frozen=True)
-class Imported(CommonImported):
-    """A TRL configuration, understood."""
-
-    processes: int = 0
-    """Training processes that the launch starts; 0 if nothing says it."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -90,7 +81,6 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        name: what messages call it.
         files: key -> text of the file it names (``named_files``), which takes the place of the path.
 
     Raises:
@@ -124,12 +114,10 @@ def import_config(
     """The file's keys, each where it belongs.
 
     Args:
-        text, name, files: as of ``read_keys``.
         fields: the installed TRL's keys.
         processes: training processes, for ``generation_batch_size``, where the launch does not say.
         accelerate: the file that the run is launched with.
         server: a shell script that starts the rollout server; its options win. Empty without one.
-        server_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -147,13 +135,14 @@ def import_config(
     served = faults.of(lambda: _served(server, server_name, knobs, values, entries, name), NO_SERVER)
     faults.told()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
+    longest, line = "max_completion_length", line_of(entries, "max_completion_length")
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
         rewards=rewards,
-        max_completion_length=_length(values, entries, name),
+        max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
@@ -282,25 +271,15 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
         raise problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
     if mapping is None or not isinstance(mapping.value, dict):
         raise problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
-    placed = _at_line(mapping, entry.line)
+    placed = at_line(mapping.plain, entry.line)
     check_storable(key, placed, name)
     return placed
-
-
-def _at_line(entry: Entry, line: int) -> Entry:
-    """All of it at ``line``: what a named file holds is found by the line that names it."""
-    if isinstance(entry.value, dict):
-        return Entry({key: _at_line(item, line) for key, item in entry.value.items()}, line)
-    if isinstance(entry.value, list):
-        return Entry([_at_line(item, line) for item in entry.value], line)
-    return Entry(entry.value, line)
 
 
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
     """By its type; ``words`` are those of a script's option."""
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.75)
-        advice = f"did you mean {close[0]}" if close else "remove it"
+        advice = meant(key, [*fields, ENVIRONMENT])
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:
         value = fields[key].typed(entry.plain) if words is None else typed(fields[key], words)
@@ -357,16 +336,6 @@ def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
     refuse_one_reward(given, name, line_of(entries, "reward_funcs"))
     check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
-
-
-def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    if "max_completion_length" not in values:
-        return None
-    length = values["max_completion_length"]
-    if not isinstance(length, int) or length < 1:
-        text = f"max_completion_length: expected a whole number of at least 1, got {show(length)}"
-        raise problem(name, line_of(entries, "max_completion_length"), text)
-    return length
 
 
 def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, script: Script | None) -> Iterator[str]:

@@ -45,7 +45,6 @@ ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with (``variables.py``)."""
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
 """Knobs a TRL trial can set."""
 
@@ -63,4 +62,4 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "fsdp": "fsdp",
     }
 )
-"""TRL key -> knob. Of these keys an exported file holds what ``to_keys`` gives and no other."""
+"""TRL key -> knob. Of these keys an exported file holds what ``config_text`` writes and no other."""

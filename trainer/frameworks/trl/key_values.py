@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import defaults
-from trainer.frameworks.common.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
+from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, inside, trainer_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.common.zero import zero_knobs, zero_rest
-from trainer.frameworks.trl.key_tables import DTYPES, KEYS, NATIVE, NESTED
+from trainer.frameworks.trl.key_tables import FRAMEWORK, KEYS, NATIVE, NESTED
 from trainer.frameworks.trl.sharding import fsdp_knobs, fsdp_rest
 
 _NULL_IS_UNSET = frozenset(
@@ -32,19 +31,13 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     Raises:
         KnobKeyError: naming the key and what was expected.
     """
-    found = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if _is_set(keys, key)}
-    if _is_set(keys, "generation_batch_size"):
-        unset = int(defaults("trl")["micro_batch_size"])
-        found["steps_per_generation"] = steps_of(keys, found, unset, processes)
-    if compiles(keys):
-        found["torch_compile"] = True
-    found.update(_precision(keys))
-    if "dtype" in keys:
-        found["master_weights"] = weights_held("dtype", keys["dtype"], DTYPES)
-    if _is_set(keys, "attn_implementation"):
+    keys = {key: value for key, value in keys.items() if _is_set(key, value)}
+    native = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if key in keys}
+    found = {**trainer_knobs(keys, native, FRAMEWORK, "dtype", processes), **_precision(keys), **_inside(keys)}
+    if "attn_implementation" in keys:
         found["attn_implementation"] = parsed("attn_implementation", "attn_implementation", keys["attn_implementation"])
-    found.update(_inside(keys))
-    found.update(_rollout(keys))
+    if "vllm_enable_sleep_mode" in keys:
+        found["sleep_level"] = 2 if keys["vllm_enable_sleep_mode"] else 0
     return {**found, **zero_knobs(keys), **fsdp_knobs(keys)}
 
 
@@ -69,10 +62,9 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_set(keys: Mapping[str, Any], key: str) -> bool:
-    if key not in keys or (keys[key] is None and key in _NULL_IS_UNSET):
-        return False
-    return key != "pad_to_multiple_of" or str(keys[key]).lower() not in _NO_PADDING
+def _is_set(key: str, value: Any) -> bool:
+    unset = value is None and key in _NULL_IS_UNSET
+    return not unset and not (key == "pad_to_multiple_of" and str(value).lower() in _NO_PADDING)
 
 
 def _native(knob: str, key: str, value: Any) -> KnobValue:
@@ -89,15 +81,6 @@ def _inside(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         value = inside(keys, place)
         if value is not None:
             found[knob] = parsed(knob, ".".join(place), value)
-    return found
-
-
-def _rollout(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    found: dict[str, KnobValue] = {}
-    if "use_vllm" in keys:
-        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
-    if "vllm_enable_sleep_mode" in keys:
-        found["sleep_level"] = 2 if keys["vllm_enable_sleep_mode"] else 0
     return found
 
 

@@ -3,101 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.beyond import DTYPES, in_keys, unsettable
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.values import KnobKeyError, other_engine
-from trainer.frameworks.trl.key_tables import (
-    DTYPES,
-    ENGINE_SEAMS,
-    KEYS,
-    NATIVE,
-    NESTED,
-    PRECISIONS,
-    SEAMS,
-    SUPPORTED,
-)
-from trainer.frameworks.trl.key_values import from_keys
+from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FRAMEWORK, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
 
-__all__ = [
-    "KEYS",
-    "NATIVE",
-    "SEAMS",
-    "SUPPORTED",
-    "KnobKeyError",
-    "acting",
-    "from_keys",
-    "model_keys",
-    "seams",
-    "to_keys",
-    "training_keys",
-    "unsupported",
-]
-
-_OTHERS_OPTIMIZERS = frozenset({"muon"})
+acting = partial(acting_in, framework=FRAMEWORK)
+"""The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
 _LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}
 """Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
-
-
-def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
-    return acting_in(configuration, "trl")
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value a TRL trial cannot set; empty if it can be run. Resting knobs are no matter."""
     acts = acting(configuration)
     said = [f"a TRL trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
-    said += [
-        sentence
-        for sentence in (
-            other_engine(acts, "trl", "TRL"),
-            _precision(acts),
-            _master_weights(acts),
-            _optimizer(acts),
-            _sleep(acts),
-        )
-        if sentence
-    ]
-    said += [
-        f"{name} nvme: a TRL trial offloads to cpu"
-        for name in ("offload_optimizer", "offload_parameters")
-        if acts.get(name) == "nvme"
-    ]
+    said += unsettable(acts, FRAMEWORK, "TRL", "a TRL trial", PRECISIONS)
+    if acts.get("optimizer") == "muon":
+        said.append("optimizer muon: TRL has no such optimizer")
+    if acts.get("sleep_level", 0) not in (0, 2):
+        said.append(f"sleep_level {acts['sleep_level']}: TRL's engine sleeps at level 2 or not at all")
     if acts.get("fsdp") == "fsdp1":
         said.append("fsdp fsdp1: a TRL trial shards with fsdp2")
-    if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
-        said.append(f"reduce_precision {acts['reduce_precision']}: only DeepSpeed has it, and zero_stage is 0")
     return said
-
-
-def _precision(acts: Mapping[str, KnobValue]) -> str | None:
-    precision = acts.get("precision", "bf16")
-    if precision in PRECISIONS:
-        return None
-    return f"precision {precision}: a TRL trial computes in {', '.join(PRECISIONS)}"
-
-
-def _master_weights(acts: Mapping[str, KnobValue]) -> str | None:
-    precision, master = acts.get("precision", "bf16"), acts.get("master_weights", "fp32")
-    if master not in DTYPES:
-        return f"master_weights {master}: TRL holds weights in {' or '.join(DTYPES)}"
-    if master == "bf16" and precision not in ("bf16", "fp8"):
-        return f"precision {precision} with master_weights bf16: weights would be rounded below what is computed"
-    return None
-
-
-def _optimizer(acts: Mapping[str, KnobValue]) -> str | None:
-    name = acts.get("optimizer")
-    return f"optimizer {name}: TRL has no such optimizer" if name in _OTHERS_OPTIMIZERS else None
-
-
-def _sleep(acts: Mapping[str, KnobValue]) -> str | None:
-    if acts.get("sleep_level", 0) in (0, 2):
-        return None
-    return f"sleep_level {acts['sleep_level']}: TRL's engine sleeps at level 2 or not at all"
 
 
 def training_keys(
@@ -108,30 +40,17 @@ def training_keys(
     Args:
         longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
             say, because it would take the model's own limit, which no cache here may hold.
-        device: ``cpu`` or ``cuda``, for DeepSpeed.
     """
     acts = acting(configuration)
-    found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
-    if "empty_cache_steps" in acts:
-        found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # TRL refuses 0
-    if "precision" in acts:
-        found["bf16"] = acts["precision"] in ("bf16", "fp8")  # around FP8's matrix products, as torchao's recipe has it
-        found["fp16"] = acts["precision"] == "fp16"
+    found = in_keys(acts, NATIVE)
     for knob in ("checkpointing_reentrant", "continuous_batching_memory"):
         if knob in acts:
             found.update(_nested(knob, acts))
-    return {**found, **_rollout(acts, longest), **_sharding(acts, device)}
-
-
-def _rollout(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "rollout_engine" in acts:
-        found["use_vllm"] = acts["rollout_engine"] == "vllm"
     if "sleep_level" in acts:
         found["vllm_enable_sleep_mode"] = acts["sleep_level"] == 2
     if found.get("use_vllm") and longest is not None and "max_model_len" not in acts:
         found["vllm_max_model_length"] = longest
-    return found
+    return {**found, **_sharding(acts, device)}
 
 
 def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
@@ -175,18 +94,3 @@ def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     if acts.get("precision") == "fp8":
         found["precision"] = "fp8"
     return {name: value for name, value in found.items() if _LEFT_ALONE.get(name) != value}
-
-
-def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
-    """The keys of TRL's script for every knob that is set and acts; seams and a rollout server have none.
-
-    Raises:
-        ValueError: a knob or value TRL cannot be given (``unsupported``).
-    """
-    refused = unsupported(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
-    model = model_keys(configuration)
-    if "use_kernels" in model:
-        model["model_init_kwargs"] = {"use_kernels": model.pop("use_kernels")}
-    return {**training_keys(configuration, longest, device), **model}

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from search_spaces import yaml_edit
 from trainer.frameworks.common import scripts
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command, Wanted
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.scripts import gpus_of, visible
+from trainer.frameworks.common.serving import trainer_environment
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, DEEPSPEED, LAUNCHER, PROMPTS, Command, Wanted
 from trainer.frameworks.trl.keys import acting
-from trainer.frameworks.trl.server import (
-    server_command,
-    server_environment,
-    trainer_environment,
-    wants_server,
-)
+from trainer.frameworks.trl.server import server_command, server_environment, wants_server
 
+CONFIG = "grpo.yaml"
 PORT, GROUP_PORT = 8000, 51216
 """Of an exported rollout server, and of the group that weights are sent in: TRL's own."""
 

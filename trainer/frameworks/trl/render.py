@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.told import Told, longest
-from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.beyond import refuse
+from trainer.frameworks.common.fate import uncompiled
+from trainer.frameworks.common.told import Told, following, sizes
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
@@ -36,9 +37,7 @@ def settings(
     Raises:
         ValueError: a knob or value TRL cannot be given (``unsupported``).
     """
-    refused = unsupported(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
+    refuse(unsupported(configuration))
     training = beside(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
     steps = following(configuration, rows_per_update, world_size)
     if steps is not None:
@@ -49,15 +48,12 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """The user's keys beside ``configuration``: a compiler named among them would turn compilation on.
+    """The user's keys beside ``configuration``.
 
     Args:
         measuring: with those a trial does without (``fates.MEASURING``).
     """
-    found = dict(passthrough) if measuring else for_trial(passthrough)
-    if configuration.get("torch_compile") is False:
-        found.pop("torch_compile_backend", None)
-    return found
+    return uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
 
 
 def render(
@@ -68,14 +64,7 @@ def render(
     Raises:
         ValueError: a knob or value TRL cannot be given.
     """
-    training, loading, replaced = settings(
-        configuration,
-        told["rows_per_update"],
-        told.get("world_size", 1),
-        device=told.get("device", "cpu"),
-        longest=longest(told),
-        passthrough=passthrough,
-    )
+    training, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
     return TrialSpec(
         framework="trl",
         settings=training,

@@ -51,8 +51,6 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     """The keys behind the one command that trains.
 
     Args:
-        text: the script.
-        name: what messages call it.
         faults: told of every option that cannot be read.
 
     Raises:

@@ -12,10 +12,10 @@ from pathlib import Path
 from search_spaces.configuration import KnobValue
 from search_spaces.native import seam_values
 from trainer.child import contract
-from trainer.frameworks.trl.exported import LAUNCHER
+from trainer.frameworks.common.exported import LAUNCHER
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINER_SEAMS
 from trainer.frameworks.trl.keys import acting, seams
-from trainer.frameworks.trl.templates import fill
 
 _CHILD = Path(contract.__file__).parent.parent / "frameworks"
 _FOLDERS = {"float8": "hf_trainer"}
@@ -72,7 +72,7 @@ def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], de
         return {}
     compiles = configuration.get("torch_compile") is True or acting(configuration).get("enforce_eager") is False
     said = {"device": repr(device), "compiles": repr(compiles)}
-    first = "".join(fill(f"launch_{part.name}_first", **said) for part in parts if part.name in _FIRST)
-    then = [fill(f"launch_{part.name}", seams=repr(dict(part.seams)), device=repr(device)) for part in parts]
-    launcher = fill("launch", first=first, then="\n".join(then))
+    first = "".join(fill(__file__, f"launch_{part.name}_first", **said) for part in parts if part.name in _FIRST)
+    then = [fill(__file__, f"launch_{part.name}", seams=repr(dict(part.seams)), device=repr(device)) for part in parts]
+    launcher = fill(__file__, "launch", first=first, then="\n".join(then))
     return {LAUNCHER: launcher, **{part.file: part.text for part in parts}}

@@ -15,22 +15,10 @@ from search_spaces.configuration import KnobValue
 from trainer.frameworks.common import server_script, serving
 from trainer.frameworks.common.gpu_split import HOST, replicas
 from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, Served, value_of
-from trainer.frameworks.common.serving import CONNECT_S, IN_TRIAL, READY_S, base_url, trainer_environment
+from trainer.frameworks.common.serving import CONNECT_S, base_url
 from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.trl.keys import acting
-
-__all__ = [
-    "IN_TRIAL",
-    "READY_S",
-    "base_url",
-    "engine_options",
-    "server_command",
-    "server_environment",
-    "trainer_environment",
-    "trainer_settings",
-    "wants_server",
-]
 
 VALUES: Mapping[str, str] = {
     "gpu_memory_utilization": "--gpu-memory-utilization",

@@ -9,10 +9,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, Wanted
 from trainer.frameworks.common.scripts import HERE
+from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.exported import DATA, PROMPTS, REWARD, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.verl.fates import (
     DATASET,
     DATASET_NAME,
@@ -29,12 +30,12 @@ from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
-from trainer.frameworks.verl.render import ENVIRONMENT, LOG_VARIABLE, settings, variables, workload
-from trainer.frameworks.verl.rewards import FUNCTION, scoring_of
-from trainer.frameworks.verl.templates import fill
+from trainer.frameworks.verl.render import settings, workload
+from trainer.frameworks.verl.rewards import FUNCTION, REWARD, scoring_of
+from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
-__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
-
+DATA = "autotune_verl_data.py"
+"""The dataset class that verl reads the exported prompts by."""
 _PATHS = (TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, REWARD_PATH)
 _RUN: Mapping[str, Any] = {
     "trainer.project_name": "autotune",
@@ -60,7 +61,7 @@ def export(wanted: Wanted) -> Export:
     own = given(wanted.user_config, "your configuration", wanted.folder or ".").values if wanted.user_config else {}
     theirs = {key: _placed(own[key], wanted.folder) if key in _PATHS else own[key] for key in own}
     prompts = not (own and wanted.own_data)
-    files = {DATA: fill("data")} if prompts else {}
+    files = {DATA: fill(__file__, "data")} if prompts else {}
     data = _exported_data() if prompts else {key: theirs[key] for key in sorted(DATASET) if key in theirs}
     reward = {key: theirs[key] for key in (REWARD_PATH, REWARD_NAME) if key in theirs}
     if wanted.rewards:
@@ -88,10 +89,7 @@ def _placed(value: Any, folder: str) -> Any:
 
 
 def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
-    longest = None if wanted.max_prompt_length is None else wanted.max_prompt_length + wanted.max_completion_length
-    tuned = settings(
-        wanted.configuration, wanted.rows_per_update, wanted.world_size, device=wanted.device, longest=longest
-    )
+    tuned = settings(wanted.configuration, **wanted.sizes)
     fixed = workload(
         model=wanted.model,
         max_prompt_length=wanted.max_prompt_length,

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart
+from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart, illegal
 from trainer.frameworks.common import suggestions as shared
 from trainer.frameworks.common.diagnosis import Diagnosis, read
 
-ILLEGAL, CRASH, INFRA, OOM = FailureReason.ILLEGAL, FailureReason.CRASH, FailureReason.INFRA, FailureReason.OOM
+CRASH, INFRA, OOM = FailureReason.CRASH, FailureReason.INFRA, FailureReason.OOM
 _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, StartupPart.IMPORT.value
 
 
-def _illegal(name: str, *texts: str, phase: str | None = None) -> Sign:
-    return Sign(name, texts, ILLEGAL, None, phase)
-
-
 VERL: tuple[Sign, ...] = (
-    _illegal(
+    illegal(
         "verl_rollout_rows",
         "real_train_batch_size (…) must be divisible by minimal possible batch size",
         phase=_START,
     ),
-    _illegal("verl_rollout_smaller", "train_batch_size (…) must be >= actor.ppo_mini_batch_size", phase=_START),
-    _illegal(
+    illegal("verl_rollout_smaller", "train_batch_size (…) must be >= actor.ppo_mini_batch_size", phase=_START),
+    illegal(
         "verl_micro_batch",
         "Please set at least one of 'actor.ppo_micro_batch_size'",
         "Please set at least one of 'actor_rollout_ref.",
@@ -31,37 +27,37 @@ VERL: tuple[Sign, ...] = (
         "Please remove 'actor_rollout_ref.",
         phase=_START,
     ),
-    _illegal("verl_equal_chunks", "only support equal chunk. Got size of DataProto"),
-    _illegal("verl_mini_batch_ranks", "Got mini_batch_size=… and self.engine.get_data_parallel_size()="),
-    _illegal("verl_micro_rows", "data size must be divisible by force_group_size * micro_batch_size_per_gpu"),
-    _illegal("verl_token_budget", "max_token_len must be greater than the sequence length"),
-    _illegal("verl_rollout_world", "rollout world_size: … is not divisible by infer_world_size", phase=_ENGINE),
-    _illegal("verl_remove_padding", "you must enable `use_remove_padding`"),
-    _illegal("verl_ulysses_heads", "must be divisible by ulysses_sp_size"),
-    _illegal("verl_model_length", "max_model_len (…) should be less than or equal to max_position_embeddings"),
-    _illegal("verl_rollout_mode", "Rollout mode 'sync' has been removed", phase=_ENGINE),
-    _illegal("verl_pipeline", "not implemented pipeline_model_parallel_size > 1 yet", phase=_ENGINE),
-    _illegal("verl_quantization", "Currently only support … quantization, got:", phase=_ENGINE),
-    _illegal("verl_prompts", "integer division or modulo by zero", phase=_LOAD),
-    _illegal("verl_prompt_length", "Prompt length (…) leaves no room to generate within"),
-    _illegal("verl_file_format", "Unsupported file format: ", phase=_LOAD),
-    _illegal("verl_optimizer", "Failed to import module '…'. Make sure the package is installed", phase=_LOAD),
-    _illegal("verl_transfer_queue", "No module named 'transfer_queue'", phase=_START),
-    _illegal("verl_no_vllm", "No module named 'vllm'", phase=_ENGINE),
-    _illegal(
+    illegal("verl_equal_chunks", "only support equal chunk. Got size of DataProto"),
+    illegal("verl_mini_batch_ranks", "Got mini_batch_size=… and self.engine.get_data_parallel_size()="),
+    illegal("verl_micro_rows", "data size must be divisible by force_group_size * micro_batch_size_per_gpu"),
+    illegal("verl_token_budget", "max_token_len must be greater than the sequence length"),
+    illegal("verl_rollout_world", "rollout world_size: … is not divisible by infer_world_size", phase=_ENGINE),
+    illegal("verl_remove_padding", "you must enable `use_remove_padding`"),
+    illegal("verl_ulysses_heads", "must be divisible by ulysses_sp_size"),
+    illegal("verl_model_length", "max_model_len (…) should be less than or equal to max_position_embeddings"),
+    illegal("verl_rollout_mode", "Rollout mode 'sync' has been removed", phase=_ENGINE),
+    illegal("verl_pipeline", "not implemented pipeline_model_parallel_size > 1 yet", phase=_ENGINE),
+    illegal("verl_quantization", "Currently only support … quantization, got:", phase=_ENGINE),
+    illegal("verl_prompts", "integer division or modulo by zero", phase=_LOAD),
+    illegal("verl_prompt_length", "Prompt length (…) leaves no room to generate within"),
+    illegal("verl_file_format", "Unsupported file format: ", phase=_LOAD),
+    illegal("verl_optimizer", "Failed to import module '…'. Make sure the package is installed", phase=_LOAD),
+    illegal("verl_transfer_queue", "No module named 'transfer_queue'", phase=_START),
+    illegal("verl_no_vllm", "No module named 'vllm'", phase=_ENGINE),
+    illegal(
         "verl_flash_attention",
         "FlashAttention2 has been toggled on, but it cannot be used",
         "No module named 'flash_attn'",
     ),
-    _illegal(
+    illegal(
         "verl_unknown_key",
         "Could not override '…'",
         "Key '…' is not in struct",
         "Could not append to config. An item is already at '",
         phase=_START,
     ),
-    _illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
-    _illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
+    illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
+    illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
     Sign(
         "ray_start",
         (

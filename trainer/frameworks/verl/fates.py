@@ -10,8 +10,6 @@ from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
 from trainer.frameworks.verl.key_values import OLD
 
-__all__ = ["INPUTS", "MEASURING", "Fate", "fate_of", "for_trial", "refusal"]
-
 MODEL_PATH = MODEL + "path"
 TRAIN_FILES, VALIDATION_FILES = "data.train_files", "data.val_files"
 PROMPT_LENGTH, COMPLETION_LENGTH = "data.max_prompt_length", "data.max_response_length"

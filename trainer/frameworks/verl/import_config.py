@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from trainer.frameworks.common import imported as shared
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, ConfigError, Faults, environment_refusal, problem
+from trainer.frameworks.common.config_entries import (
+    OF_THE_LAUNCH,
+    Faults,
+    at_least_one,
+    at_line,
+    check_storable,
+    environment_refusal,
+    meant,
+    problem,
+)
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
@@ -27,7 +34,6 @@ from trainer.frameworks.verl.fates import (
     PROMPT_LENGTH,
     REWARD_NAME,
     REWARD_PATH,
-    Fate,
     fate_of,
     refusal,
 )
@@ -36,8 +42,6 @@ from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
-
-__all__ = ["ConfigError", "Field", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
 SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
@@ -61,16 +65,6 @@ _FREE = ("override_config.", "engine_kwargs.", "override_optimizer_config.", "_k
 """Places below which any key may be added."""
 
 
-@dataclass(frozen=True)
-class Imported(shared.Imported):
-    """A verl run, understood."""
-
-    max_prompt_length: int | None = None
-    """Tokens."""
-    gpus: int = 1
-    """That train, all nodes."""
-
-
 def import_config(
     text: str,
     name: str,
@@ -85,7 +79,6 @@ def import_config(
     Args:
         text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
             configuration; at most 64 KiB.
-        name: what messages call it.
         fields: the installed verl's keys; empty leaves unknown keys to verl.
         processes: GPUs that train; 0 takes what the file says.
         files: not used; verl's configuration names no other.
@@ -117,7 +110,7 @@ def import_config(
         text=text,
         notes=tuple(_notes(values, said, name, gpus)),
         max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
-        gpus=gpus,
+        processes=gpus,
         asked=asked,
     )
 
@@ -167,14 +160,12 @@ def _refuse_parts(said: Given, name: str) -> None:
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
     line, value = said.lines.get(key, 0), said.values[key]
-    _check_storable(key, value, name, line)
+    check_storable(key, at_line(value, line), name)
     why = refusal(key, value)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
     if fields and not megatron.chosen(said.values) and not _is_known(key, fields):  # the fields are of FSDP's files
-        close = difflib.get_close_matches(key[:120], fields, n=1, cutoff=0.7)
-        advice = f"did you mean {close[0]}" if close else "remove it"
-        raise problem(name, line, f"verl has no key {show(key)}; {advice}")
+        raise problem(name, line, f"verl has no key {show(key)}; {meant(key, fields, 0.7)}")
 
 
 def _check_variable(variable: str, said: Given, name: str) -> None:
@@ -202,20 +193,6 @@ def _is_known(key: str, fields: Mapping[str, Field]) -> bool:
     return key in fields or inside or ours
 
 
-def _check_storable(key: str, value: Any, name: str, line: int) -> None:
-    """Refuse what JSON or a database cannot hold, wherever it is inside."""
-    if isinstance(value, dict):
-        for inner, item in value.items():
-            _check_storable(f"{key}.{inner}", item, name, line)
-    elif isinstance(value, list):
-        for item in value:
-            _check_storable(key, item, name, line)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise problem(name, line, f"{key}: expected a finite number, got {value}")
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise problem(name, line, f"{key}: expected a number of at most 63 bits, got {show(value)}")
-
-
 def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
     visible = said.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
     seen = len(visible.split(",")) if visible and GPUS in said.unknown else _GPUS_OF_A_NODE
@@ -236,10 +213,7 @@ def _text(values: Mapping[str, Any], key: str, said: Given, name: str) -> str | 
 
 
 def _length(values: Mapping[str, Any], key: str, said: Given, name: str) -> int | None:
-    value = values.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
-    return value
+    return None if values.get(key) is None else at_least_one(key, values[key], name, _line(said, key))
 
 
 def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ...]:
@@ -250,30 +224,30 @@ def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ..
 
 def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iterator[str]:
     yield from _without(said, name)
+    yield from (str(problem(name, _line(said, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
+
+
+def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
+    """(Key, what a user may not expect of it)."""
     own, needed = values.get(CPUS), held(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
-        text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
-        yield str(problem(name, _line(said, CPUS), text))
+        yield CPUS, f" {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
     if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
-        text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"
-        yield str(problem(name, _line(said, NATIVE["entropy_checkpointing"]), text))
+        yield NATIVE["entropy_checkpointing"], f": it does nothing without {ENTROPY}, which is 0"
     if values.get(SWITCH) is True:
-        text = f"{SWITCH}: verl then moves GPUs between training and rollout while it trains; no trial runs so,"
-        yield str(problem(name, _line(said, SWITCH), f"{text} and a plan and an export have the split that is set"))
+        text = ": verl then moves GPUs between training and rollout while it trains; no trial runs so,"
+        yield SWITCH, f"{text} and a plan and an export have the split that is set"
     images = next((key for key in _SEEN if values.get(key)), None)
     if images is not None:
-        text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"
-        yield str(problem(name, _line(said, images), text))
+        yield images, ": a trial's prompts are text; of a vision-language model it measures the language part"
     for knob, beside in BESIDE.items():
         own, reference = NATIVE[knob], beside[-1]
         differs = values.get(reference) is not None and values.get(reference) != values.get(own)
         if reference.startswith(REFERENCE) and differs:
-            text = f"{reference}: a trial gives the reference model what {own} says"
-            yield str(problem(name, _line(said, reference), text))
+            yield reference, f": a trial gives the reference model what {own} says"
     sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
     if values.get(sizes):
-        text = f"{sizes}: a trial says the largest, and vLLM chooses those below it"
-        yield str(problem(name, _line(said, sizes), text))
+        yield sizes, ": a trial says the largest, and vLLM chooses those below it"
 
 
 def _without(said: Given, name: str) -> Iterator[str]:

@@ -54,7 +54,6 @@ BATCH = frozenset({*VERLS_BATCH, NATIVE["micro_batch_size"], NATIVE["sequence_pa
 """Keys that are right or wrong together."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-_NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
 """What verl itself sets to false where FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
 _FOLLOWING = frozenset(key for keys in BESIDE.values() for key in keys if key.startswith(REFERENCE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from search_spaces.batch import model_parallel
@@ -13,8 +14,9 @@ from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.speculation import speculative_config
-from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.told import following
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_tables import (
     APART_GPUS,
@@ -50,12 +52,11 @@ from trainer.frameworks.verl.key_tables import (
     STALENESS,
     STRATEGIES,
     STRATEGY,
-    SUPPORTED,
     WRITTEN,
 )
 
-__all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported", "unwritable"]
-
+acting = partial(acting_in, framework="verl")
+"""The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
 NO_BUCKET = 1024
 """``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
@@ -69,11 +70,6 @@ _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "rollout_quantization": (("none", "fp8"), "a verl trial rolls out in fp8 or what the weights are in"),
 }
 """Knob -> (values a trial can set, why no other)."""
-
-
-def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
-    return acting_in(configuration, "verl")
 
 
 def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
@@ -150,9 +146,7 @@ def to_keys(
     Raises:
         ValueError: a knob or value verl cannot be given (``unsupported``), or a batch that is no whole prompts.
     """
-    refused = unwritable(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
+    refuse(unwritable(configuration))
     ranks = max(1, gpus // model_parallel(configuration))
     values = explicit(configuration, rows_per_update, ranks)
     acts, unset = acting(values), defaults("verl")

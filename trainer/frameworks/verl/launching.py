@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer.frameworks.common.exported import Command
 from trainer.frameworks.common.scripts import FIND_HERE, comment, quoted
-from trainer.frameworks.verl.exported import Command
 
 MODULE = "verl.trainer.main_ppo"
 

@@ -29,7 +29,6 @@ def held(keys: Mapping[str, Any], gpus: int) -> int:
 
     Args:
         keys: the user's own, of which one can say another number of storage units.
-        gpus: that train.
     """
     units = keys.get(UNITS, VERLS_UNITS)
     return (units if _is_count(units) else VERLS_UNITS) + CONTROLLER + OF_A_GPU * gpus
@@ -40,7 +39,6 @@ def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
 
     Args:
         keys: the user's own, of which one can say a number.
-        gpus: that train.
         cores: of the machine; 0 if they are not known.
     """
     own, needed = keys.get(CPUS), held(keys, gpus) + SPARE

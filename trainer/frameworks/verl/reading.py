@@ -11,7 +11,8 @@ from typing import Any
 from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
-from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
+from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
+from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
@@ -51,7 +52,6 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
             list of overrides (Hydra's own ``overrides.yaml``); or one override a line.
-        name: what messages call it.
         folder: that the file stands in.
 
     Raises:

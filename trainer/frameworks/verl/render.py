@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.told import Told, longest
+from trainer.frameworks.common.beyond import refuse
+from trainer.frameworks.common.told import Told, sizes
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     GPUS,
@@ -21,9 +22,7 @@ from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import PRIVATE, cpus
-from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
-
-__all__ = ["ENVIRONMENT", "LOG_VARIABLE", "render", "settings", "variables", "workload"]
+from trainer.frameworks.verl.variables import variables
 
 
 def settings(
@@ -40,7 +39,6 @@ def settings(
     Args:
         rows_per_update: what the accumulation follows from where it is not set.
         device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
-        longest: tokens of the longest prompt and completion.
         passthrough: the user's own keys, which never hold a knob.
 
     Raises:
@@ -85,12 +83,10 @@ def render(
     Raises:
         ValueError: a knob, value or device verl cannot be given.
     """
-    untried = unsupported(configuration)
-    if untried:
-        raise ValueError("; ".join(untried))
+    refuse(unsupported(configuration))
     told.setdefault("device", "cuda")
-    rows, ranks = told["rows_per_update"], told.get("world_size", 1)
-    tuned = settings(configuration, rows, ranks, device=told["device"], longest=longest(told))
+    ranks = told.get("world_size", 1)
+    tuned = settings(configuration, **sizes(told))
     fixed = workload(
         model=told["model"],
         max_prompt_length=told["max_prompt_length"],

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.reward_module import MODULE, rewards_of
-from trainer.frameworks.verl.exported import REWARD
-from trainer.frameworks.verl.templates import fill
+from trainer.frameworks.common.reward_module import MODULE, Rewards, rewards_of
+from trainer.frameworks.common.template_files import fill
 
+REWARD = "autotune_verl_reward.py"
+"""The function verl scores a completion by."""
 FUNCTION = "compute_score"
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """The files, and what they need."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    """Name in the exported folder -> text."""
-    folder: str = ""
-    """Working directory that the user's own modules are looked up from; empty if there are none."""
-
-
-def scoring_of(specs: Sequence[RewardSpec]) -> Scoring:
+def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
     """The module with ``compute_score``, and those it calls.
 
     Raises:
@@ -39,9 +30,9 @@ def scoring_of(specs: Sequence[RewardSpec]) -> Scoring:
         imports.append(f"from {module} import {function} as reward_{number}")
         names.append(f"reward_{number}")
     folders = [rewards.folder] if rewards.folder else []
-    text = fill("reward", folders=repr(folders), imports="\n".join(imports), names=", ".join(names))
+    text = fill(__file__, "reward", folders=repr(folders), imports="\n".join(imports), names=", ".join(names))
     files = {name: _for_verl(text) if name == f"{MODULE}.py" else text for name, text in rewards.files.items()}
-    return Scoring({**files, REWARD: text}, rewards.folder)
+    return replace(rewards, files={**files, REWARD: text})
 
 
 def _for_verl(text: str) -> str:

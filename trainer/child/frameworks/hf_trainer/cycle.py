@@ -14,8 +14,9 @@ from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
 from ...failures import MeterError, NotFiniteError
 from ...guard import GuardReading
 from ...meter import Meter
+from .clipping import wrap_clipping
 from .rollout import CycleTally, MeteredRollout
-from .together import Together
+from .together import Together, install_waits
 
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
@@ -73,12 +74,25 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
+def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog, module: Any) -> None:
+    """Wrap what an update is made of, what ranks wait in, and what says what a step did."""
+    accelerator = trainer.accelerator
+    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
+    accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
+    wrap_clipping(trainer, meter)
+    trainer.add_callback(OptimizerPhase(meter))
+    if accelerator.num_processes > 1:
+        install_waits(module, accelerator, meter)
+    trainer.training_step = keeping_loss(trainer.training_step, seen)
+    trainer.log = keeping_logs(trainer.log, seen)
+
+
 def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
     """Wraps ``compute_loss`` so that ``rollout`` counts its inputs."""
 
     @functools.wraps(compute_loss)
     def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        rollout.count_forward(inputs["prompt_ids"], inputs["completion_ids"])
+        rollout.count_inputs(inputs)
         return compute_loss(model, inputs, *args, **kwargs)
 
     return counted

@@ -36,7 +36,6 @@ def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[
     Args:
         model: as loaded; its weights are not changed.
         seams: knobs by name; those that are not of ``FLOAT8_SEAMS`` are left alone.
-        device: ``cpu`` or ``cuda``, where it is to be trained.
 
     Returns:
         ``layers`` and ``left_out`` (numbers of linear layers), ``emulated``; empty if nothing was asked for.

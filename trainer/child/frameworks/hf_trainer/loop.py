@@ -116,11 +116,20 @@ class Loop:
             self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
 
     def run(self, train: Callable[[], Any]) -> Any:
-        """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends."""
+        """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends.
+
+        Raises:
+            MeterError: it ended before the protocol was fulfilled.
+        """
+        self._trial.part = StartupPart.FIRST_BATCH
+        self._trial.journal.mark(StartupPart.FIRST_BATCH.value)
         try:
-            return train()
+            result = train()
         finally:
             self._tell(self._settling.rest())
+        if self._plan.next() is not None:
+            raise MeterError("training ended before the protocol was fulfilled")
+        return result
 
     def _tell(self, records: Sequence[CycleRecord]) -> None:
         for record in records:

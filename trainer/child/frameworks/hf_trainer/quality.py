@@ -32,13 +32,20 @@ class Quality:
     ``mismatch`` and then ``check`` after it. All ranks do the same.
     """
 
-    def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
+    def __init__(
+        self, trainer: Any, journal: Journal, rank: int = 0, logps: Any = None, judged: Optional[bool] = None
+    ) -> None:
+        """Arguments:
+
+        logps: the trainer's method that computes log-probs; of TRL 1.16 unless told.
+        judged: whether a mismatch ends the trial; where the rollout draws from the whole policy, unless told.
+        """
         self._trainer = trainer
         self._journal = journal
         self._rank = rank
         self._together = Together(trainer.accelerator)
-        self._logps = trainer._get_per_token_logps_and_entropies
-        self._judged = samples_freely(trainer)
+        self._logps = trainer._get_per_token_logps_and_entropies if logps is None else logps
+        self._judged = samples_freely(trainer) if judged is None else judged
         self._kind: Optional[CycleKind] = None
         self._compared = False
         self._parts: List[Tuple[Any, Any]] = []

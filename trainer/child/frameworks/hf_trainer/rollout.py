@@ -82,9 +82,25 @@ class MeteredRollout:
         size = int(self._trainer.vllm_tensor_parallel_size)
         if size == 1 or prompts == len(pending):
             return pending
-        rows, first = len(pending), self._rank // size * size
-        parts = [self._lengths(rows, rank) or [] for rank in range(first, first + size)]
-        return [length for part in parts for length in part]
+        return self._of_ranks(len(pending), self._rank // size * size, size)
+
+    def _of_ranks(self, rows: int, first: int, count: int) -> List[int]:
+        """Lengths of the ``rows`` of each of ``count`` ranks from ``first`` on, in the next generation."""
+        return [length for rank in range(first, first + count) for length in self._lengths(rows, rank) or []]
+
+    def _of_all(self, rows: int) -> Optional[List[int]]:
+        """Lengths of ``rows`` rows of each rank: a server generates them in one go. ``None`` leaves them free."""
+        return self._of_ranks(rows, 0, int(self._trainer.accelerator.num_processes)) or None
+
+    def _add(self, lengths: List[int], clipped: int, prompt_tokens: int) -> None:
+        """Tallies a generation of this rank. Raises ``MeterError`` if its rows are not as long as they were to be."""
+        if self._pending is not None and lengths != self._pending:
+            raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
+        self.tally.lengths += lengths
+        self.tally.clipped += clipped
+        self.tally.prompt_tokens += prompt_tokens
+        self.tally.generations += 1
+        self._pending = None
 
     def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
         """Lengths of this rank's rows in the next generation; ranks hold consecutive slices."""
@@ -99,9 +115,10 @@ class MeteredRollout:
             raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
         return [max(1, min(length, self._max_completion)) for length in wanted]
 
-    def count_forward(self, prompt_ids: Any, completion_ids: Any) -> None:
+    def count_inputs(self, inputs: Any) -> None:
         """Counts the inputs of an update's forward pass."""
-        prompt, completion = int(prompt_ids.shape[1]), int(completion_ids.shape[1])
-        self.tally.computed_tokens += int(prompt_ids.shape[0]) * (prompt + completion)
-        self.shapes.meet(int(prompt_ids.shape[0]), prompt + completion)
+        rows, prompt = map(int, inputs["prompt_ids"].shape)
+        completion = int(inputs["completion_ids"].shape[1])
+        self.tally.computed_tokens += rows * (prompt + completion)
+        self.shapes.meet(rows, prompt + completion)
         self.tally.widest = max(self.tally.widest, (prompt + completion, prompt, completion))

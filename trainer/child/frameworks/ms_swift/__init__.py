@@ -9,8 +9,6 @@ from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 
-__all__ = ["bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
-
 
 def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
     """Whether a used worker may run another trial: never, since ms-swift keeps global state."""

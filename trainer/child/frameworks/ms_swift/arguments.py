@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
@@ -20,14 +19,6 @@ CHATML = re.compile(
     re.DOTALL,
 )
 """What ms-swift's template ``chatml`` makes of one message (``swift/template/templates/utils.py``)."""
-
-
-def updates_per_cycle(spec: TrialSpec) -> int:
-    """One, unless a generation serves several updates: only whole rounds are timed."""
-    accumulation = int(spec.settings.get("gradient_accumulation_steps") or 1)
-    steps = int(spec.settings.get("steps_per_generation") or accumulation)
-    served = steps * int(spec.passthrough.get("num_iterations") or 1)
-    return int(math.lcm(served, accumulation) // accumulation)
 
 
 def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
@@ -128,7 +119,7 @@ def told(
     if spec.device == "cpu":
         measuring["use_cpu"] = True
     found = {**own, **passed, **spec.settings, **measuring}
-    return [word for key, value in found.items() for word in (f"--{key}", *words(value))]
+    return words_of(found)
 
 
 def plugins(spec: TrialSpec) -> List[str]:
@@ -138,8 +129,12 @@ def plugins(spec: TrialSpec) -> List[str]:
     return [str(Path(folder) / name) for name in ([named] if isinstance(named, str) else named)]
 
 
-def words(value: Any) -> List[str]:
-    """``value`` on a command line."""
+def words_of(arguments: Mapping[str, Any]) -> List[str]:
+    """The command line of ``arguments``."""
+    return [word for key, value in arguments.items() for word in (f"--{key}", *_words(value))]
+
+
+def _words(value: Any) -> List[str]:
     if isinstance(value, (list, tuple)):
         return [str(item) for item in value]
     if isinstance(value, bool):

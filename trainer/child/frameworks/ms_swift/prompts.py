@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from swift.dataset import DatasetMeta, RowPreprocessor, register_dataset
 
-from ...failures import IllegalSettingError
+from ...checks import prompts_of
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,7 @@ def write(path: str, scratch: Path, rows: int) -> Written:
     Raises:
         IllegalSettingError: it holds no prompts, or something else.
     """
-    entries: List[Dict[str, Any]] = []
-    with open(path, encoding="utf-8") as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                entry = json.loads(line)
-                if not isinstance(entry, dict) or "prompt" not in entry:
-                    raise IllegalSettingError("%s line %d: no prompt" % (path, number))
-                entries.append(entry)
-    if not entries:
-        raise IllegalSettingError("%s holds no prompts" % path)
+    entries = [entry for entry, _ in prompts_of(path)]
     found = scratch / "prompts.jsonl"
     with found.open("w", encoding="utf-8") as stream:
         for index in range(max(rows, len(entries))):

@@ -55,8 +55,7 @@ class SwiftRollout(MeteredRollout):
         @functools.wraps(infer)
         def infer_with_lengths(requests: Any, *args: Any, **kwargs: Any) -> Any:
             if self._pending is not None:
-                rows, ranks = len(self._pending), int(self._trainer.accelerator.num_processes)
-                lengths = [length for rank in range(ranks) for length in self._lengths(rows, rank) or []]
+                lengths = self._of_all(len(self._pending)) or []
                 if len(lengths) != len(requests):
                     raise MeterError("a generation of %d rows, but lengths for %d" % (len(requests), len(lengths)))
                 prompt = self._max_prompt if self._is_worst else None
@@ -178,14 +177,11 @@ class SwiftRollout(MeteredRollout):
     @property
     def _engine_lengths(self) -> List[int]:
         """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
-        pending = self._pending or []
         size = int(self._trainer.vllm_tensor_parallel_size)
-        first = self._rank // size * size
-        parts = [self._lengths(len(pending), rank) or [] for rank in range(first, first + size)]
-        return [length for part in parts for length in part]
+        return self._of_ranks(len(self._pending or []), self._rank // size * size, size)
 
-    def count_batch(self, inputs: Dict[str, Any]) -> None:
-        """An update's forward pass is about to work on these."""
+    def count_inputs(self, inputs: Any) -> None:
+        inputs = inputs[0] if isinstance(inputs, list) else inputs
         rows, width = inputs["model_inputs"]["input_ids"].shape
         completion = int(inputs["grpo_batch"].completion_mask.shape[1])
         self.tally.computed_tokens += int(rows) * int(width)

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterator, List
 
+from ...checks import check_lengths, check_version, updates_per_cycle
 from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
@@ -26,19 +27,19 @@ def run_trial(trial: TrialContext) -> None:
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
-        check_version(importlib.metadata.version("ms-swift"))
+        check_version("ms-swift", importlib.metadata.version("ms-swift"), SUPPORTED)
         entry, trainer_class = importing.bring_in()
         from . import loop, scoring, seams
     if trial.kept is not None:
         trial.journal.write(NoteRecord("worker", {**trial.kept["worker"], "restarted": "process"}))
     trial.facts["versions"] = versions()
-    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
-        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
     if spec.device != "cuda":
         trial.guard_memory()
-    updates = arguments.updates_per_cycle(spec)
+    counts = (spec.settings.get("steps_per_generation"), spec.passthrough.get("num_iterations"))
+    updates = updates_per_cycle(spec.settings.get("gradient_accumulation_steps") or 1, *counts)
     opened = _Opened(trial)
     opened.begin(StartupPart.LOAD)
     try:
@@ -77,16 +78,6 @@ def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) ->
     if trial.rank == 0:
         trial.journal.write(NoteRecord("arguments", {"argv": told}))
     return told
-
-
-def check_version(version: str) -> None:
-    """Raises ``IllegalSettingError`` outside the window: figures of an unknown trainer would not be true."""
-    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    low, high = SUPPORTED
-    if not low <= parts < high:
-        raise IllegalSettingError(
-            "ms-swift %s is installed; this release can measure ms-swift >= %d.%d and < %d.%d" % (version, *low, *high)
-        )
 
 
 def versions() -> Dict[str, str]:

@@ -8,9 +8,8 @@ from typing import Any, Callable, Dict, List, Sequence
 from swift.rewards import ORM, AsyncORM, orms
 
 from ...contract import TrialSpec
-from ...failures import RewardFailedError, memory_pool
-from ...rewards import load_reward
-from ...scored import RAISED, checked, told
+from ...rewards import load_rewards
+from ...scored import guarded
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift, or a plugin of the user's, has itself."""
@@ -18,12 +17,7 @@ OWN = "ms_swift"
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
     """Those that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
-    try:
-        return [load_reward(reward) for reward in spec.rewards if reward.kind != OWN]
-    except Exception as error:
-        if memory_pool(error) is not None:
-            raise
-        raise RewardFailedError(str(error)) from error
+    return load_rewards([reward for reward in spec.rewards if reward.kind != OWN])
 
 
 def register(spec: TrialSpec, rewards: Sequence[Callable[..., Any]], raw: bool) -> List[str]:
@@ -46,23 +40,16 @@ def register(spec: TrialSpec, rewards: Sequence[Callable[..., Any]], raw: bool) 
 
 
 def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
+    own = guarded(function)
     if inspect.iscoroutinefunction(function):
 
         async def score_async(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
-            try:
-                values = await function(**_given(completions, messages, columns, raw))
-            except RAISED as error:
-                raise told(error) from error
-            return checked(values)
+            return await own(**_given(completions, messages, columns, raw))
 
         return type(name, (AsyncORM,), {"__call__": score_async})
 
     def score(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
-        try:
-            values = function(**_given(completions, messages, columns, raw))
-        except RAISED as error:
-            raise told(error) from error
-        return checked(values)
+        return own(**_given(completions, messages, columns, raw))
 
     return type(name, (ORM,), {"__call__": score})
 

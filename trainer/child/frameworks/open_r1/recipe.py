@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+from ...checks import prompts_of, updates_per_cycle
 from ...contract import TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
@@ -24,7 +24,9 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
     Raises:
         IllegalSettingError: a prompt Open-R1 cannot be given, or no prompts.
     """
-    updates = updates_per_cycle(spec)
+    keys = {**spec.passthrough, **spec.settings}
+    counts = (keys.get("steps_per_generation"), keys.get("num_iterations"))
+    updates = updates_per_cycle(keys.get("gradient_accumulation_steps") or 1, *counts)
     rows = plan.longest * updates * spec.rows_per_update // 2  # a group has two rows at least
     own = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
     system = write_prompts(spec.prompts, folder / "prompts", rows, own.get(SYSTEM))
@@ -34,14 +36,6 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
     path = folder / "recipe.yaml"
     path.write_text(json.dumps(keys, indent=1), encoding="utf-8")  # what is JSON is YAML
     return path, updates
-
-
-def updates_per_cycle(spec: TrialSpec) -> int:
-    """One, unless a generation serves several updates: only whole rounds are timed."""
-    keys = {**spec.passthrough, **spec.settings}
-    accumulation = int(keys.get("gradient_accumulation_steps") or 1)
-    steps = int(keys.get("steps_per_generation") or accumulation) * int(keys.get("num_iterations") or 1)
-    return math.lcm(steps, accumulation) // accumulation
 
 
 def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
@@ -86,19 +80,12 @@ def write_prompts(source: str, folder: Path, rows: int, system: Any) -> Any:
         IllegalSettingError: a prompt that is no such conversation, or none at all.
     """
     entries: List[Dict[str, Any]] = []
-    with open(source, encoding="utf-8") as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                entry = json.loads(line)
-                if not isinstance(entry, dict) or "prompt" not in entry:
-                    raise IllegalSettingError("%s line %d: no prompt" % (source, number))
-                first, text = split(entry["prompt"], "%s line %d" % (source, number))
-                if first is not None and system not in (None, first):
-                    raise IllegalSettingError("%s line %d: another system prompt than the others'" % (source, number))
-                system = system if first is None else first
-                entries.append({**entry, COLUMN: text})
-    if not entries:
-        raise IllegalSettingError("%s holds no prompts" % source)
+    for entry, place in prompts_of(source):
+        first, text = split(entry["prompt"], place)
+        if first is not None and system not in (None, first):
+            raise IllegalSettingError("%s: another system prompt than the others'" % place)
+        system = system if first is None else first
+        entries.append({**entry, COLUMN: text})
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "train.jsonl").open("w", encoding="utf-8") as stream:
         for number in range(rows):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Sequence
 
-from ...failures import MeterError
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly, stretch
@@ -71,7 +70,7 @@ class OpenR1Rollout(MeteredRollout):
 
         @functools.wraps(generate)
         def generate_with_lengths(prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
-            lengths = self._of_all(len(prompts) * n)
+            lengths = self._of_all(len(prompts) * n // int(self._trainer.accelerator.num_processes))
             if lengths is None:
                 return generate(prompts=prompts, n=n, **sampling)
             rows = [prompt for prompt in prompts for _ in range(n)]
@@ -79,12 +78,6 @@ class OpenR1Rollout(MeteredRollout):
             return generate(prompts=marked, n=1, **sampling)
 
         return generate_with_lengths
-
-    def _of_all(self, rows: int) -> Optional[List[int]]:
-        """Lengths of the next generation's rows over all ranks."""
-        ranks = int(self._trainer.accelerator.num_processes)
-        parts = [self._lengths(rows // ranks, rank) for rank in range(ranks)]
-        return None if parts[0] is None else [length for part in parts for length in part or []]
 
     def _wrap_broadcast(self, broadcast: Any) -> Any:
         """Each rank learns here which completions are its own (``grpo_trainer.py:1031`` of 0.18)."""
@@ -138,10 +131,4 @@ class OpenR1Rollout(MeteredRollout):
         """What is generated behind the first end of sequence is masked, and no token of the row's."""
         ends = self._trainer.processing_class.eos_token_id
         lengths = [row.index(ends) + 1 if ends in row else len(row) for row in completions]
-        if self._pending is not None and lengths != self._pending:
-            raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
-        self.tally.lengths += lengths
-        self.tally.clipped += sum(1 for length in lengths if length >= self._max_completion)
-        self.tally.prompt_tokens += prompt_tokens
-        self.tally.generations += 1
-        self._pending = None
+        self._add(lengths, sum(1 for length in lengths if length >= self._max_completion), prompt_tokens)

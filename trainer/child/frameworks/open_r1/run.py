@@ -7,19 +7,17 @@ import copy
 import runpy
 import sys
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, List
 
+from ...checks import SET_UP, check_lengths, check_rows, refusing, says_why
 from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
-from ...failures import IllegalSettingError, MeterError, RewardFailedError, memory_pool
-from ...rewards import close_rewards, load_reward, reward_facts
-from ...scored import RAISED, checked, told
+from ...failures import IllegalSettingError, MeterError
+from ...rewards import close_rewards, load_rewards, reward_facts
+from ...scored import guarded
 from ...trial import TrialContext
 from ..hf_trainer.weight_group import client_at_port
 from . import importing, recipe
-
-SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
-"""What a recipe is refused with while the trainer is made."""
 
 
 class FinishedError(Exception):
@@ -34,8 +32,7 @@ def run_trial(trial: TrialContext) -> None:
     with trial.startup(StartupPart.IMPORT):
         trial.facts["versions"] = importing.bring_in()
     keep_datasets(trial.paths.scratch / "datasets")
-    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
-        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
     trial.guard_memory()
@@ -50,7 +47,7 @@ def run_trial(trial: TrialContext) -> None:
         except FinishedError:
             return
         except SET_UP as error:
-            if trial.part is not StartupPart.LOAD or not_the_users(error):
+            if trial.part is not StartupPart.LOAD or says_why(error):
                 raise
             raise IllegalSettingError(str(error)) from error
         finally:
@@ -82,11 +79,6 @@ def run_script(script: Path, path: Path) -> None:
         sys.argv = before
 
 
-def not_the_users(error: BaseException) -> bool:
-    """Whether a set-up error is about memory, or says already what the user has to mend."""
-    return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
-
-
 def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
     """Rewards of the study beside those of Open-R1's registry, each with its failures told apart.
 
@@ -101,7 +93,7 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
         found = []
         for reward in specs:
             if reward.kind != recipe.KIND:
-                loaded.append(_loaded(reward))
+                loaded.extend(load_rewards([reward]))
                 found.append(guarded(loaded[-1]))
                 continue
             one = copy.copy(script_args)
@@ -113,30 +105,6 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
         return found
 
     rewards.get_reward_funcs = get_reward_funcs
-
-
-def _loaded(reward: Any) -> Any:
-    try:
-        return load_reward(reward)
-    except Exception as error:
-        if memory_pool(error) is not None:
-            raise
-        raise RewardFailedError(str(error)) from error
-
-
-def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
-    """``reward`` with its failures told apart from the framework's; ``None`` for a row stays "not scorable"."""
-    name = getattr(reward, "__name__", None) or type(reward).__name__
-
-    def scored(*args: Any, **kwargs: Any) -> Any:
-        try:
-            values = reward(*args, **kwargs)
-        except RAISED as error:
-            raise told(error) from error
-        return checked(values)
-
-    scored.__name__ = name
-    return scored
 
 
 def install_trainer(
@@ -151,14 +119,13 @@ def install_trainer(
     class Metered(GRPOTrainer):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             loading.close()
-            check(trial, kwargs["args"])
-            with trial.startup(StartupPart.ENGINE):
-                try:
-                    super().__init__(*args, **kwargs)
-                except SET_UP as error:
-                    if not_the_users(error):
-                        raise
-                    raise IllegalSettingError(str(error)) from error
+            config = kwargs["args"]
+            rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
+            check_rows(rows, trial.spec)
+            if trial.rank == 0:
+                trial.journal.write(NoteRecord("script", {"config": type(config).__module__}))
+            with trial.startup(StartupPart.ENGINE), refusing():
+                super().__init__(*args, **kwargs)
             trial.guard_memory()
 
         def train(self, *_: Any, **__: Any) -> Any:
@@ -169,13 +136,3 @@ def install_trainer(
     module.VLLMClient = client_at_port(module.VLLMClient)  # type: ignore[attr-defined]
     Metered.__name__ = GRPOTrainer.__name__
     trl.GRPOTrainer = Metered
-
-
-def check(trial: TrialContext, config: Any) -> None:
-    """Raises ``IllegalSettingError`` where the recipe makes other rows than the trial is of."""
-    rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
-    if rows != trial.spec.rows_per_update:
-        sizes = (rows, trial.spec.rows_per_update)
-        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
-    if trial.rank == 0:
-        trial.journal.write(NoteRecord("script", {"config": type(config).__module__}))

@@ -10,8 +10,6 @@ from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 
-__all__ = ["TrialContext", "bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
-
 
 def fits(kept: Dict[str, Any], spec: TrialSpec) -> bool:
     """Whether a used worker may run ``spec`` (``kept.fits``)."""

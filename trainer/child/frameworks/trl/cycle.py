@@ -12,10 +12,8 @@ from trl import GRPOTrainer
 from ...contract import Phase
 from ...meter import Meter
 from ...usage import ShapesMet
-from ..hf_trainer.clipping import wrap_clipping
-from ..hf_trainer.cycle import OptimizerPhase, TrainerLog, counting, keeping_logs, keeping_loss, split_by_gradient
+from ..hf_trainer.cycle import TrainerLog, install_update, split_by_gradient
 from ..hf_trainer.rollout import MeteredRollout
-from ..hf_trainer.together import install_waits
 
 METHODS = (
     "_generate",
@@ -35,21 +33,13 @@ METHODS = (
 
 def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
     """Wrap the methods phases are made of, and those that say what a step did."""
-    accelerator = trainer.accelerator
     trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
     if trainer.use_vllm:
         engine = trainer.vllm_generation
         engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
     trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
     trainer._get_per_token_logps_and_entropies = split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
-    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
-    accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    wrap_clipping(trainer, meter)
-    trainer.add_callback(OptimizerPhase(meter))
-    if accelerator.num_processes > 1:
-        install_waits(sys.modules[GRPOTrainer.__module__], accelerator, meter)
-    trainer.training_step = keeping_loss(trainer.training_step, seen)
-    trainer.log = keeping_logs(trainer.log, seen)
+    install_update(trainer, meter, rollout, seen, sys.modules[GRPOTrainer.__module__])
 
 
 def install_shapes(trainer: Any, shapes: ShapesMet) -> None:

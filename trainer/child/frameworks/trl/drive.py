@@ -6,9 +6,9 @@ from typing import Any, Optional
 
 import torch
 
-from ...contract import NoteRecord, StartupPart
+from ...contract import NoteRecord
 from ...cycles import CyclePlan
-from ...failures import IllegalSettingError, MeterError
+from ...failures import IllegalSettingError
 from ...meter import Meter
 from ...trial import TrialContext
 from ..hf_trainer.cycle import TrainerLog, check_methods
@@ -55,8 +55,4 @@ def drive(
     cycle.install_phases(trainer, meter, rollout, seen)
     loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)
     loop.install()
-    trial.part = StartupPart.FIRST_BATCH
-    trial.journal.mark(StartupPart.FIRST_BATCH.value)
     loop.run(trainer.train)
-    if plan.next() is not None:
-        raise MeterError("training ended before the protocol was fulfilled")

@@ -75,7 +75,6 @@ def before_import(device: str, compiles: bool = False) -> None:
     """Environment that vLLM and torch read when they are imported.
 
     Args:
-        device: ``cpu`` or ``cuda``.
         compiles: the configuration asks for compiled code somewhere.
     """
     # Colocated means in this process.
@@ -168,7 +167,6 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
 
     Args:
         seams: knobs by name; those that are not the engine's are left alone.
-        device: ``cpu`` or ``cuda``.
         built: told the engine, and the bytes it took, when it is there.
 
     Raises:

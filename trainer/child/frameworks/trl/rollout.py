@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any, Optional, Sequence
 
-from ...failures import MeterError
 from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly, stretch
@@ -49,8 +48,8 @@ class TrlRollout(MeteredRollout):
         def generate_single_turn(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
             self._pending = self._lengths(len(prompt_ids))
             completion_ids, logprobs = turn(prompt_ids, *args, **kwargs)
-            self._count(prompt_ids, completion_ids)
-            self._pending = None
+            tokens = sum(len(row) for row in prompt_ids)
+            self._add([len(row) for row in completion_ids], self._clipped(completion_ids), tokens)
             return completion_ids, logprobs
 
         return generate_single_turn
@@ -97,21 +96,7 @@ class TrlRollout(MeteredRollout):
         return generate_with_lengths
 
     def _of_server(self) -> Optional[Sequence[int]]:
-        """Lengths of the rows of all ranks: a server generates them in one go."""
-        if self._pending is None:
-            return None
-        rows = len(self._pending)
-        parts = [self._lengths(rows, rank) or [] for rank in range(self._trainer.accelerator.num_processes)]
-        return [length for part in parts for length in part]
-
-    def _count(self, prompt_ids: Any, completion_ids: Any) -> None:
-        lengths = [len(row) for row in completion_ids]
-        if self._pending is not None and lengths != self._pending:
-            raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
-        self.tally.lengths += lengths
-        self.tally.clipped += self._clipped(completion_ids)
-        self.tally.prompt_tokens += sum(len(row) for row in prompt_ids)
-        self.tally.generations += 1
+        return None if self._pending is None else self._of_all(len(self._pending))
 
     def _clipped(self, completion_ids: Any) -> int:
         """Completions cut off at the maximum; a row that was made to stop short of it is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
+from ...checks import TRL, check_lengths, check_version
 from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
@@ -23,10 +24,9 @@ def run_trial(trial: TrialContext) -> None:
         from . import kept
     kept.begin(trial)
     trial.facts["versions"] = build.versions()
-    build.check_version(build.versions()["trl"])
+    check_version("TRL", build.versions()["trl"], TRL)
     ranks.after_import(spec)
-    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
-        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
     if spec.device != "cuda":

@@ -8,22 +8,6 @@ from ...contract import TrialSpec
 from .fields import describe_fields
 from .metrics import LIMITS, MetricsError, StepLayout, cycle_of, read_log, records
 
-__all__ = [
-    "LIMITS",
-    "MetricsError",
-    "StepLayout",
-    "bring_in_ahead",
-    "cycle_of",
-    "describe_fields",
-    "fits",
-    "key",
-    "put_back",
-    "read_log",
-    "records",
-    "rehearse",
-    "run_trial",
-]
-
 
 def run_trial(trial: Any) -> None:
     """See ``run.run_trial``; imported only then, because verl's own processes import this package as well."""

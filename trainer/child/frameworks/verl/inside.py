@@ -10,9 +10,12 @@ import functools
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional
 
+from ..hf_trainer.sampling import stretch
 from .board import TRIAL_VARIABLE, Board, Places, StepTargets, append, read_board
+
+__all__ = ["here", "sampling", "stretch"]
 
 LOOK_S = 0.02
 WAIT_S = 600.0
@@ -80,11 +83,3 @@ def sampling(own: Mapping[str, Any], step: StepTargets, row: int) -> Dict[str, A
     if step.lengths is None:
         return dict(own)
     return {**own, "max_tokens": step.lengths[row], "ignore_eos": True, "stop": [], "stop_token_ids": []}
-
-
-def stretched(prompt: Sequence[int], length: int) -> List[int]:
-    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
-    ids = list(prompt)
-    if not ids or len(ids) >= length:
-        return ids
-    return (ids * (length // len(ids) + 1))[-length:]

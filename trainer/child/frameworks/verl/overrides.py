@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
+from ...checks import check_lengths, check_rows
 from ...contract import RunPaths, TrialSpec
 from ...failures import IllegalSettingError
 from ...user_environment import ENVIRONMENT_KEY
@@ -42,15 +43,11 @@ def settings_of(spec: TrialSpec) -> Dict[str, Any]:
 def check(spec: TrialSpec) -> None:
     """Raises ``IllegalSettingError``: a batch of another size than the trial's, or completions that get no lengths."""
     settings = settings_of(spec)
-    rows = int(settings[UPDATE_PROMPTS]) * int(settings[GENERATIONS])
-    if rows != spec.rows_per_update:
-        sizes = (rows, spec.rows_per_update)
-        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
+    check_rows(int(settings[UPDATE_PROMPTS]) * int(settings[GENERATIONS]), spec)
     for key, why in WITHOUT_LENGTHS.items():
         if settings.get(key):
             raise IllegalSettingError("%s: %s, and a trial gives each completion its length" % (key, why))
-    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
-        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    check_lengths(spec)
 
 
 def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]:

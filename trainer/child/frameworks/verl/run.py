@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Dict, List
 
+from ...checks import check_version
 from ...contract import CycleKind, FailureReason, NoteRecord, Phase, StartupPart, StartupRecord
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
 from ...looks import END, read_answer
@@ -46,7 +47,7 @@ def run_trial(trial: TrialContext) -> None:
     sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
     put_environment(spec.passthrough)
     trial.facts["versions"] = versions()
-    check_version(trial.facts["versions"].get("verl", ""))
+    check_version("verl", trial.facts["versions"].get("verl", ""), SUPPORTED)
     overrides.check(spec)
     places = Places(paths.root)
     course = StepSequence(spec, places, FileTally(places))
@@ -167,12 +168,3 @@ def versions() -> Dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def check_version(version: str) -> None:
-    """Raises ``IllegalSettingError`` outside the window: an unknown verl may not do what it is told."""
-    parts = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    if not SUPPORTED[0] <= parts < SUPPORTED[1]:
-        low, high = (".".join(str(part) for part in each) for each in SUPPORTED)
-        said = "verl %s" % version if version else "no verl"
-        raise IllegalSettingError("%s is installed; this release can measure verl >= %s and < %s" % (said, low, high))

@@ -31,4 +31,4 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
     async def ct_build_initial_tokens(self, *args: Any, **kwargs: Any) -> List[int]:
         """The prompt's tokens."""
         found = await super().ct_build_initial_tokens(*args, **kwargs)
-        return inside.stretched(found, self._width)  # type: ignore[no-any-return]
+        return inside.stretch(found, self._width)  # type: ignore[no-any-return]

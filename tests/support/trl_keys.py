@@ -1,0 +1,33 @@
+"""All of a configuration in TRL's keys, and what becomes of each key of a user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.common.beyond import refuse
+from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.trl.fates import INPUTS, MEASURING, REFUSED
+from trainer.frameworks.trl.key_tables import KEYS
+from trainer.frameworks.trl.keys import model_keys, training_keys, unsupported
+
+
+def fate_of(key: str) -> Fate:
+    """What becomes of ``key``."""
+    if key in KEYS:
+        return Fate.KNOB
+    if key in INPUTS:
+        return Fate.INPUT
+    if key in REFUSED:
+        return Fate.REFUSED
+    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
+
+
+def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
+    """The keys of TRL's script for every knob that is set and acts; seams and a rollout server have none."""
+    refuse(unsupported(configuration))
+    model = model_keys(configuration)
+    if "use_kernels" in model:
+        model["model_init_kwargs"] = {"use_kernels": model.pop("use_kernels")}
+    return {**training_keys(configuration, longest, device), **model}

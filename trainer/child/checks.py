@@ -1,0 +1,102 @@
+"""What a trial is refused for before it trains, whichever framework runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+
+from .contract import TrialSpec
+from .failures import IllegalSettingError, memory_pool
+
+TRL = ((1, 16), (1, 17))
+"""TRL versions that the seams and the meter were checked against: from the first, below the second."""
+SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
+"""What frameworks refuse settings with."""
+
+
+def says_why(error: BaseException) -> bool:
+    """Whether a set-up error is about memory, or says already what the user has to mend."""
+    return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What a framework raises inside against its settings becomes an ``IllegalSettingError`` (see ``says_why``)."""
+    try:
+        yield
+    except SET_UP as error:
+        if says_why(error):
+            raise
+        raise IllegalSettingError(str(error) or type(error).__name__) from error
+
+
+def is_within(version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> bool:
+    """Whether ``version`` is the first of ``window`` or later, and before the second."""
+    numbers = tuple(map(int, itertools.takewhile(str.isdigit, version.partition("+")[0].split("."))))
+    return window[0] <= numbers[: len(window[0])] < window[1]
+
+
+def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> None:
+    """Raises ``IllegalSettingError`` outside the window: figures of an unknown trainer would not be true."""
+    if not is_within(version, window):
+        low, high = (".".join(map(str, bound)) for bound in window)
+        said = "%s %s" % (name, version) if version else "no %s" % name
+        raise IllegalSettingError(
+            "%s is installed; this release can measure %s >= %s and < %s" % (said, name, low, high)
+        )
+
+
+def check_rows(rows: int, spec: TrialSpec) -> None:
+    """Raises ``IllegalSettingError`` where an update has other rows than the trial is of."""
+    if rows != spec.rows_per_update:
+        sizes = (rows, spec.rows_per_update)
+        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
+
+
+def check_lengths(spec: TrialSpec) -> None:
+    """Raises ``IllegalSettingError`` where nothing gives recorded cycles their lengths."""
+    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
+        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+
+
+def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optional[int]) -> int:
+    """One, unless a generation serves several updates: only whole rounds are timed.
+
+    Args:
+        steps: micro-batches of a generation; nothing is the accumulation.
+        iterations: times each is trained on; nothing is once.
+    """
+    return math.lcm((steps or accumulation) * (iterations or 1), accumulation) // accumulation
+
+
+def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
+    """A mapping that may also be given as JSON text. Raises ``IllegalSettingError`` if it is neither."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value)) from None
+    if value is not None and not isinstance(value, dict):
+        raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value))
+    return value or {}
+
+
+def prompts_of(path: str) -> Iterator[Tuple[Dict[str, Any], str]]:
+    """(A row of the prompts file, its place for messages).
+
+    Raises:
+        IllegalSettingError: a row without a prompt, or no rows.
+    """
+    number, found = 0, False
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                entry, found = json.loads(line), True
+                if not isinstance(entry, dict) or "prompt" not in entry:
+                    raise IllegalSettingError("%s line %d: no prompt" % (path, number))
+                yield entry, "%s line %d" % (path, number)
+    if not found:
+        raise IllegalSettingError("%s holds no prompts" % path)
