@@ -33,7 +33,7 @@ class StudyLine:
 def study_line(found: StudyReading) -> StudyLine:
     """For the list of studies."""
     spec = found.study.spec
-    row = found.recommendation.rows[0] if found.recommendation is not None and found.recommendation.rows else None
+    row = found.first_row
     gain = "" if row is None else signed_percent(row.gain.value) if row.gain is not None else "baseline"
     return StudyLine(
         id=found.study.id,
@@ -59,11 +59,11 @@ def status_word(found: StudyReading) -> str:
 
 def sure_word(found: StudyReading) -> str:
     """How far the first row can be relied on."""
-    if found.recommendation is None or not found.recommendation.rows:
+    if found.first_row is None:
         return ""
     if found.source is AnswerSource.BEST_SO_FAR:
         return "so far"
-    return "confirmed" if found.recommendation.rows[0].confirmed else "not confirmed"
+    return "confirmed" if found.first_row.confirmed else "not confirmed"
 
 
 def model_name(model: str) -> str:

@@ -57,14 +57,14 @@ def empty(name: str, title: str, why: str) -> Chart:
     return Chart(name, title, why, Svg(""), (), (), note=why)
 
 
-def drawing(height: float, parts: Sequence[str], says: str, name: str, width: float = WIDTH) -> Svg:
+def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:
     """The ``<svg>`` around ``parts``, read out as ``says``; a group where there are links to reach, else an image."""
     linked = any("<a " in part for part in parts)
     return tag(
         "svg",
         *parts,
         class_=f"chart chart-{name}",
-        viewBox=f"0 0 {width:.0f} {height:.0f}",
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
         role="group" if linked else "img",
         aria_label=clean(says),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
-from autotune.cli.screens.text import clean
+from autotune.wording.text import clean
 from autotune.errors import AutotuneError, FaultsError, MachineError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
 from autotune.wording.text import bounded

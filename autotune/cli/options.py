@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.screens.text import clean
+from autotune.wording.text import clean
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store

@@ -23,8 +23,6 @@ from autotune.settings import Settings
 if TYPE_CHECKING:
     from autotune.recommendation.reading import StudyReading
 
-__all__ = ["forecasts_for", "foretold", "needed", "planned"]
-
 GUESSED_SPREAD = 0.3
 """Standard deviation of the logarithm of tokens/hour that guessed layers add; the phase-time model presumes the same of
 layers it is not told."""

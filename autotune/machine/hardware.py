@@ -14,29 +14,6 @@ from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu, GpuProcess, read_machine
 from search_spaces.configuration import Resources
 
-__all__ = [
-    "HOST",
-    "Files",
-    "Gpu",
-    "GpuProcess",
-    "compiler",
-    "compiler_name",
-    "contained_memory",
-    "cpu_model",
-    "describe",
-    "driver_problem",
-    "driver_process_ids_are_ours",
-    "emulates_bf16",
-    "groups",
-    "has_gpu_open",
-    "memory_limits",
-    "resources",
-    "unfit_gpus",
-    "usable_cores",
-    "usable_memory",
-    "visible_gpus",
-]
-
 GPU_LOCK_DRIVER = 580
 """Oldest driver branch the locked GPU packages run on."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")

@@ -53,7 +53,7 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
             ("All trials", found.trials_section(reading.study, trials)),
             ("Verified", verified.section(reading.study, trials)),
             ("Failures", found.failures_section(reading.study, trials)),
-            ("What the knobs did", found.knobs_section(reading.study, trials, reading.recommendation)),
+            ("What the knobs did", found.knobs_section(reading)),
             ("Reproduce it", measured.reproduce(reading.study, reading.recommendation)),
             ("Not measured", [measured.limits(reading.study, trials, reading.recommendation, legal)]),
         ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Set
 from typing import Protocol
 
 from autotune.errors import MachineError
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.ports import Clock
 
 FREE_BYTES = 1 << 30

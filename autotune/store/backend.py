@@ -11,8 +11,6 @@ from sqlalchemy.orm import Session
 from autotune.errors import StoreError
 from autotune.ports import StudyLock
 
-__all__ = ["WRITE", "Backend", "TryAgainError"]
-
 WRITE = "autotune_write"
 """Execution option of a connection whose next transaction will write."""
 

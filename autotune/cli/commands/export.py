@@ -13,7 +13,8 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
-from autotune.cli.screens.text import clean, clean_line, rate
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean, clean_line
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain

@@ -13,21 +13,15 @@ from rich.text import Text
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
-from autotune.cli.screens.durations import format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.live import failure_words
 from autotune.cli.screens.shell_words import short_path
 from autotune.cli.screens.study import end_screen
-from autotune.cli.screens.tables import (
-    PERMITTED_NOTE,
-    STANDINGS_WIDTH,
-    TRIALS_WIDTH,
-    best_first,
-    count,
-    knob_columns,
-    standings_table,
-    trials_table,
-)
-from autotune.cli.screens.text import brief, clean, clock_time
+from autotune.cli.screens.tables import STANDINGS_WIDTH, TRIALS_WIDTH, knob_columns, standings_table, trials_table
+from autotune.insights.standings import best_first, count
+from autotune.wording.sentences import PERMITTED_NOTE
+from autotune.cli.screens.text import clock_time
+from autotune.wording.text import brief, clean
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState

@@ -11,7 +11,7 @@ import typer
 from autotune.cli import console
 from autotune.cli.options import JsonOption
 from autotune.cli.screens.space import counted, knob_table, shown
-from autotune.cli.screens.text import clean
+from autotune.wording.text import clean
 from autotune.errors import UsageError
 from search_spaces import legality
 from search_spaces.baseline import fitted

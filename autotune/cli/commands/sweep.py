@@ -17,10 +17,11 @@ from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions,
 from autotune.cli.doctor.machine_checks import busy_note
 from autotune.cli.option_groups import takes
 from autotune.cli.options import find_study, reading, settings_for
-from autotune.cli.screens.durations import format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
-from autotune.cli.screens.text import clean, rate
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean
 from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.domain import SWEEP, Budget, Study, Trial
 from autotune.errors import UsageError

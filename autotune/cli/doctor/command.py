@@ -33,7 +33,7 @@ from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load, surroundings
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 

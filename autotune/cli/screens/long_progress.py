@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from autotune.cli.screens.text import clean
+from autotune.wording.text import clean
 from autotune.domain import Event, Trial
 from autotune.verify import long_run
 from autotune.verify.length_model import LengthPrediction

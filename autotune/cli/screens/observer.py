@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotune.cli import console
-from autotune.cli.screens.durations import format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.live import (
     LiveState,
     live_table,
@@ -21,7 +21,8 @@ from autotune.cli.screens.live import (
     with_tick,
     with_trial,
 )
-from autotune.cli.screens.text import brief, clean, rate, signed_percent
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.text import brief, clean
 from autotune.documents.study import cycle_json, cycle_rate, event_json, plain, trial_json
 from autotune.domain import CycleRecord, Event, Trial, TrialState
 from autotune.ports import Observer

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
-from autotune.cli.screens.text import SHORT_NAMES, clean, rate
+from autotune.wording.numbers import rate
+from autotune.wording.text import SHORT_NAMES, clean
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted

@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import phase_lines
-from autotune.cli.screens.durations import format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
-from autotune.cli.screens.sizes import format_size
-from autotune.cli.screens.tables import count
-from autotune.cli.screens.text import changes, clean, clock_time, fit, in_order, knob_value, short_name
+from autotune.wording.numbers import format_size
+from autotune.insights.standings import count
+from autotune.cli.screens.text import clock_time, fit
+from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 from autotune.domain import (
     Budget,
     Configuration,

@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.cli.screens.durations import format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.process import process_words
-from autotune.cli.screens.sizes import format_size
+from autotune.wording.numbers import format_size
 from autotune.cli.screens.tables import plain_table
-from autotune.cli.screens.text import clean, in_order, knob_value, rate
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean, in_order, knob_value
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial

@@ -16,7 +16,7 @@ from autotune.documents.recommendation import row_json
 from autotune.domain import Budget, Configuration, Resources
 from autotune.errors import UsageError
 from autotune.machine import hardware
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.recommendation.recommend import recommend
 from autotune.settings import read_settings
 from autotune.specification import build
