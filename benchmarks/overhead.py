@@ -184,7 +184,7 @@ class Bench:
             kind=TrialKind.SEARCH,
             configuration=configuration,
             protocol=replace(self.spec.protocol, natural=0, lengths=self.lengths),
-            rows_per_update=protocols.rows(study, configuration),
+            rows_per_update=study.rows(configuration),
             state=TrialState.RUNNING,
             attempt=1,
         )

@@ -33,7 +33,7 @@ from autotune.statistics.kept_process import goes_on
 from autotune.study import confirmation, neighbours, nodes
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.study.nodes import Spot
-from autotune.study.protocols import baseline_draft, rows, search_protocol
+from autotune.study.protocols import baseline_draft, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
 from search_spaces.batch import serving_gpus
@@ -408,13 +408,7 @@ def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuratio
     if proposed is None:
         return None
     configuration, source = proposed
-    return TrialDraft(
-        kind=TrialKind.SEARCH,
-        configuration=configuration,
-        protocol=search_protocol(study, trials, configuration),
-        rows_per_update=rows(study, configuration),
-        source=source,
-    )
+    return study.draft(TrialKind.SEARCH, configuration, search_protocol(study, trials, configuration), source)
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> NextTrial | StudyEnd:
@@ -441,7 +435,7 @@ def _fitting(
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round
     may use a part of the grace, or the first half has shown nothing.
     """
-    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+    draft = replace(plan.draft, rows_per_update=study.rows(plan.draft.configuration))
     protocols = [draft.protocol]
     if draft.pair == 0:
         protocols.append(confirmation.bare(draft.protocol))

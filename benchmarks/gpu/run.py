@@ -196,7 +196,7 @@ class Run:
             kind=TrialKind.BASELINE if number == 0 else KINDS[entry.role],
             configuration=entry.configuration,
             protocol=self.protocol(),
-            rows_per_update=protocols.rows(study, entry.configuration),
+            rows_per_update=study.rows(entry.configuration),
             state=TrialState.RUNNING,
             attempt=attempt,
             pair=entry.pair,

@@ -28,7 +28,6 @@ from autotune.recommendation import export
 from autotune.recommendation.reading import read_study
 from autotune.statistics import evidence
 from autotune.statistics.lengths import ONCE
-from autotune.study import protocols
 from autotune.study.loop import StudyLoop
 from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
@@ -126,8 +125,7 @@ def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> i
         f"{clean(bench.study.spec.name)}: {cycles} cycles ({cycles * shape.updates} updates) at natural lengths in a "
         f"fresh process; the stated {rate(row.tokens_per_hour)} tokens/hour rest on {prediction.rests_on}"
     )
-    rows = protocols.rows(bench.study, row.configuration)
-    draft = long_run.draft(bench.study, row.configuration, cycles, rows)
+    draft = long_run.draft(bench.study, row.configuration, cycles)
     trial = bench.run(draft, LongProgress(prediction, cycles, console.say))
     if not trial.feasible:
         said = "" if trial.outcome is None else trial.outcome.sentence()
@@ -211,8 +209,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
         if bench.stop.signal is not None:
             console.say("stopped; nothing is left running, and what was measured is kept")
             raise typer.Exit(exit_codes.SIGNAL + (bench.stop.signal or signal.SIGINT))
-        drafted = repeats.draft(bench.study, following, protocols.rows(bench.study, following))
-        trial = bench.run(drafted, QuietObserver())
+        trial = bench.run(repeats.draft(bench.study, following), QuietObserver())
         _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
         fruitless = 0 if trial.feasible else fruitless + 1
         broken = following == row.configuration and following in evidence.failed_configurations([trial])

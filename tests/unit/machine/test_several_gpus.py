@@ -260,7 +260,7 @@ def test_a_trial_has_the_rows_its_own_split_makes(knobs: dict[str, Any], rows: i
     """The child compares them with what TRL makes of the batch; a trial told the wrong number ends at once."""
     study = f.study(spec=f.study_spec(resources=machine(8, rows_per_update=64)))
     own = Configuration({"micro_batch_size": 1, "gradient_accumulation_steps": 8, **knobs})
-    assert protocols.rows(study, own) == rows
+    assert study.rows(own) == rows
 
 
 def test_tokens_are_counted_over_every_gpu_held_and_each_ones_share_stands_beside() -> None:
