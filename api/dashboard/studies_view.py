@@ -9,7 +9,7 @@ from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.recommendation.places import running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.numbers import counted, rate, signed_percent
 from autotune.wording.text import clean
 
 
@@ -78,4 +78,4 @@ def machine_words(found: StudyReading) -> str:
     if not gpus:
         ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
         return f"CPU, {resources.cpu_cores} cores{ranks}"
-    return f"{gpus} GPU{'s' if gpus > 1 else ''}, {clean(resources.device)}"
+    return f"{counted(gpus, 'GPU')}, {clean(resources.device)}"

@@ -47,11 +47,6 @@ class Chart:
     note: str = ""
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def empty(name: str, title: str, why: str) -> Chart:
     """A chart there is nothing for, and why."""
     return Chart(name, title, why, Svg(""), (), (), note=why)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Href, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Href, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.scatter import AS_PREDICTED, FRAME, HEIGHT, NEAR, as_predicted, dot, plain
 from autotune.charts.svg import Svg, group, line
 from autotune.domain import Pool
-from autotune.wording.numbers import format_size, signed_percent
+from autotune.wording.numbers import counted, format_size, signed_percent
 
 NAME = "predicted-peaks"
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
 from autotune.insights.pareto import pareto
 from autotune.insights.ranking import ranked, speed
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)

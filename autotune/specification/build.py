@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from autotune.wording.numbers import counted
 from autotune.domain import (
     Configuration,
     Fingerprint,
@@ -45,7 +46,7 @@ def ranked(machine: Resources, ranks: int | None) -> Resources:
     if machine.gpus:
         raise UsageError(RANKS_WITH_GPUS)
     if not 1 <= ranks <= machine.cpu_cores:
-        cores = f"{machine.cpu_cores} core{'s' if machine.cpu_cores != 1 else ''}"
+        cores = counted(machine.cpu_cores, "core")
         raise UsageError(f"--ranks {ranks}: expected a number from 1 to {machine.cpu_cores}; this machine has {cores}")
     return replace(machine, cpu_ranks=ranks)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.wording.numbers import counted
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, StudySpec
 from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
@@ -186,7 +187,7 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
         MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
     """
     held = spec.resources.gpus
-    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
+    usable_resources(talk, held, asked=f"study {spec.name!r} holds {counted(held, 'GPU')}")
     environment = framework_named(spec.framework).environment
     found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
     if not Path(spec.workload.prompts).is_file():

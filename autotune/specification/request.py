@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.wording.numbers import counted
 from autotune.domain import Objective, Protocol, RewardSpec
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
@@ -180,7 +181,7 @@ def _check_weights(request: Request) -> None:
     if weights is not None and len(weights) != len(request.rewards):
         line = request.lines.get("reward_weights")
         where = f"{request.config_name}, line {line}: " if line else ""
-        count = f"{len(request.rewards)} reward{'s' if len(request.rewards) != 1 else ''}"
+        count = counted(len(request.rewards), "reward")
         raise UsageError(f"{where}reward_weights holds {len(weights)} weights for {count}; give one for each")
 
 

@@ -31,6 +31,11 @@ def signed_percent(ratio: float) -> str:
     return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if math.isfinite(ratio) else "unknown"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def figure(value: float | None, form: str) -> str:
     """``value`` in a form such as ``{:.2f} s``; ``-`` where it is not known."""
     return "-" if value is None else form.format(value)

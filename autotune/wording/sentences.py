@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 from autotune.wording.text import clean
 from trainer.child.contract import CurrentPhase
 
@@ -93,8 +93,7 @@ def evidence_words(row: RecommendationRow) -> str:
     numbers = ", ".join(f"#{n}" for n in row.trials)
     worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
-        rounds = f"{row.gain.pairs} round" + ("s" if row.gain.pairs != 1 else "")
-        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
+        how = f"confirmed in fresh processes, {counted(row.gain.pairs, 'round')} next to each other, {row.gain.cycles} cycles"
     elif row.gain is None and not row.confirmed:
         how = "measured once, not confirmed" if len(row.trials) == 1 else "not confirmed"
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from autotune.wording.numbers import counted
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.domain import Resources
 from autotune.errors import AutotuneError, UsageError
@@ -38,5 +39,5 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
         return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in found.sentences]
     if found.lacking:
         return [Finding(CONFIG, Verdict.WARNING, found.lacking)]
-    where = f"{len(chosen.gpus)} GPU{'s' if len(chosen.gpus) != 1 else ''}" if chosen.gpus else "a CPU"
+    where = counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU"
     return [Finding(CONFIG, Verdict.OK, f"{name}: read, and legal on {where}")]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import phase_lines
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
 from autotune.wording.numbers import format_size
 from autotune.insights.standings import count
@@ -91,7 +91,7 @@ def plan_screen(
 def _model(spec: StudySpec) -> str:
     resources = spec.resources
     if resources.gpus:
-        machine = f"{resources.total_gpus} GPU" + ("s" if resources.total_gpus > 1 else "")
+        machine = counted(resources.total_gpus, "GPU")
     else:
         machine = f"CPU, {resources.cpu_cores} cores"
         if resources.cpu_ranks > 1:

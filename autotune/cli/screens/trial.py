@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.process import process_words
 from autotune.wording.numbers import format_size
@@ -266,7 +266,7 @@ def engine_words(cycles: Sequence[CycleRecord]) -> str:
     parts = [f"took {format_size(max(held))}"] if held else []
     if usage:
         preemptions = sum(c.preemptions or 0 for c in cycles)
-        parts.append(f"cache {max(usage):.0%} full at most, {preemptions} preemption{'' if preemptions == 1 else 's'}")
+        parts.append(f"cache {max(usage):.0%} full at most, {counted(preemptions, 'preemption')}")
     if mismatch:
         parts.append(f"log-prob mismatch {max(mismatch):.4f}")
     return "; ".join(parts)
