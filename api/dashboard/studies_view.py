@@ -9,7 +9,8 @@ from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.recommendation.places import running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.numbers import counted, rate, signed_percent
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import machine_words, model_name
 from autotune.wording.text import clean
 
 
@@ -41,7 +42,7 @@ def study_line(found: StudyReading) -> StudyLine:
         status=status_word(found),
         model=model_name(spec.workload.model),
         framework=clean(spec.framework),
-        machine=machine_words(found),
+        machine=machine_and_device(found),
         trials=count(found.trials).sentence(),
         speed=rate(row.tokens_per_hour) if row is not None else "-",
         gain=gain,
@@ -66,16 +67,7 @@ def sure_word(found: StudyReading) -> str:
     return "confirmed" if found.first_row.confirmed else "not confirmed"
 
 
-def model_name(model: str) -> str:
-    """The last part of a folder or hub id."""
-    return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
-
-
-def machine_words(found: StudyReading) -> str:
+def machine_and_device(found: StudyReading) -> str:
     """``CPU, 2 cores`` or ``2 GPUs, NVIDIA H200``."""
     resources = found.study.spec.resources
-    gpus = resources.total_gpus
-    if not gpus:
-        ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
-        return f"CPU, {resources.cpu_cores} cores{ranks}"
-    return f"{counted(gpus, 'GPU')}, {clean(resources.device)}"
+    return f"{machine_words(resources)}, {clean(resources.device)}" if resources.gpus else machine_words(resources)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Trial
+from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Resources, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
 from autotune.wording.numbers import counted, format_size, rate, signed_percent
@@ -17,6 +17,19 @@ PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranke
 
 
 UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
+
+
+def model_name(model: str) -> str:
+    """The last part of a folder or hub id."""
+    return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
+
+
+def machine_words(resources: Resources) -> str:
+    """``CPU, 2 cores, 2 training processes`` or ``2 GPUs``."""
+    if resources.gpus:
+        return counted(resources.total_gpus, "GPU")
+    ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
+    return f"CPU, {resources.cpu_cores} cores{ranks}"
 
 
 def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:

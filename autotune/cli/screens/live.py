@@ -17,7 +17,7 @@ from autotune.cli.screens.text import bar, clock_time, fit
 from autotune.wording.text import brief
 from autotune.domain import Budget, Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace
-from autotune.wording.sentences import phase_words
+from autotune.wording.sentences import model_name, phase_words
 from trainer.child.contract import CurrentPhase
 
 BEST_ROWS = 5
@@ -127,8 +127,7 @@ def _line(text: str, width: int, style: str = "") -> Text:
 
 def _title(state: LiveState) -> str:
     spec = state.study.spec
-    model = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
-    return f"autotune · {fit(spec.name, 26)} · {fit(model, 30)} · {spec.framework}"
+    return f"autotune · {fit(spec.name, 26)} · {fit(model_name(spec.workload.model), 30)} · {spec.framework}"
 
 
 def _best(state: LiveState, columns: KnobColumns, width: int) -> list[RenderableType]:

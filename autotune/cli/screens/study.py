@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import phase_lines
-from autotune.wording.numbers import counted, format_duration
+from autotune.wording.numbers import format_duration
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
 from autotune.wording.numbers import format_size
 from autotune.insights.standings import count
@@ -29,6 +29,8 @@ from autotune.domain import (
 )
 from autotune.study.budget import GRACE_S
 from autotune.wording.sentences import (
+    machine_words,
+    model_name,
     UNITS,
     baseline_words,
     evidence_words,
@@ -89,16 +91,9 @@ def plan_screen(
 
 
 def _model(spec: StudySpec) -> str:
-    resources = spec.resources
-    if resources.gpus:
-        machine = counted(resources.total_gpus, "GPU")
-    else:
-        machine = f"CPU, {resources.cpu_cores} cores"
-        if resources.cpu_ranks > 1:
-            machine += f", {resources.cpu_ranks} training processes"
     limit = f", memory limit {format_size(spec.memory_limit)}" if spec.memory_limit else ""
-    name = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
-    return f"{fit(name, 36)} · {spec.framework} · {machine}{limit}"
+    name = fit(model_name(spec.workload.model), 36)
+    return f"{name} · {spec.framework} · {machine_words(spec.resources)}{limit}"
 
 
 def _baseline(spec: StudySpec) -> str:
