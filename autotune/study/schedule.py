@@ -266,7 +266,7 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None or study.spec.sampler == SWEEP:
         return 0.0
-    return confirmation.reserve_s(study.spec, trials, whole, study.lengths)
+    return confirmation.reserve_s(study, trials, whole)
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
@@ -379,10 +379,9 @@ def _unused(left: float, needed: float, what: str) -> str:
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
     """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
-    rows_of = study.spec.workload.rows_per_update
-    plan = confirmation.half_done(study.spec, trials, study.lengths, rows_of)
+    plan = confirmation.half_done(study, trials)
     if plan is None and left is not None:
-        plan = confirmation.between(study.spec, trials, study.lengths, rows_of, spent.wall_s)
+        plan = confirmation.between(study, trials, spent.wall_s)
     return None if plan is None else _fitting(study, trials, plan, left)
 
 
@@ -415,9 +414,7 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
     # Where a round of both leaders does not fit, the one with the same learning has its own.
     needed = 0.0
     for leaders in (2, 1):
-        plan = confirmation.next_trial(
-            study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
-        )
+        plan = confirmation.next_trial(study, trials, at_most=leaders)
         if plan is None:
             return StudyEnd(because)
         step = _fitting(study, trials, plan, left)
@@ -435,7 +432,7 @@ def _fitting(
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round
     may use a part of the grace, or the first half has shown nothing.
     """
-    draft = replace(plan.draft, rows_per_update=study.rows(plan.draft.configuration))
+    draft = plan.draft
     protocols = [draft.protocol]
     if draft.pair == 0:
         protocols.append(confirmation.bare(draft.protocol))
@@ -452,7 +449,7 @@ def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
     """Whether something leads that has begun to be confirmed, or whose first round, the barest, fits into ``left``."""
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
-    plan = confirmation.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=1)
+    plan = confirmation.next_trial(study, trials, at_most=1)
     return plan is not None and left >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
 
 
