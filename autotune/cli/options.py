@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
@@ -81,11 +81,8 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
     from autotune.wiring import open_store_for, open_to_read
 
-    store = open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)
-    try:
+    with closing(open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)) as store:
         yield settings, store
-    finally:
-        store.close()
 
 
 def find_study(store: Store, name: str | None) -> Study:

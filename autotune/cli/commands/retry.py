@@ -63,7 +63,7 @@ def retry(
         if stop.signal is not None:
             raise typer.Exit(exit_codes.SIGNAL + stop.signal)
         limits = Budget(wall_s=None if allowed is None else store.spent(found.id)[0] + allowed)
-        mode = choose_mode(json=as_json, live=not no_live, quiet=quiet, terminal=console.talk().is_terminal)
+        mode = choose_mode(json=as_json, live=not no_live, quiet=quiet)
         with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
             again = loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
             trial = again.retry(protocols.retry_draft(found, asked.configuration))

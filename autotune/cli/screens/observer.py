@@ -43,8 +43,9 @@ class Mode(StrEnum):
     QUIET = "quiet"
 
 
-def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool) -> Mode:
+def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = None) -> Mode:
     """NDJSON if asked for, else nothing if quiet, else the table where there is a terminal for it."""
+    terminal = console.talk().is_terminal if terminal is None else terminal
     if json:
         return Mode.JSON
     if quiet:
