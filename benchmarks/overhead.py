@@ -31,7 +31,6 @@ from autotune.ports import Assignment, RunReport, TrialRunner
 from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings, read_settings
 from autotune.specification.request import Request
-from autotune.study import protocols
 from benchmarks.gpu.journal import append, rows
 from benchmarks.overhead_list import COMPILED, LIST, SHORT, order, whole
 from benchmarks.overhead_table import BARE, WARM, Row, markdown

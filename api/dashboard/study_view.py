@@ -19,7 +19,7 @@ from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import format_size
-from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
+from autotune.wording.sentences import baseline_words, headline, model_name, nothing_words, phase_words
 from autotune.wording.text import clean, in_order, knob_value
 
 SHOWN_NEIGHBOURS = 8

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse
 from pydantic import Field
 
-from api.deps import HubDep, LARGEST_ID, Parameters, StudiesDep, StudyId
+from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
 from api.live.hub import Listener
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from autotune.wording.text import clean
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store
 from autotune.recommendation.reading import named_study
 from autotune.settings import Settings, read_settings
+from autotune.wording.text import clean
 
 HomeOption = Annotated[
     Path | None,

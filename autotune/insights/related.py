@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.wording.numbers import counted
 from autotune.domain import Beforehand, Study, StudySpec
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
+from autotune.wording.numbers import counted
 from search_spaces.adapters import is_lora
 
 FARTHEST = 8.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.machine.gpu_faults import GpuFault
-from autotune.machine.nvml import Gpu, GpuProcess, read_machine
+from autotune.machine.nvml import Gpu, read_machine
 from search_spaces.configuration import Resources
 
 GPU_LOCK_DRIVER = 580

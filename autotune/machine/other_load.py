@@ -45,7 +45,9 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
     ticks = after[1] - before[1]
     mine = str(os.getpid())
     used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
-    cores = sum(line.startswith("cpu") and line[3:4].isdigit() for line in kernel_text(files.proc / "stat").splitlines())
+    cores = sum(
+        line.startswith("cpu") and line[3:4].isdigit() for line in kernel_text(files.proc / "stat").splitlines()
+    )
     busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
     return CpuLoad(
         share=min(1.0, (after[0] - before[0]) / ticks),

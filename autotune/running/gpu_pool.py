@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotune.wording.numbers import counted
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, gpu_faults
 from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu
+from autotune.wording.numbers import counted
 
 
 class GpuPool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.wording.numbers import counted
 from autotune.domain import (
     Configuration,
     Fingerprint,
@@ -21,6 +20,7 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
+from autotune.wording.numbers import counted
 from search_spaces import baseline as baselines
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed

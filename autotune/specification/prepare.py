@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.wording.numbers import counted
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, StudySpec
 from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
@@ -23,6 +22,7 @@ from autotune.specification.request import Complete, Request, packages_of
 from autotune.specification.resolve import Talk, keep_prompts
 from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
+from autotune.wording.numbers import counted
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.knobs.megatron import ENGINE

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.wording.numbers import counted
 from autotune.domain import Objective, Protocol, RewardSpec
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
+from autotune.wording.numbers import counted
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 

@@ -382,7 +382,7 @@ def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float 
     plan = confirmation.half_done(study, trials)
     if plan is None and left is not None:
         plan = confirmation.between(study, trials, spent.wall_s)
-    return None if plan is None else _fitting(study, trials, plan, left)
+    return None if plan is None else _fitting(trials, plan, left)
 
 
 def _search(
@@ -417,16 +417,14 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
         plan = confirmation.next_trial(study, trials, at_most=leaders)
         if plan is None:
             return StudyEnd(because)
-        step = _fitting(study, trials, plan, left)
+        step = _fitting(trials, plan, left)
         if step is not None:
             return step
         needed = _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
     return StudyEnd(_unused(left or 0.0, needed, "a round of confirmation takes"))
 
 
-def _fitting(
-    study: Study, trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None
-) -> NextTrial | None:
+def _fitting(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None) -> NextTrial | None:
     """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
 
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round

@@ -106,7 +106,8 @@ def evidence_words(row: RecommendationRow) -> str:
     numbers = ", ".join(f"#{n}" for n in row.trials)
     worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
-        how = f"confirmed in fresh processes, {counted(row.gain.pairs, 'round')} next to each other, {row.gain.cycles} cycles"
+        rounds = counted(row.gain.pairs, "round")
+        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
     elif row.gain is None and not row.confirmed:
         how = "measured once, not confirmed" if len(row.trials) == 1 else "not confirmed"
     else:

@@ -140,8 +140,8 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
     for name in _ordered(a.phases, b.phases, [p.value for p in Phase]):
         here, there = a.phases.get(name), b.phases.get(name)
         row(f"  {name}", _seconds(here), _seconds(there), _change(here, there))
-    tokens = (figure(side.cycle_tokens, "{:,.0f}") for side in (a, b))
-    row("tokens a cycle", *tokens, _change(a.cycle_tokens, b.cycle_tokens))
+    own, other = (figure(side.cycle_tokens, "{:,.0f}") for side in (a, b))
+    row("tokens a cycle", own, other, _change(a.cycle_tokens, b.cycle_tokens))
     row("rows per update", str(a.rows_per_update), str(b.rows_per_update))
     row("host peak", known_size(a.host_peak), known_size(b.host_peak), _change(a.host_peak, b.host_peak))
     if a.device_peak is not None or b.device_peak is not None:

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer

@@ -57,9 +57,7 @@ def say_busy() -> None:
 
 
 @contextmanager
-def shown(
-    asked: StudyOptions, study: Study, store: Store, limits: Budget, legal: int | None
-) -> Iterator[Observer]:
+def shown(asked: StudyOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
     """An observer of the run, as the options ask for."""
     mode = choose_mode(json=asked.as_json, live=not asked.no_live, quiet=asked.quiet)
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:

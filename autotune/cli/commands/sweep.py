@@ -15,9 +15,6 @@ from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions,
 from autotune.cli.commands.study_run import opened, say_busy, shown
 from autotune.cli.option_groups import takes
 from autotune.cli.options import find_study, reading, settings_for
-from autotune.wording.numbers import format_duration
-from autotune.wording.numbers import rate
-from autotune.wording.text import clean
 from autotune.cli.stopping import Notice, SignalStop, leaving
 from autotune.domain import SWEEP, Budget, Study, Trial
 from autotune.errors import UsageError
@@ -25,6 +22,8 @@ from autotune.ports import Store
 from autotune.settings import Settings
 from autotune.study.loop import StudyResult
 from autotune.tables.sweep import Again, fastest, is_row, owed, steps
+from autotune.wording.numbers import format_duration, rate
+from autotune.wording.text import clean
 
 if TYPE_CHECKING:
     from autotune.proposals import SweepProposer

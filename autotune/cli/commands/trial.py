@@ -12,7 +12,6 @@ import typer
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
 from autotune.cli.runlog import follow, read_lines
-from autotune.wording.text import clean
 from autotune.cli.screens.trial import NUMERICS, trial_screen
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import place_json, plain, trial_json
@@ -22,6 +21,7 @@ from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
 from autotune.recommendation.current import log_of, log_tail, paths_of
+from autotune.wording.text import clean
 
 POLL_S = 0.5
 
@@ -101,9 +101,6 @@ def logs(
         console.document({**plain(place), "lines": list(text)})
         return
     _write(text, as_json=False)
-
-
-
 
 
 def _of_server(path: Path, trial: Trial) -> Path:

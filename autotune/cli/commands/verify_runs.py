@@ -16,8 +16,6 @@ from autotune.cli.options import find_study, reading
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.long_progress import LongProgress
 from autotune.cli.screens.observer import QuietObserver
-from autotune.wording.numbers import rate
-from autotune.wording.text import clean
 from autotune.cli.stopping import Interrupt, interruptible
 from autotune.documents.study import plain
 from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
@@ -33,6 +31,8 @@ from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import LengthPrediction, predict_from
 from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean
 
 PAUSE_S = 0.2
 FRUITLESS = 3

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.wording.numbers import counted
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.domain import Resources
 from autotune.errors import AutotuneError, UsageError
 from autotune.machine import gpu_choice, hardware
 from autotune.specification.config_faults import Faults
 from autotune.specification.request import Request
+from autotune.wording.numbers import counted
 
 CONFIG = "config"
 """What these findings are called."""

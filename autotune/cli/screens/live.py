@@ -9,15 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.cli.console import WIDTH
-from autotune.wording.numbers import format_duration
-from autotune.cli.screens.tables import KnobColumns, STANDINGS_WIDTH, knob_columns, standings_table
-from autotune.insights.standings import Standing, count, standings
-from autotune.wording.sentences import PERMITTED_NOTE
+from autotune.cli.screens.tables import STANDINGS_WIDTH, KnobColumns, knob_columns, standings_table
 from autotune.cli.screens.text import bar, clock_time, fit
-from autotune.wording.text import brief
 from autotune.domain import Budget, Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace
-from autotune.wording.sentences import model_name, phase_words
+from autotune.insights.standings import Standing, count, standings
+from autotune.wording.numbers import format_duration
+from autotune.wording.sentences import PERMITTED_NOTE, model_name, phase_words
+from autotune.wording.text import brief
 from trainer.child.contract import CurrentPhase
 
 BEST_ROWS = 5

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.cli.screens.observer import QuietObserver
-from autotune.wording.text import clean
 from autotune.domain import Event, Trial
 from autotune.verify import long_run
 from autotune.verify.length_model import LengthPrediction
 from autotune.wording.numbers import format_duration, signed_percent
+from autotune.wording.text import clean
 
 EVERY_S = 10.0
 

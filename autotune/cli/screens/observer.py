@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.live import Live
 
 from autotune.cli import console
-from autotune.wording.numbers import format_duration
 from autotune.cli.screens.live import (
     LiveState,
     live_table,
@@ -21,11 +20,11 @@ from autotune.cli.screens.live import (
     with_tick,
     with_trial,
 )
-from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.text import brief, clean
 from autotune.documents.study import cycle_json, cycle_rate, event_json, plain, trial_json
 from autotune.domain import CycleRecord, Event, Trial, TrialState
 from autotune.ports import Observer
+from autotune.wording.numbers import format_duration, rate, signed_percent
+from autotune.wording.text import brief, clean
 from trainer.child.contract import CurrentPhase
 
 PROGRESS_EVERY_S = 10.0

@@ -10,12 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import phase_lines
-from autotune.wording.numbers import format_duration
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
-from autotune.wording.numbers import format_size
-from autotune.insights.standings import count
 from autotune.cli.screens.text import clock_time, fit
-from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 from autotune.domain import (
     Budget,
     Configuration,
@@ -27,21 +23,24 @@ from autotune.domain import (
     Trial,
     TrialState,
 )
+from autotune.insights.standings import count
 from autotune.study.budget import GRACE_S
+from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.sentences import (
-    machine_words,
-    model_name,
     UNITS,
     baseline_words,
     evidence_words,
     headline,
     lengths_words,
+    machine_words,
     memory_words,
+    model_name,
     nothing_words,
     over,
     row_gain_words,
     speed_words,
 )
+from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 
 SUGGESTIONS = 3
 

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.text import fit
-from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.text import differing, knob_value, short_name
 from autotune.domain import Configuration, Trial, TrialState
 from autotune.insights.standings import Standing, outcome_word
+from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
+from autotune.wording.text import differing, knob_value, short_name
 
 Side = Literal["left", "right"]
 

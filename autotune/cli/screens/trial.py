@@ -12,13 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.wording.numbers import counted, format_duration
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.process import process_words
-from autotune.wording.numbers import format_size
 from autotune.cli.screens.tables import plain_table
-from autotune.wording.numbers import rate
-from autotune.wording.text import clean, in_order, knob_value
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
@@ -28,6 +24,8 @@ from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
+from autotune.wording.numbers import counted, format_duration, format_size, rate
+from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
 from trainer.child.contract import NoteRecord, StartupPart

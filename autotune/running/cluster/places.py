@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.wording.numbers import counted
 from autotune.running.cluster.agent import Share
+from autotune.wording.numbers import counted
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from autotune.specification.interpreter import Interpreter
 from autotune.specification.request import Complete, Request, gpu_size
 from autotune.specification.resolve import complete
 from autotune.store import open_store
-from autotune.study import protocols, schedule
+from autotune.study import schedule
 from autotune.study.budget import Ledger
 from autotune.wording.sentences import speed_words
 from search_spaces import legality
