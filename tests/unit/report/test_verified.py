@@ -23,7 +23,7 @@ def searched() -> list[Trial]:
 
 
 def long_run(number: int, seconds: float, **changes: object) -> Trial:
-    draft = long_runs.draft(STUDY, LEADER, 4, f.ROWS)
+    draft = long_runs.draft(STUDY, LEADER, 4)
     cycles = tuple(f.cycle(i, seconds=seconds, cycle_kind=CycleKind.NATURAL) for i in range(4))
     made = f.finished(number, kind=draft.kind, configuration=LEADER, source=draft.source, protocol=draft.protocol)
     return made.with_(cycles=cycles, **changes)
