@@ -6,9 +6,11 @@ a thread waits 5 ms for the interpreter while another computes.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.cache.studies import Library
 from api.guard.codes import Codes
@@ -21,47 +23,33 @@ LARGEST_ID = 2**53 - 1
 """What every JSON reader can tell apart."""
 
 
-async def library_of(request: Request) -> Library:
-    """The studies."""
-    found: Library = request.app.state.library
+class Parameters(BaseModel):
+    """What an address or a body may say; anything else is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AttemptQuery(Parameters):
+    """Which attempt at a trial."""
+
+    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
+
+
+def _kept(name: str) -> Callable[[Request], Awaitable[Any]]:
+    """What the application keeps under this name."""
+
+    async def found(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
     return found
 
 
-async def access_of(request: Request) -> Access:
-    """Who may read."""
-    found: Access = request.app.state.access
-    return found
-
-
-async def codes_of(request: Request) -> Codes:
-    """What a browser trades for its cookie."""
-    found: Codes = request.app.state.codes
-    return found
-
-
-async def throttle_of(request: Request) -> Throttle:
-    """Who gave wrong codes too often; a program that goes on with an old token shuts nobody out of the login."""
-    found: Throttle = request.app.state.throttle
-    return found
-
-
-async def predictor_of(request: Request) -> Predictor:
-    """What expects something of what nobody ran."""
-    found: Predictor = request.app.state.predictor
-    return found
-
-
-async def hub_of(request: Request) -> Hub:
-    """Those who listen."""
-    found: Hub = request.app.state.hub
-    return found
-
-
-StudiesDep = Annotated[Library, Depends(library_of)]
-AccessDep = Annotated[Access, Depends(access_of)]
-CodesDep = Annotated[Codes, Depends(codes_of)]
-ThrottleDep = Annotated[Throttle, Depends(throttle_of)]
-PredictorDep = Annotated[Predictor, Depends(predictor_of)]
-HubDep = Annotated[Hub, Depends(hub_of)]
+StudiesDep = Annotated[Library, Depends(_kept("library"))]
+AccessDep = Annotated[Access, Depends(_kept("access"))]
+CodesDep = Annotated[Codes, Depends(_kept("codes"))]
+ThrottleDep = Annotated[Throttle, Depends(_kept("throttle"))]
+"""Who gave wrong codes too often; a program that goes on with an old token shuts nobody out of the login."""
+PredictorDep = Annotated[Predictor, Depends(_kept("predictor"))]
+HubDep = Annotated[Hub, Depends(_kept("hub"))]
 StudyId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a study.", examples=[1])]
 TrialNumber = Annotated[int, Path(ge=0, le=LARGEST_ID, description="Number of a trial; 0 is the baseline.")]

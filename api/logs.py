@@ -8,11 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
-from autotune.recommendation.current import attempt_paths
-from autotune.settings import HomePaths
-from trainer.child.contract import RunPaths
 
 LARGEST_BYTES = 4 << 20
 """Of one answer; what runs keep of a log is less."""
@@ -50,29 +46,6 @@ class UnsatisfiableError(Exception):
     def __init__(self, size: int, more: str = "") -> None:
         super().__init__(f"the log has {size} bytes{more}")
         self.size = size
-
-
-def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, what: str = "log") -> RunPaths:
-    """The files of an attempt, by default the last; ``what`` is wanted of them.
-
-    Raises:
-        NotFoundError: the trial was not started, or has no such attempt.
-    """
-    if trial.attempt == 0:
-        raise NotFoundError(f"trial {trial.number} has not been started, so it has no {what}")
-    if attempt is not None and attempt > trial.attempt:
-        raise NotFoundError(f"trial {trial.number} has no attempt {attempt}; the last is {trial.attempt}")
-    return attempt_paths(home, study, trial, attempt)
-
-
-def path_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, *, server: bool) -> Path:
-    """The log of an attempt, by default the last.
-
-    Raises:
-        NotFoundError: the trial was not started, or has no such attempt.
-    """
-    paths = paths_of(home, study, trial, attempt)
-    return paths.server_log if server else paths.log
 
 
 def open_below(root: Path, path: Path) -> int:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from api.cache.snapshot import Snapshot
+from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.places import PlaceState
@@ -20,6 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 Sample = tuple[Mapping[str, str], float]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,13 @@ class Metric:
     """One family: a name, what it is, and its samples."""
 
     name: str
-    kind: str
-    """``gauge`` or ``counter``; the name of a counter ends in ``_total``."""
+    """That of a counter ends in ``_total``; others are gauges."""
     help: str
     samples: Sequence[Sample]
+
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 class AnswerCounts:
@@ -39,28 +45,18 @@ class AnswerCounts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._statuses: Counter[int] = Counter()
-        self._cut_off = 0
-        self._shared = 0
+        self.readers_cut_off = 0
+        self.shared = 0
 
     def cut_off(self) -> None:
         """One more reader that took nothing of its answer for so long that it was disconnected."""
         with self._lock:
-            self._cut_off += 1
-
-    @property
-    def readers_cut_off(self) -> int:
-        """So far."""
-        return self._cut_off
+            self.readers_cut_off += 1
 
     def share(self) -> None:
         """One more answer that was another reader's too."""
         with self._lock:
-            self._shared += 1
-
-    @property
-    def shared(self) -> int:
-        """So far."""
-        return self._shared
+            self.shared += 1
 
     def count(self, status: int) -> None:
         """One more answer."""
@@ -87,17 +83,22 @@ def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -
     """What the server itself does."""
     answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
     return (
-        Metric("autotune_build_info", "gauge", "The program's version.", [({"version": version}, 1)]),
-        Metric("autotune_http_answers_total", "counter", "Answers since the server began, by status.", answers),
-        Metric("autotune_http_answers_shared_total", "counter", "Of them, those several asked for at once.", [
-            ({}, tally.shared)
-        ]),
-        Metric("autotune_listeners", "gauge", "Readers of event streams.", [({}, listeners)]),
-        Metric("autotune_listeners_dropped_total", "counter", "Of them, those too far behind.", [({}, dropped)]),
-        Metric("autotune_readers_cut_off_total", "counter", "Readers of anything that took nothing of it.", [
-            ({}, tally.readers_cut_off)
-        ]),
-    )  # fmt: skip
+        Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
+        Metric("autotune_http_answers_total", "Answers since the server began, by status.", answers),
+        Metric("autotune_http_answers_shared_total", "Of them, those several asked for at once.", [({}, tally.shared)]),
+        Metric("autotune_listeners", "Readers of event streams.", [({}, listeners)]),
+        Metric("autotune_listeners_dropped_total", "Of them, those too far behind.", [({}, dropped)]),
+        Metric(
+            "autotune_readers_cut_off_total",
+            "Readers of anything that took nothing of it.",
+            [({}, tally.readers_cut_off)],
+        ),
+    )
+
+
+def _known(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]) -> list[Sample]:
+    """A sample of each that has the figure."""
+    return [(labels, value) for labels, one in labelled if (value := of(one)) is not None]
 
 
 def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
@@ -106,73 +107,57 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     counted = [(labels, count(s.trials)) for labels, s in named]
     states = [({**labels, "state": k}, n) for labels, c in counted for k, n in c.states.items()]
     failures = [({**labels, "reason": k}, n) for labels, c in counted for k, n in c.failures.items()]
-    rows = [(labels, s.recommendation.rows[0]) for labels, s in named if s.recommendation and s.recommendation.rows]
-    gains = [(labels, row.gain.value) for labels, row in rows if row.gain is not None]
+    rows = [(labels, s.first_row) for labels, s in named if s.first_row is not None]
     uses = [(labels, use) for labels, s in named if (use := _best_use(s)) is not None]
-    busy = [
-        ({**labels, "phase": phase.phase}, phase.gpu.busy)
-        for labels, use in uses
-        for phase in (*use.phases, use.whole)
-        if phase.gpu.busy is not None
-    ]
+    by_phase = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
+    opened = _known(named, lambda s: float(s.study.status is StudyStatus.OPEN))
+    gains = _known(rows, lambda row: None if row.gain is None else row.gain.value)
+    joules = _known(uses, lambda use: use.joules_per_token)
     return (
-        Metric("autotune_study_open", "gauge", "1 while it can gain trials, else 0.", [
-            (labels, float(s.study.status.value == "open")) for labels, s in named
-        ]),
-        Metric("autotune_trials", "gauge", "Trials by state.", states),
-        Metric("autotune_trial_failures", "gauge", "Failed trials by reason.", failures),
-        Metric("autotune_spent_wall_seconds_total", "counter", "Over all runs of the tuner.", [
-            (labels, s.spent[0]) for labels, s in named
-        ]),
-        Metric("autotune_spent_gpu_seconds_total", "counter", "Over all runs of the tuner.", [
-            (labels, s.spent[1]) for labels, s in named
-        ]),
-        Metric("autotune_best_tokens_per_hour", "gauge", "Of the configuration recommended now.", [
-            (labels, row.tokens_per_hour) for labels, row in rows
-        ]),
-        Metric("autotune_best_gain_ratio", "gauge", "Of it over the baseline, minus 1.", gains),
-        Metric("autotune_best_gpu_busy_ratio", "gauge", "Of it, by phase: share of the time a kernel ran.", busy),
-        Metric("autotune_best_gpu_watts", "gauge", "Of it, over all GPUs.", [
-            (labels, use.whole.watts) for labels, use in uses if use.whole.watts is not None
-        ]),
-        Metric("autotune_best_joules_per_token", "gauge", "Of it, energy of all GPUs for a completion token.", [
-            (labels, use.joules_per_token) for labels, use in uses if use.joules_per_token is not None
-        ]),
-        Metric("autotune_best_cores", "gauge", "Of it, cores the process of a rank used.", [
-            (labels, use.whole.cores) for labels, use in uses if use.whole.cores is not None
-        ]),
-    )  # fmt: skip
+        Metric("autotune_study_open", "1 while it can gain trials, else 0.", opened),
+        Metric("autotune_trials", "Trials by state.", states),
+        Metric("autotune_trial_failures", "Failed trials by reason.", failures),
+        Metric("autotune_spent_wall_seconds_total", "Over all runs of the tuner.", _known(named, lambda s: s.spent[0])),
+        Metric("autotune_spent_gpu_seconds_total", "Over all runs of the tuner.", _known(named, lambda s: s.spent[1])),
+        Metric(
+            "autotune_best_tokens_per_hour",
+            "Of the configuration recommended now.",
+            _known(rows, lambda row: row.tokens_per_hour),
+        ),
+        Metric("autotune_best_gain_ratio", "Of it over the baseline, minus 1.", gains),
+        Metric(
+            "autotune_best_gpu_busy_ratio",
+            "Of it, by phase: share of the time a kernel ran.",
+            _known(by_phase, lambda gpu: gpu.busy),
+        ),
+        Metric("autotune_best_gpu_watts", "Of it, over all GPUs.", _known(uses, lambda use: use.whole.watts)),
+        Metric("autotune_best_joules_per_token", "Of it, energy of all GPUs for a completion token.", joules),
+        Metric(
+            "autotune_best_cores", "Of it, cores the process of a rank used.", _known(uses, lambda use: use.whole.cores)
+        ),
+    )
 
 
 def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     """What runs where."""
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
-    held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p.trial) for labels, p in at for g in p.at.gpus]
+    held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]
+    running = _known(at, lambda p: float(p.trial is not None))
+    left = _known(at, lambda p: float(p.state is PlaceState.LEFT))
+    busy = _known(at, lambda p: p.busy)
     return (
-        Metric("autotune_place_running", "gauge", "1 while a trial runs in the place, else 0.", [
-            (labels, float(place.trial is not None)) for labels, place in at
-        ]),
-        Metric("autotune_place_left", "gauge", "1 of a place that gets no more trials.", [
-            (labels, float(place.state is PlaceState.LEFT)) for labels, place in at
-        ]),
-        Metric("autotune_place_trial", "gauge", "Number of the trial that runs in the place.", [
-            (labels, place.trial) for labels, place in at if place.trial is not None
-        ]),
-        Metric("autotune_place_gpu_busy_ratio", "gauge", "Of the last cycle there: share with a kernel running.", [
-            (labels, place.busy) for labels, place in at if place.busy is not None
-        ]),
-        Metric("autotune_gpu_trial", "gauge", "Number of the trial that runs on the GPU.", [
-            (labels, number) for labels, number in held if number is not None
-        ]),
-    )  # fmt: skip
+        Metric("autotune_place_running", "1 while a trial runs in the place, else 0.", running),
+        Metric("autotune_place_left", "1 of a place that gets no more trials.", left),
+        Metric("autotune_place_trial", "Number of the trial that runs in the place.", _known(at, lambda p: p.trial)),
+        Metric("autotune_place_gpu_busy_ratio", "Of the last cycle there: share with a kernel running.", busy),
+        Metric("autotune_gpu_trial", "Number of the trial that runs on the GPU.", _known(held, lambda p: p.trial)),
+    )
 
 
 def _best_use(found: Snapshot) -> TrialUse | None:
     """Of all trials that measured the configuration recommended now."""
-    if found.recommendation is None or not found.recommendation.rows:
-        return None
-    numbers = found.recommendation.rows[0].trials
+    numbers = () if found.first_row is None else found.first_row.trials
     return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
@@ -118,13 +119,9 @@ def stored(settings: Settings, name: str) -> StudySpec | None:
     """The study of that name, if there is one; no database is created by looking."""
     if "://" not in settings.database and not Path(settings.database).is_file():
         return None
-    store = open_store_for(settings)
-    try:
+    with closing(open_store_for(settings)) as store, suppress(NotFoundError):
         return store.study(name).spec
-    except NotFoundError:
-        return None
-    finally:
-        store.close()
+    return None
 
 
 def begun(

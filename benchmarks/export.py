@@ -81,7 +81,7 @@ def attempt(
     """The same, stopped after ``deadline_s`` seconds; FAIL with its outcome if it does not end well."""
     trial = Trial(
         study.id, 0, TrialKind.CONFIRM, configuration,
-        replace(protocol_for(study.spec, study.lengths), maximum=0, double=0),
+        replace(protocol_for(study), maximum=0, double=0),
         study.spec.workload.rows_per_update, TrialState.RUNNING, attempt=1,
     )  # fmt: skip
     watcher = Cycles()

@@ -26,6 +26,7 @@ from autotune.domain import (
     CycleKind,
     CycleRecord,
     Outcome,
+    Study,
     StudySpec,
     Trial,
     TrialDraft,
@@ -78,7 +79,7 @@ class MadeUp:
     """One study."""
 
     def __init__(self, spec: StudySpec, case: Case, seed: int) -> None:
-        self._spec, self._case, self._chance = spec, case, random.Random(seed)  # noqa: S311
+        self._study, self._spec, self._case, self._chance = Study(1, spec, 0.0), spec, case, random.Random(seed)  # noqa: S311
         self.trials: list[Trial] = []
         self._drift: dict[object, float] = {}
         self.best = spec.baseline.with_(logprob_token_chunk=256)
@@ -93,7 +94,7 @@ class MadeUp:
         chance.shuffle(tried)
         for configuration in tried:
             self._add(TrialKind.SEARCH, configuration, chance.choice(NODES))
-        while (plan := confirmation.next_trial(spec, self._known(), (), 128, at_most=1)) is not None:
+        while (plan := confirmation.next_trial(self._study, self._known(), at_most=1)) is not None:
             self._add(TrialKind.CONFIRM, plan.draft.configuration, self._place(plan.draft), pair=plan.draft.pair)
         return self._answer()
 

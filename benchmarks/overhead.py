@@ -31,7 +31,6 @@ from autotune.ports import Assignment, RunReport, TrialRunner
 from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings, read_settings
 from autotune.specification.request import Request
-from autotune.study import protocols
 from benchmarks.gpu.journal import append, rows
 from benchmarks.overhead_list import COMPILED, LIST, SHORT, order, whole
 from benchmarks.overhead_table import BARE, WARM, Row, markdown
@@ -184,7 +183,7 @@ class Bench:
             kind=TrialKind.SEARCH,
             configuration=configuration,
             protocol=replace(self.spec.protocol, natural=0, lengths=self.lengths),
-            rows_per_update=protocols.rows(study, configuration),
+            rows_per_update=study.rows(configuration),
             state=TrialState.RUNNING,
             attempt=1,
         )

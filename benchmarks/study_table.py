@@ -18,10 +18,11 @@ from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
-from autotune.insights.roofline import Roof, roof_for, share_sentence
+from autotune.insights.roofline import Roof, roof_for
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.gpu.journal import row_of, rows, trial_of
+from benchmarks.gpu.summary import share_sentence
 from search_spaces.configuration import ModelFacts
 from search_spaces.knobs.model import show
 from trainer.child.contract import encode

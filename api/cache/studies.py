@@ -166,12 +166,9 @@ class Library:
         home, study = self._settings.home, snapshot.study
         return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in running_trials(snapshot.trials)}
 
-    def body(self, key: Hashable, build: Callable[[], bytes]) -> bytes:
-        """What was built under this key before, else what ``build`` makes."""
-        return self.kept(key, build)
-
     def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
-        """``body`` for anything; one key always holds one kind of thing. Who asks while it is made waits for it."""
+        """What was built under this key before, else what ``build`` makes; one key always holds one kind of thing. Who
+        asks while it is made waits for it."""
         with self._lock:
             if key in self._bodies:
                 known: Made = self._bodies[key]

@@ -86,15 +86,12 @@ class Shelf:
             and before.study.status is study.status
             and answer[1] == before.recommendation
         )
-        run = last_run(store, study, trials)
         found = Snapshot(
             stamp=stamp,
             study=study,
             trials=before.trials if before is not None and same else trials,
             spent=store.spent(study.id),
-            limits=run.limits,
-            avoided_gpus=run.avoided_gpus,
-            places=run.places,
+            **vars(last_run(store, study, trials)),
             known_answer=answer,
             fingerprint=store.fingerprint(study.id),
             settled=self._settled,

@@ -15,9 +15,9 @@ from autotune.charts.phase_bars import Bar, mean_phases, ordered, stacked
 from autotune.domain import Trial
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
-from autotune.insights.usage_words import energy_words, percent
+from autotune.insights.usage_words import energy_words
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.numbers import format_duration, format_size, signed_percent
+from autotune.wording.numbers import format_duration, known_size, percent, signed_percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
@@ -119,8 +119,8 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLin
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
-        ("host peak", lambda t: _size(t.host_peak)),
-        ("GPU peak", lambda t: _size(t.device_peak)),
+        ("host peak", lambda t: known_size(t.host_peak)),
+        ("GPU peak", lambda t: known_size(t.device_peak)),
         ("GPU busy", lambda t: percent(use.whole.gpu.busy) if (use := trial_use(t)) is not None else "-"),
         ("energy", lambda t: energy_words(trial_use(t)) or "-"),
         ("cause", lambda t: clean(t.outcome.sentence()) if t.outcome is not None and not t.outcome.ok else "-"),
@@ -133,11 +133,7 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLin
 
 def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:
     pool = capacity_of(found.study.spec).pool
-    return lambda trial: _size(by_phase(trial, pool).get(name))
-
-
-def _size(used: int | None) -> str:
-    return "-" if used is None else format_size(used)
+    return lambda trial: known_size(by_phase(trial, pool).get(name))
 
 
 def _phases(found: StudyReading, trials: Sequence[Trial]) -> Chart | None:

@@ -10,6 +10,7 @@ from autotune.insights.standings import count
 from autotune.recommendation.places import running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import machine_words, model_name
 from autotune.wording.text import clean
 
 
@@ -33,7 +34,7 @@ class StudyLine:
 def study_line(found: StudyReading) -> StudyLine:
     """For the list of studies."""
     spec = found.study.spec
-    row = found.recommendation.rows[0] if found.recommendation is not None and found.recommendation.rows else None
+    row = found.first_row
     gain = "" if row is None else signed_percent(row.gain.value) if row.gain is not None else "baseline"
     return StudyLine(
         id=found.study.id,
@@ -41,7 +42,7 @@ def study_line(found: StudyReading) -> StudyLine:
         status=status_word(found),
         model=model_name(spec.workload.model),
         framework=clean(spec.framework),
-        machine=machine_words(found),
+        machine=machine_and_device(found),
         trials=count(found.trials).sentence(),
         speed=rate(row.tokens_per_hour) if row is not None else "-",
         gain=gain,
@@ -59,23 +60,14 @@ def status_word(found: StudyReading) -> str:
 
 def sure_word(found: StudyReading) -> str:
     """How far the first row can be relied on."""
-    if found.recommendation is None or not found.recommendation.rows:
+    if found.first_row is None:
         return ""
     if found.source is AnswerSource.BEST_SO_FAR:
         return "so far"
-    return "confirmed" if found.recommendation.rows[0].confirmed else "not confirmed"
+    return "confirmed" if found.first_row.confirmed else "not confirmed"
 
 
-def model_name(model: str) -> str:
-    """The last part of a folder or hub id."""
-    return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
-
-
-def machine_words(found: StudyReading) -> str:
+def machine_and_device(found: StudyReading) -> str:
     """``CPU, 2 cores`` or ``2 GPUs, NVIDIA H200``."""
     resources = found.study.spec.resources
-    gpus = resources.total_gpus
-    if not gpus:
-        ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
-        return f"CPU, {resources.cpu_cores} cores{ranks}"
-    return f"{gpus} GPU{'s' if gpus > 1 else ''}, {clean(resources.device)}"
+    return f"{machine_words(resources)}, {clean(resources.device)}" if resources.gpus else machine_words(resources)

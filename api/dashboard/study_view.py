@@ -8,7 +8,7 @@ from api.dashboard import links
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.card import Card, card
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import machine_words, model_name, status_word
+from api.dashboard.studies_view import machine_and_device, status_word
 from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
@@ -19,7 +19,7 @@ from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import format_size
-from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
+from autotune.wording.sentences import baseline_words, headline, model_name, nothing_words, phase_words
 from autotune.wording.text import clean, in_order, knob_value
 
 SHOWN_NEIGHBOURS = 8
@@ -104,7 +104,7 @@ def study_view(
         name=name,
         status=status_word(found),
         title=f"{gain} · {name}" if gain else name,
-        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}{beside}",
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_and_device(found)}{beside}",
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
         counts=count(found.trials).sentence(),

@@ -141,9 +141,7 @@ def trial_view(
 
 def best_of(found: StudyReading) -> Trial | None:
     """A trial of the first answer's configuration: the first that measured it."""
-    if found.recommendation is None or not found.recommendation.rows:
-        return None
-    wanted = found.recommendation.rows[0].configuration
+    wanted = None if found.first_row is None else found.first_row.configuration
     return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
 
 

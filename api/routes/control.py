@@ -9,10 +9,10 @@ import time
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from api.deps import LARGEST_ID, StudiesDep, StudyId
+from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, dumps
 from api.schemas.events import Requested
@@ -26,10 +26,8 @@ from autotune.study.control import Action
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
 
 
-class Asking(BaseModel):
+class Asking(Parameters):
     """What is asked for."""
-
-    model_config = ConfigDict(extra="forbid")
 
     action: Action = Field(
         description="`pause`: no new trial; `resume`; `stop`: finish the running trial and recommend; `cancel`: end "

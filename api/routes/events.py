@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api.deps import LARGEST_ID, HubDep, StudiesDep, StudyId
+from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
 from api.live.hub import Listener
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
@@ -25,10 +25,8 @@ UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Proxies hand a stream on as it comes."""
 
 
-class EventsQuery(BaseModel):
+class EventsQuery(Parameters):
     """Which events."""
-
-    model_config = ConfigDict(extra="forbid")
 
     after: int = Field(0, ge=0, le=LARGEST_ID, description="Only with a greater id.")
     kind: str | None = Field(None, min_length=1, max_length=60, description="Only of this kind.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.cache.snapshot import Snapshot
 from api.dashboard.copies import files_of
-from api.deps import LARGEST_ID, StudiesDep, StudyId
+from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.exports import Export
@@ -24,10 +24,8 @@ router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"]
 PROMPTS = "prompts/train.jsonl"
 
 
-class ExportQuery(BaseModel):
+class ExportQuery(Parameters):
     """Which configuration."""
-
-    model_config = ConfigDict(extra="forbid")
 
     row: int = Field(1, ge=1, le=2, description="1 learns as the baseline does, 2 with what you permitted.")
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")

@@ -7,14 +7,15 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
+from api.deps import AttemptQuery, StudiesDep, StudyId, TrialNumber
 from api.errors import problem
-from api.logs import ByteRange, UnsatisfiableError, open_below, part_of, path_of, read_part
+from api.logs import ByteRange, UnsatisfiableError, open_below, part_of, read_part
 from api.responses import conditional
 from api.routes.trials import trial_of
 from api.schemas.problems import problems
+from autotune.recommendation.current import paths_of
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 
@@ -29,12 +30,9 @@ class Which(StrEnum):
     SERVER = "server"
 
 
-class LogQuery(BaseModel):
+class LogQuery(AttemptQuery):
     """Which log of a trial."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
     which: Which = Field(Which.TRIAL, description="The trial's own, or its rollout server's.")
 
 
@@ -65,8 +63,8 @@ def get_log(
     """
     found = studies.snapshot(study_id)
     trial, server = trial_of(found, number), query.which is Which.SERVER
-    path = path_of(studies.home, found.study, trial, query.attempt, server=server)
-    file = open_below(studies.home.runs, path)
+    paths = paths_of(studies.home, found.study, trial, query.attempt)
+    file = open_below(studies.home.runs, paths.server_log if server else paths.log)
     try:
         part = part_of(os.fstat(file).st_size, asked)
         body = read_part(file, part)

@@ -6,10 +6,9 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
-from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
-from api.logs import open_below, paths_of
+from api.deps import AttemptQuery, StudiesDep, StudyId, TrialNumber
+from api.logs import open_below
 from api.responses import JSON, conditional, dumps
 from api.routes.trials import trial_of
 from api.schemas.problems import problems
@@ -18,16 +17,9 @@ from api.schemas.trials import MemoryTimeline
 from autotune.documents.memory_timeline import read, timeline_json
 from autotune.documents.study import plain
 from autotune.errors import NotFoundError
+from autotune.recommendation.current import paths_of
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
-
-
-class MemoryQuery(BaseModel):
-    """Which attempt at a trial."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
 
 
 @router.get(
@@ -41,7 +33,7 @@ def get_memory(
     studies: StudiesDep,
     study_id: StudyId,
     number: TrialNumber,
-    query: Annotated[MemoryQuery, Query()],
+    query: Annotated[AttemptQuery, Query()],
 ) -> Response:
     """The memory of an attempt over its time: of its process tree, and where there are GPUs of the fullest one.
 

@@ -36,7 +36,7 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     def build() -> bytes:
         return render("studies.html", studies=[study_line(one) for one in found], hidden=len(every) - len(found))
 
-    return conditional(request, studies.body(key, build), HTML)
+    return conditional(request, studies.kept(key, build), HTML)
 
 
 @router.get("/studies/{study_id}")
@@ -52,7 +52,7 @@ def study_page(studies: Library, study_id: int, wanted: TrialFilter, stream: str
     lives = studies.lives(found)
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
     key = ("study", found.stamp, tuple(lives.items()), wanted)
-    return studies.body(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn), stream=stream))
+    return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn), stream=stream))
 
 
 @router.get("/assets/{name}")

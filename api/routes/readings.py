@@ -5,13 +5,14 @@ Not part of the described API: their form is that of the program's own values, a
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
+from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import JSON, conditional
 from api.routes.trials import trial_of
@@ -25,10 +26,8 @@ TRIALS = 100
 """On a page."""
 
 
-class ReadingQuery(BaseModel):
+class ReadingQuery(Parameters):
     """Which trials."""
-
-    model_config = ConfigDict(extra="forbid")
 
     since: int = Field(0, ge=0, le=LARGEST_ID)
     """The first trial."""
@@ -40,18 +39,10 @@ def get_reading(
 ) -> Response:
     """All that is kept of a study, with ``TRIALS`` of its trials: a ``ReadingPage``."""
     found, end = studies.snapshot(study_id), query.since + TRIALS
-    reading = StudyReading(
-        study=found.study,
-        trials=tuple(found.trials[query.since : end]),
-        spent=found.spent,
-        limits=found.limits,
-        avoided_gpus=found.avoided_gpus,
-        places=found.places,
-        fingerprint=found.fingerprint,
-        verified=last_event(studies.store(study_id), found.study, "verified"),
-        known_answer=found.answer,
-    )
-    page = ReadingPage(reading, end if len(found.trials) > end else None)
+    kept = {each.name: getattr(found, each.name) for each in fields(StudyReading)}
+    verified = last_event(studies.store(study_id), found.study, "verified")
+    new = {"trials": tuple(found.trials[query.since : end]), "verified": verified, "known_answer": found.answer}
+    page = ReadingPage(StudyReading(**{**kept, **new}), end if len(found.trials) > end else None)
     return conditional(request, codec.dump(page, canonical=False).encode(), JSON, kept=False)
 
 

@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.cache.snapshot import Snapshot
 from api.cache.studies import Library
-from api.deps import StudiesDep, StudyId
+from api.deps import Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.answers import Answer
@@ -41,10 +41,8 @@ class Format(StrEnum):
     VERL = "verl"
 
 
-class RecommendationQuery(BaseModel):
+class RecommendationQuery(Parameters):
     """In which form, and of which row."""
-
-    model_config = ConfigDict(extra="forbid")
 
     format: Format = Field(
         Format.JSON,
@@ -85,7 +83,7 @@ def get_recommendation(
     if query.format.value != own:
         return problem(409, f"study {study_id} is of {clean(own)}, not of {query.format.value}")
     try:
-        body = studies.body(("file", study_id, found.version, request.url.query), lambda: _file(studies, found, query))
+        body = studies.kept(("file", study_id, found.version, request.url.query), lambda: _file(studies, found, query))
     except UsageError as error:
         return problem(409, str(error))
     names = framework_named(own).names

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.cache.snapshot import Snapshot
 from api.cache.studies import Library
-from api.deps import PredictorDep, StudiesDep
+from api.deps import Parameters, PredictorDep, StudiesDep
 from api.paging import Key, after, cursor_of, next_link
 from api.predicting import Predictor
 from api.responses import JSON, conditional, dumps, joined
@@ -30,10 +30,8 @@ NOT_PREDICTED = "nothing is predicted here: each item was measured"
 PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it was run"
 
 
-class MatchQuery(BaseModel):
+class MatchQuery(Parameters):
     """What is known of one's own training; what is left out does not matter."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; its last part counts.")
     params_b: float | None = Field(

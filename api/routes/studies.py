@@ -6,9 +6,9 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api.deps import StudiesDep, StudyId
+from api.deps import Parameters, StudiesDep, StudyId
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
 from api.schemas.problems import problems
@@ -20,10 +20,8 @@ from autotune.recommendation.current import status_document
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 
 
-class StudiesQuery(BaseModel):
+class StudiesQuery(Parameters):
     """Which page of the studies."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str | None = Field(None, max_length=200, description="Only the study of this name.")
     limit: int = Field(100, ge=1, le=500, description="Studies on a page.")

@@ -57,7 +57,7 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> b
     def build() -> bytes:
         return render("why.html", why=why_view(found, asked, foresee=foresee, foretell=foretell), stream=stream)
 
-    return studies.body(("why", found.progress, asked.pairs), build)
+    return studies.kept(("why", found.progress, asked.pairs), build)
 
 
 @router.get("/trials/{number}")
@@ -73,7 +73,7 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
         ("export", found.progress, number), lambda: studies.exported(found, ExportChoice(trial=number))
     )
     key = ("trial", found.stamp, number, life, logs, timeline)
-    body = studies.body(
+    body = studies.kept(
         key,
         lambda: render(
             "trial.html",
@@ -90,7 +90,7 @@ def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Respons
     found, stream = studies.snapshot(study_id), stream_of(request, study_id)
     numbers = asked_numbers(request.query_params.multi_items())
     key = ("compare", found.progress, numbers)
-    body = studies.body(key, lambda: render("compare.html", view=compare_view(found, numbers), stream=stream))
+    body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers), stream=stream))
     return conditional(request, body, HTML)
 
 
@@ -104,7 +104,7 @@ def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> 
         exports = [studies.exported(found, ExportChoice(row=place + 1)) for place in range(len(rows))]
         return render("recommendation.html", answer=answer_page(found, exports), stream=stream)
 
-    return conditional(request, studies.body(("recommendation", found.progress), build), HTML)
+    return conditional(request, studies.kept(("recommendation", found.progress), build), HTML)
 
 
 @router.get("/export/{row}.zip")

@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.cache.row import Key, ListedTrial
 from api.cache.snapshot import Snapshot
-from api.deps import StudiesDep, StudyId, TrialNumber
+from api.deps import Parameters, StudiesDep, StudyId, TrialNumber
 from api.filters import TrialConditions, knob_filter
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
@@ -48,10 +48,8 @@ _KEYS: dict[Sort, Callable[[ListedTrial], Key]] = {
 }
 
 
-class TrialsQuery(BaseModel):
+class TrialsQuery(Parameters):
     """Which trials, in which order."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: list[TrialState] = Field([], max_length=5, description="Only in these states; may be repeated.")
     kind: list[TrialKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
@@ -77,10 +75,8 @@ class TrialsQuery(BaseModel):
         return TrialConditions(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
 
 
-class CyclesQuery(BaseModel):
+class CyclesQuery(Parameters):
     """Which cycles of a trial."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: list[CycleKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
     rank: int | None = Field(None, ge=0, le=100_000, description="Only as this rank saw them.")
@@ -105,7 +101,7 @@ def list_trials(
     some = found.ordered(name, key, None if plain_order else chosen.admits)
     shown, following = page(some, key, query.limit, query.cursor, query.sort.value)
     drawer = ("trials", study_id, found.version, request.url.query)
-    body = studies.body(drawer, lambda: _page(found, shown, following))
+    body = studies.kept(drawer, lambda: _page(found, shown, following))
     return conditional(request, body, JSON, next_link(request, following))
 
 

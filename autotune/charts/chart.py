@@ -47,24 +47,19 @@ class Chart:
     note: str = ""
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def empty(name: str, title: str, why: str) -> Chart:
     """A chart there is nothing for, and why."""
     return Chart(name, title, why, Svg(""), (), (), note=why)
 
 
-def drawing(height: float, parts: Sequence[str], says: str, name: str, width: float = WIDTH) -> Svg:
+def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:
     """The ``<svg>`` around ``parts``, read out as ``says``; a group where there are links to reach, else an image."""
     linked = any("<a " in part for part in parts)
     return tag(
         "svg",
         *parts,
         class_=f"chart chart-{name}",
-        viewBox=f"0 0 {width:.0f} {height:.0f}",
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
         role="group" if linked else "img",
         aria_label=clean(says),
     )

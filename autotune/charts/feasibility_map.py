@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Mark, counted, drawing, empty
+from autotune.charts.chart import Chart, Frame, Mark, drawing, empty
 from autotune.charts.scales import Bands
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import FailureReason, Outcome, Trial
 from autotune.insights.feasibility import cause, has_verdict
 from autotune.statistics.retries import corrected
-from autotune.wording.numbers import rate
+from autotune.wording.numbers import counted, rate
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import StudySpec, Trial, TrialState
 from autotune.insights.standings import outcome_word
 from autotune.statistics import evidence, retries
-from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.numbers import counted, rate, signed_percent
 from autotune.wording.sentences import measured_words
 
 NAME, TITLE = "history", "Tokens/hour, trial by trial"

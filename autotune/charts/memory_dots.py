@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.chosen import chosen, name_of
 from autotune.charts.phase_bars import ordered, style
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Configuration, Pool, Trial
 from autotune.domain.measures import peak_reader, peaks_by_phase
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import counted, format_size
 
 GIB = float(1 << 30)
 ROW = 26.0

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, counted, drawing, empty, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, drawing, empty, nowhere
 from autotune.charts.scales import Bands, Scale, linear, logarithmic, thinned
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Trial, TrialState
 from autotune.insights.feasibility import cause, has_verdict
 from autotune.insights.ranking import ranked, speed
-from autotune.wording.numbers import rate
+from autotune.wording.numbers import counted, rate
 from autotune.wording.text import knob_value, short_name
 from search_spaces.configuration import KnobValue
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
 from autotune.insights.pareto import pareto
 from autotune.insights.ranking import ranked, speed
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
@@ -25,6 +25,8 @@ ENOUGH_GROUPS = 100
 Z = 1.96
 NEAR = 0.05
 """What counts as predicted well, as a share."""
+AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
+"""Legend of ``as_predicted``."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
     front = sorted((p for p in points if p.front), key=lambda p: p.x)
     says = _front_words(len(points), front)
     rows = tuple((f"#{p.number}", rate(p.y), format_size(p.x * GIB)) for p in reversed(front))
-    return _plane("pareto", title, says, points, ("peak, GiB", _plain), ("trial", "tokens/hour", "peak"), rows, href)
+    return _plane("pareto", title, says, points, ("peak, GiB", plain), ("trial", "tokens/hour", "peak"), rows, href)
 
 
 def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
@@ -128,25 +130,28 @@ def predicted(forecasts: Sequence[Forecast], href: Href = nowhere) -> Chart:
     values = [v for f in known for v in (f.predicted, f.measured)]
     across = linear(values, FRAME.left, FRAME.right, zero=False)
     up = linear(values, FRAME.bottom, FRAME.top, zero=False)
-    ends = (max(across.low, 1.0), across.high)
-    band = [(across.at(v), up.at(v * (1 + NEAR))) for v in ends]
-    band += [(across.at(v), up.at(v * (1 - NEAR))) for v in ends[::-1]]
     parts = [
         left_axis(FRAME, up, rate, "measured"),
         bottom_axis(FRAME, across, rate, "predicted"),
-        tag("path", d=path(band) + "Z", class_="band"),
-        tag("path", d=path((across.at(v), up.at(v)) for v in ends), class_="best"),
+        *as_predicted(across, up, max(across.low, 1.0), across.high),
     ]
     for one in known[:MOST_POINTS]:
         words = f"#{one.number}: {rate(one.measured)} measured, {rate(one.predicted)} predicted ({one.of})"
-        parts.append(_dot(across.at(one.predicted), up.at(one.measured), "point ok", words, href(one.number)))
+        parts.append(dot(across.at(one.predicted), up.at(one.measured), "point ok", words, href(one.number)))
     rows = tuple(
         (f"#{f.number}", rate(f.predicted), rate(f.measured), signed_percent(f.measured / f.predicted - 1), f.of)
         for f in known[:MOST_POINTS]
     )
     heads = ("trial", "predicted", "measured", "difference", "from")
-    legend = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
-    return Chart("predicted", title, says, drawing(HEIGHT, parts, says, "predicted"), heads, rows, legend)
+    return Chart("predicted", title, says, drawing(HEIGHT, parts, says, "predicted"), heads, rows, AS_PREDICTED)
+
+
+def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:
+    """From ``low`` to ``high`` the line where what is measured is as predicted, and a band ``NEAR`` to either side."""
+    band = [(across.at(v), up.at(v * (1 + NEAR))) for v in (low, high)]
+    band += [(across.at(v), up.at(v * (1 - NEAR))) for v in (high, low)]
+    same = path((across.at(v), up.at(v)) for v in (low, high))
+    return [tag("path", d=path(band) + "Z", class_="band"), tag("path", d=same, class_="best")]
 
 
 def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
@@ -198,17 +203,19 @@ def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def _point(point: ScatterPoint, across: Scale, up: Scale, href: Href) -> Svg:
     x, y = across.at(point.x), up.at(point.y)
     style = "point ok" if point.front or point.low is not None else "point many-dot"
-    dot = _dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))
+    found = dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))
     if point.low is None or point.high is None:
-        return dot
-    return group([line(across.at(point.low), y, across.at(point.high), y, "whisker"), dot])
+        return found
+    return group([line(across.at(point.low), y, across.at(point.high), y, "whisker"), found])
 
 
-def _dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
+def dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
+    """A point with its words, and a link where there is one to follow."""
     return linked(tag("circle", cx=x, cy=y, r=4, class_=style), where, words)
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """A figure of an axis."""
     return f"{value:g}"
 
 

@@ -11,8 +11,6 @@ import typer
 
 from autotune.cli.options import naming_database
 
-__all__ = ["add_database_option"]
-
 _HELP = (
     "PostgreSQL address without its password (PGPASSWORD or ~/.pgpass has that), or a SQLite file; "
     "goes before $AUTOTUNE_DATABASE."

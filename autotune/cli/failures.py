@@ -11,10 +11,9 @@ from pathlib import Path
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
-from autotune.cli.screens.text import clean
 from autotune.errors import AutotuneError, FaultsError, MachineError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
-from autotune.wording.text import bounded
+from autotune.wording.text import bounded, clean
 from search_spaces.errors import SpaceError
 from trainer.child.contract import write_atomic
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.screens.text import clean
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store
 from autotune.recommendation.reading import named_study
 from autotune.settings import Settings, read_settings
+from autotune.wording.text import clean
 
 HomeOption = Annotated[
     Path | None,
@@ -81,11 +81,8 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
     from autotune.wiring import open_store_for, open_to_read
 
-    store = open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)
-    try:
+    with closing(open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)) as store:
         yield settings, store
-    finally:
-        store.close()
 
 
 def find_study(store: Store, name: str | None) -> Study:

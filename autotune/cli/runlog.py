@@ -6,8 +6,7 @@ import codecs
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune.cli.screens.text import clean_line
-from autotune.recommendation.current import last_lines
+from autotune.wording.text import clean_line
 
 BLOCK = 1 << 16
 LONGEST_LINE = 1 << 20
@@ -38,17 +37,6 @@ def read_lines(path: Path) -> Iterator[str]:
         while data := stream.read(BLOCK):
             yield from lines.feed(data)
     yield from lines.feed(b"", last=True)
-
-
-def tail(path: Path, count: int) -> tuple[str, ...]:
-    """The last ``count`` lines that are not blank; none if there is no log."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - BLOCK))
-            return last_lines(stream.read(), count)
-    except OSError:
-        return ()
 
 
 def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[str]:

@@ -85,7 +85,7 @@ def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterat
     """A stop token driven by signals while the block runs."""
     notice = notice or Notice()
     stop = SignalStop(say, notice)
-    with _handling(stop, {signal.SIGINT, signal.SIGHUP, *notice.signals}):
+    with handling(stop, {signal.SIGINT, signal.SIGHUP, *notice.signals}):
         try:
             yield stop
         finally:
@@ -101,12 +101,13 @@ def leaving(notice: Notice) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise SystemExit(exit_codes.RUN_AGAIN)
 
-    with _handling(leave, notice.signals):
+    with handling(leave, notice.signals):
         yield
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+    """``handler`` is called for these signals while the block runs."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -130,5 +131,5 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Ctrl-C and its kin end the running command, not this process, while the block runs."""
     stop = Interrupt()
-    with _handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+    with handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield stop

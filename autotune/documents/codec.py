@@ -18,8 +18,6 @@ from typing import Any
 
 from autotune.domain import Configuration
 
-__all__ = ["CodecError", "dump", "load"]
-
 _FLOAT = "$float"
 _ESCAPED = "$$"
 """Put before a key that starts with ``$``, so that nobody's own ``$float`` is taken for ours."""

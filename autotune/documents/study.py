@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from autotune.domain import (
@@ -48,6 +49,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
     return plain(str(value))
+
+
+def fields_json(value: Any, names: Mapping[str, str] = MappingProxyType({})) -> Document:
+    """The fields of a dataclass in their order, each as it is called in ``names``, else by its own name."""
+    return {names.get(each.name, each.name): plain(getattr(value, each.name)) for each in fields(value)}
 
 
 def timestamp(at: float | None) -> str | None:
@@ -236,44 +242,27 @@ def cycle_json(cycle: CycleRecord) -> Document:
     }
 
 
+_PROCESS = {
+    "main_thread": "main_thread_cpu_seconds",
+    "all_threads": "all_threads_cpu_seconds",
+    "system_seconds": "system_cpu_seconds",
+    "reserved_growth": "reserved_growth_bytes",
+    "gradient_sync_hidden": "gradient_sync_hidden_share",
+}
+_GPU = {
+    **{name: f"{name}_share" for name in ("busy", "memory_busy", "power_capped", "hot")},
+    **{name: f"{name}_bytes" for name in ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")},
+}
+
+
 def process_json(use: ProcessUse) -> Document:
     """What a rank's process did in a cycle; ``null`` where there is no such counter."""
-    return {
-        "main_thread_cpu_seconds": plain(use.main_thread),
-        "all_threads_cpu_seconds": plain(use.all_threads),
-        "system_cpu_seconds": plain(use.system_seconds),
-        "minor_faults": use.minor_faults,
-        "preempted": use.preempted,
-        "gc_seconds": plain(use.gc_seconds),
-        "new_shapes": use.new_shapes,
-        "device_allocations": use.device_allocations,
-        "device_frees": use.device_frees,
-        "device_ooms": use.device_ooms,
-        "new_segments": use.new_segments,
-        "reserved_growth_bytes": use.reserved_growth,
-        "split_bytes": use.split_bytes,
-        "gradient_sync_seconds": plain(use.gradient_sync_seconds),
-        "gradient_sync_hidden_share": plain(use.gradient_sync_hidden),
-    }
+    return fields_json(use, _PROCESS)
 
 
 def gpu_json(use: GpuUse) -> Document:
     """What the GPUs did in a phase; ``null`` where NVML does not say it."""
-    return {
-        "samples": use.samples,
-        "busy_share": plain(use.busy),
-        "memory_busy_share": plain(use.memory_busy),
-        "sm_mhz": plain(use.sm_mhz),
-        "sm_mhz_max": plain(use.sm_mhz_max),
-        "joules": plain(use.joules),
-        "pcie_sent_bytes": plain(use.pcie_sent),
-        "pcie_received_bytes": plain(use.pcie_received),
-        "nvlink_sent_bytes": plain(use.nvlink_sent),
-        "nvlink_received_bytes": plain(use.nvlink_received),
-        "power_capped_share": plain(use.power_capped),
-        "hot_share": plain(use.hot),
-        "celsius": plain(use.celsius),
-    }
+    return fields_json(use, _GPU)
 
 
 def cycle_rate(cycle: CycleRecord) -> float | None:

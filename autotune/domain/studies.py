@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from autotune.domain.comparability import Workload
+from autotune.domain.trials import TrialDraft, TrialKind
+from search_spaces.batch import data_ranks
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import Protocol, encode
 
@@ -130,6 +132,17 @@ class Study:
     """Grows with every change, so that a poller knows whether to look."""
     beforehand: Beforehand | None = None
     """``None``: nothing is known beforehand (a sampler that asks for nothing, or a study of an earlier version)."""
+
+    def rows(self, configuration: Configuration) -> int:
+        """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
+        micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
+        if isinstance(micro, int) and isinstance(accumulation, int):
+            return micro * accumulation * data_ranks(configuration, self.spec.resources)
+        return self.spec.workload.rows_per_update
+
+    def draft(self, kind: TrialKind, configuration: Configuration, protocol: Protocol, source: str) -> TrialDraft:
+        """A trial of ``configuration``, with its rows; ``source`` proposed it."""
+        return TrialDraft(kind, configuration, protocol, self.rows(configuration), source=source)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from autotune.domain import Pool
 from autotune.forecast.answer import Accuracy
 from autotune.insights.ranking import ranked
@@ -70,13 +72,5 @@ def _half(errors: Sequence[float]) -> str:
 
 def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
     """Spearman's, ties in the order given."""
-    first, second = _ranks([a for a, _ in pairs]), _ranks([b for _, b in pairs])
-    return statistics.correlation(first, second)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    ranks = [0.0] * len(values)
-    for place, index in enumerate(order):
-        ranks[index] = float(place)
-    return ranks
+    first, second = (np.argsort(np.argsort(some, kind="stable")) for some in zip(*pairs, strict=True))
+    return float(np.corrcoef(first, second)[0, 1])

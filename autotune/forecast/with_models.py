@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from autotune.settings import Settings
 
 if TYPE_CHECKING:
     from autotune.recommendation.reading import StudyReading
-
-__all__ = ["forecasts_for", "foretold", "needed", "planned"]
 
 GUESSED_SPREAD = 0.3
 """Standard deviation of the logarithm of tokens/hour that guessed layers add; the phase-time model presumes the same of
@@ -71,8 +70,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)
     from autotune.store import open_store  # noqa: PLC0415
 
-    store = open_store(settings.database, create=False)
-    try:
+    with closing(open_store(settings.database, create=False)) as store:
         found = []
         for study in store.studies():
             seen = store.fingerprint(study.id)
@@ -81,8 +79,6 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
             if {None if sheet is None else sheet.name for sheet in sheets} == {gpu.sheet}:
                 found.append(read_study(store, study))
         return tuple(found)
-    finally:
-        store.close()
 
 
 def forecasts_for(question: Question) -> Forecasts:

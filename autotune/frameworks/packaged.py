@@ -40,12 +40,10 @@ class Package(Protocol):
     @property
     def render(self) -> Callable[..., TrialSpec]:
         """As ``trainer.frameworks.trl.render``; some take more (``Packaged._more``)."""
-        ...
 
     @property
     def export(self) -> Callable[..., Export]:
         """From a ``Wanted`` of the package's own (``Packaged._whole``)."""
-        ...
 
     def diagnose(self, text: str) -> Diagnosis | None: ...
 

@@ -76,22 +76,18 @@ class Integration(Framework, Port):
     @property
     def title(self) -> str:
         """Its name in a sentence."""
-        ...
 
     @property
     def not_run(self) -> str:
         """Why its trials cannot be run yet, a clause; empty where they can."""
-        ...
 
     @property
     def no_server(self) -> str:
         """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
-        ...
 
     @property
     def beside_training(self) -> str:
         """What its key for ``rollout_mode`` says where the training GPUs generate too."""
-        ...
 
     @property
     def environment(self) -> Environment: ...
@@ -99,7 +95,6 @@ class Integration(Framework, Port):
     @property
     def supported(self) -> frozenset[str]:
         """Knobs one of its trials can set."""
-        ...
 
     @property
     def names(self) -> ExportNames: ...
@@ -107,32 +102,26 @@ class Integration(Framework, Port):
     @property
     def describes(self) -> bool:
         """Whether its interpreter is asked which keys it takes, with their types and defaults (``fields_of``)."""
-        ...
 
     @property
     def own_script(self) -> str:
         """What trains in the end, in words: "TRL's own script"."""
-        ...
 
     @property
     def model_key(self) -> str:
         """The key of its configuration that names the model."""
-        ...
 
     @property
     def data_key(self) -> str:
         """The key that names the prompts."""
-        ...
 
     @property
     def takes_accelerate(self) -> bool:
         """Whether an accelerate file beside the configuration says how it is sharded."""
-        ...
 
     @property
     def takes_server(self) -> bool:
         """Whether a script beside the configuration says how its rollout server is started."""
-        ...
 
     @property
     def takes_next_port(self) -> bool:
@@ -142,25 +131,20 @@ class Integration(Framework, Port):
     @property
     def script(self) -> str:
         """File in a checkout of the framework's source that its trials run; empty where they need none."""
-        ...
 
     @property
     def reads_datasets(self) -> bool:
         """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
-        ...
 
     @property
     def unset_completion(self) -> int | None:
         """Tokens of the longest completion where neither the configuration nor ``fields_of`` says it."""
-        ...
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
         """A sentence for each knob or value a trial cannot set."""
-        ...
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         """Key -> (path, line) of the files a user's configuration names. Raises ``UsageError``."""
-        ...
 
     def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
         """The configuration's keys as plain values; ``files``: key -> text of ``named_files``.
@@ -168,15 +152,12 @@ class Integration(Framework, Port):
         Raises:
             UsageError: it cannot be read, or a key is refused.
         """
-        ...
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
         """Whether ``read_keys`` tell of a rollout server."""
-        ...
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:
         """The keys the interpreter said it takes; none where it is not asked."""
-        ...
 
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
@@ -190,15 +171,12 @@ class Integration(Framework, Port):
         Raises:
             UsageError: naming file, line, key, and what was expected.
         """
-        ...
 
     def launched(self, imported: Imported) -> int:
         """Training processes the configuration itself was written for, on all machines; 0 if it does not say."""
-        ...
 
     def prompt_length(self, imported: Imported) -> int | None:
         """Tokens of the longest prompt, where the configuration says it."""
-        ...
 
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         """The files and the command.
@@ -206,15 +184,12 @@ class Integration(Framework, Port):
         Raises:
             UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
         """
-        ...
 
     def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
         """What its trials do about a machine with so many CPU cores and GPUs, a sentence each; for ``doctor``."""
-        ...
 
     def listening(self, output: str) -> tuple[str, ...]:
         """What a verification adds to the exported command: a line for each update, nothing kept in ``output`` or sent.
 
         Empty where the framework prints no such lines as ``compare_run.read_step`` reads.
         """
-        ...

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from autotune.domain import Configuration, Phase, Trial
 from autotune.insights.usage import PhaseUse, TrialUse, trial_use
+from autotune.wording.numbers import percent
 
 LEAST_SAMPLES = 10
 """Of NVML, over all speed cycles: at five a second two seconds' worth; NVML's own figures are means of up to one."""
@@ -133,7 +134,7 @@ def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
     lost, phase = max(idle, key=lambda one: one[0], default=(0.0, use.whole))
     if lost < LONG * use.whole.seconds:
         return None
-    busy = f"the GPU was busy {_percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
+    busy = f"the GPU was busy {percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
     if (host := _host_words(phase, use)) is not None:
         advice = _fewer_launches(phase.phase, configuration)
         return Blame(Resource.HOST, phase.phase, f"the host: {busy} while {host}; {advice}")
@@ -176,12 +177,12 @@ def _of_work(use: TrialUse) -> Blame:
     """Blames the GPU's own work where the GPU was busy, naming compute or memory."""
     judged = _judged(use)
     if not judged or (judged[0].gpu.busy or 0.0) < IDLE:
-        busy = f"the GPU was busy {_percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"
+        busy = f"the GPU was busy {percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"
         return Blame(Resource.NOTHING, use.whole.phase, f"nothing stands out: {busy}")
     phase = judged[0]
-    busy = f"the GPU was busy {_percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
+    busy = f"the GPU was busy {percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
     if (phase.gpu.memory_busy or 0.0) >= MEMORY_BOUND:
-        said = f"{busy}, its memory {_percent(phase.gpu.memory_busy)}"
+        said = f"{busy}, its memory {percent(phase.gpu.memory_busy)}"
         return Blame(Resource.BANDWIDTH, phase.phase, f"GPU memory bandwidth: {said}; fewer or smaller bytes help")
     return Blame(Resource.COMPUTE, phase.phase, f"GPU compute: {busy}, so that the host kept it fed")
 
@@ -195,7 +196,3 @@ def _judged(use: TrialUse) -> list[PhaseUse]:
 def phase_words(phase: str) -> str:
     """``the update``."""
     return _PHASE_WORDS.get(phase, phase)
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"

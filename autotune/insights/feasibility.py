@@ -22,10 +22,6 @@ class ValueRecord:
     failures: Mapping[str, int]
     """Trials by cause, such as ``OOM in update (host)``; most frequent first."""
 
-    @property
-    def feasible_share(self) -> float:
-        return self.feasible / self.tried
-
 
 def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
     """One record for each value of each knob that was tried with at least two values, by knob and value.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Beforehand, Study, StudySpec
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
+from autotune.wording.numbers import counted
 from search_spaces.adapters import is_lora
 
 FARTHEST = 8.0
@@ -44,7 +45,7 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
 def began_words(known: Beforehand | None) -> tuple[str, ...]:
     """``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each study a search began with."""
     earlier = () if known is None else known.earlier
-    return tuple(f"{len(e.trials)} trial{'' if len(e.trials) == 1 else 's'} of {e.sentence}" for e in earlier)
+    return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
 
 
 def _comparable(there: StudySpec, here: StudySpec) -> bool:

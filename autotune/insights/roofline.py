@@ -155,12 +155,3 @@ def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None
         return None
     sizes = (model.parameters, model.layers, model.hidden_size, model.attention_heads, model.key_value_heads)
     return Roof(*sizes, peak, tuple(lengths))
-
-
-def share_sentence(peak: DevicePeak) -> str:
-    """One sentence that defines the roofline a share refers to."""
-    return (
-        "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
-        f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
-        "together and nothing ever waiting."
-    )

@@ -89,11 +89,11 @@ def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[Cycle
         phase=name,
         seconds=seconds,
         gpu=merged([c.gpu[name] for c in cycles if name in c.gpu]),
-        main_thread=_over(_mean(main), seconds),
+        main_thread=per_second(_mean(main), seconds),
         # The clock guard's figure is of the whole tree, and of the whole cycle only.
-        cores=_over(_mean(every), seconds)
+        cores=per_second(_mean(every), seconds)
         if every or name != WHOLE
-        else _over(_mean([c.cpu_seconds for c in cycles]), seconds),
+        else per_second(_mean([c.cpu_seconds for c in cycles]), seconds),
     )
 
 
@@ -135,5 +135,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _over(amount: float | None, seconds: float) -> float | None:
+def per_second(amount: float | None, seconds: float) -> float | None:
+    """``None`` where the amount is not known."""
     return amount / seconds if amount is not None and seconds > 0 else None

@@ -10,9 +10,9 @@ from typing import Any
 from autotune.domain import CycleRecord, Trial
 from autotune.insights.blame import blame
 from autotune.insights.roofline import Roof
-from autotune.insights.usage import PhaseUse, TrialUse, trial_use
+from autotune.insights.usage import PhaseUse, TrialUse, per_second, trial_use
 from autotune.machine.gpu_samples import WHOLE
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import figure, known_size, percent
 from autotune.wording.text import clean
 
 LEAST_SHARE = 0.01
@@ -47,12 +47,12 @@ def energy_words(use: TrialUse | None) -> str:
 _BY_PHASE: Mapping[str, Callable[[PhaseUse], str]] = {
     "busy": lambda p: percent(p.gpu.busy),
     "memory": lambda p: percent(p.gpu.memory_busy),
-    "MHz": lambda p: _plain(p.gpu.sm_mhz),
-    "watts": lambda p: _plain(p.watts),
+    "MHz": lambda p: figure(p.gpu.sm_mhz, "{:.0f}"),
+    "watts": lambda p: figure(p.watts, "{:.0f}"),
     "main": lambda p: percent(p.main_thread),
-    "cores": lambda p: _one(p.cores),
-    "PCIe": lambda p: _size(_sum(p.gpu.pcie_sent, p.gpu.pcie_received)),
-    "NVLink": lambda p: _size(_sum(p.gpu.nvlink_sent, p.gpu.nvlink_received)),
+    "cores": lambda p: figure(p.cores, "{:.1f}"),
+    "PCIe": lambda p: known_size(_sum(p.gpu.pcie_sent, p.gpu.pcie_received)),
+    "NVLink": lambda p: known_size(_sum(p.gpu.nvlink_sent, p.gpu.nvlink_received)),
 }
 
 
@@ -68,14 +68,14 @@ def by_phase(use: TrialUse | None) -> Cells | None:
 
 _BY_CYCLE: Mapping[str, Callable[[CycleRecord], str]] = {
     "busy": lambda c: percent(_of_gpu(c, "busy")),
-    "cores": lambda c: _one(_per_second(c.cpu_seconds, c.seconds)),
-    "kernel": lambda c: _seconds(_of_process(c, "system_seconds")),
+    "cores": lambda c: figure(per_second(c.cpu_seconds, c.seconds), "{:.1f}"),
+    "kernel": lambda c: figure(_of_process(c, "system_seconds"), "{:.2f} s"),
     "faults": lambda c: _thousands(_of_process(c, "minor_faults")),
-    "gc": lambda c: _seconds(_of_process(c, "gc_seconds")),
-    "shapes": lambda c: _whole(_of_process(c, "new_shapes")),
-    "allocs": lambda c: _whole(_of_process(c, "device_allocations")),
-    "retries": lambda c: _whole(c.alloc_retries),
-    "sync": lambda c: _seconds(_of_process(c, "gradient_sync_seconds")),
+    "gc": lambda c: figure(_of_process(c, "gc_seconds"), "{:.2f} s"),
+    "shapes": lambda c: figure(_of_process(c, "new_shapes"), "{:,.0f}"),
+    "allocs": lambda c: figure(_of_process(c, "device_allocations"), "{:,.0f}"),
+    "retries": lambda c: figure(c.alloc_retries, "{:,.0f}"),
+    "sync": lambda c: figure(_of_process(c, "gradient_sync_seconds"), "{:.2f} s"),
     "hidden": lambda c: percent(_of_process(c, "gradient_sync_hidden")),
 }
 LEGEND = (
@@ -118,38 +118,9 @@ def _of_process(cycle: CycleRecord, name: str) -> float | None:
     return getattr(cycle.process, name, None)
 
 
-def percent(share: float | None) -> str:
-    """``45 %``; ``-`` where it is not known."""
-    return "-" if share is None else f"{100 * share:.0f} %"
-
-
-def _per_second(amount: float | None, seconds: float) -> float | None:
-    return None if amount is None or seconds <= 0 else amount / seconds
-
-
 def _sum(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
-
-
-def _whole(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
 def _thousands(value: float | None) -> str:
     return "-" if value is None else f"{value / 1000:,.0f}k"
-
-
-def _one(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"
-
-
-def _size(value: float | None) -> str:
-    return "-" if value is None else format_size(value)

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.documents.study import plain
 from autotune.insights.ruled_out import RuledOut, RulingCause
 from autotune.insights.why import Change, Contrast, FailedNeighbour, Reason, Why
-from autotune.wording.numbers import signed_percent
+from autotune.wording.numbers import counted, signed_percent
 from autotune.wording.sentences import gain_words
 from autotune.wording.text import knob_value
 from trainer.child.contract import encode
@@ -68,7 +68,7 @@ def failed_neighbour_words(failed: FailedNeighbour) -> str:
 def ruled_words(ruled: RuledOut) -> str:
     """``memory: 120 combinations; trial 9 (...) ran out of ...``."""
     what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
-    many = f"{'' if ruled.exact else 'about '}{ruled.count} {what}{'' if ruled.count == 1 else 's'}"
+    many = f"{'' if ruled.exact else 'about '}{counted(ruled.count, what)}"
     shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""
     said = f"{ruled.by.value}, {ruled.name}: {many}{shown}"
     example = f"; {ruled.sentence.removesuffix('.')}" if ruled.sentence else ""

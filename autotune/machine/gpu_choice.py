@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.errors import MachineError, UsageError
 from autotune.machine.nvml import Gpu
-from autotune.wording.numbers import format_size
+from autotune.wording.numbers import counted, format_size
 
 ALIKE = 0.01
 """Share by which the memory of GPUs of one kind may differ: what the driver keeps back is not always the same."""
@@ -63,7 +63,7 @@ def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
         MachineError: there are fewer by now.
     """
     if len(visible) < count:
-        raise MachineError(f"the study holds {counted(count)}, and {_count(visible)} visible now")
+        raise MachineError(f"the study holds {counted(count, 'GPU')}, and {_count(visible)} visible now")
     return tuple(visible[:count])
 
 
@@ -131,9 +131,4 @@ def _kind_with(gpu: Gpu, kinds: Sequence[Sequence[Gpu]]) -> Sequence[Gpu]:
 
 
 def _count(gpus: Sequence[Gpu]) -> str:
-    return f"{counted(len(gpus))} {'is' if len(gpus) == 1 else 'are'}"
-
-
-def counted(count: int) -> str:
-    """``1 GPU``, ``8 GPUs``."""
-    return f"{count} GPU{'' if count == 1 else 's'}"
+    return f"{counted(len(gpus), 'GPU')} {'is' if len(gpus) == 1 else 'are'}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from autotune.domain import CycleRecord, GpuUse
 from autotune.machine.nvml import GpuReading
@@ -72,39 +73,30 @@ def slowed(use: GpuUse, usual_mhz: float | None) -> float:
     return max(0.0, 1 - use.sm_mhz / max(highest)) if highest else 0.0
 
 
+_GAUGES = ("busy", "memory_busy", "sm_mhz", "sm_mhz_max", "power_capped", "hot")
+"""Of ``GpuReading``: a phase has their mean ..."""
+_COUNTERS = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
+"""... and of these what they grew by."""
+
+
 def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
     """Use over ``seconds`` in which ``steps`` were sampled."""
-
-    def rate(counter: Callable[[GpuReading], float | None]) -> float | None:
-        return _per_second(steps, counter)
-
-    def mean(gauge: Callable[[GpuReading], float | None]) -> float | None:
-        return _mean(gauge(reading) for step in steps for reading in step.sample.readings)
-
-    watts = rate(lambda r: r.joules)
+    readings = [reading for step in steps for reading in step.sample.readings]
+    watts = _per_second(steps, "joules")
     if watts is None:
         watts = _mean(_sum(r.watts for r in step.sample.readings) for step in steps)
-    heat = [r.celsius for step in steps for r in step.sample.readings if r.celsius is not None]
     return GpuUse(
         samples=len(steps),
-        busy=mean(lambda r: r.busy),
-        memory_busy=mean(lambda r: r.memory_busy),
-        sm_mhz=mean(lambda r: r.sm_mhz),
-        sm_mhz_max=mean(lambda r: r.sm_mhz_max),
         joules=_times(watts, seconds),
-        pcie_sent=_times(rate(lambda r: r.pcie_sent), seconds),
-        pcie_received=_times(rate(lambda r: r.pcie_received), seconds),
-        nvlink_sent=_times(rate(lambda r: r.nvlink_sent), seconds),
-        nvlink_received=_times(rate(lambda r: r.nvlink_received), seconds),
-        power_capped=mean(lambda r: r.power_capped),
-        hot=mean(lambda r: r.hot),
-        celsius=max(heat, default=None),
+        celsius=max((r.celsius for r in readings if r.celsius is not None), default=None),
+        **{name: _mean(getattr(reading, name) for reading in readings) for name in _GAUGES},
+        **{name: _times(_per_second(steps, name), seconds) for name in _COUNTERS},
     )
 
 
-def _per_second(steps: Sequence[_Step], counter: Callable[[GpuReading], float | None]) -> float | None:
+def _per_second(steps: Sequence[_Step], name: str) -> float | None:
     """Growth of a counter per second, over all GPUs; ``None`` where no step has it at both ends."""
-    grown = elapsed = 0.0
+    counter, grown, elapsed = attrgetter(name), 0.0, 0.0
     for step in steps:
         now = _sum(map(counter, step.sample.readings))
         then = None if step.before is None else _sum(map(counter, step.before.readings))

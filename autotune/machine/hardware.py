@@ -11,31 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.machine.gpu_faults import GpuFault
-from autotune.machine.nvml import Gpu, GpuProcess, read_machine
+from autotune.machine.nvml import Gpu, read_machine
 from search_spaces.configuration import Resources
-
-__all__ = [
-    "HOST",
-    "Files",
-    "Gpu",
-    "GpuProcess",
-    "compiler",
-    "compiler_name",
-    "contained_memory",
-    "cpu_model",
-    "describe",
-    "driver_problem",
-    "driver_process_ids_are_ours",
-    "emulates_bf16",
-    "groups",
-    "has_gpu_open",
-    "memory_limits",
-    "resources",
-    "unfit_gpus",
-    "usable_cores",
-    "usable_memory",
-    "visible_gpus",
-]
 
 GPU_LOCK_DRIVER = 580
 """Oldest driver branch the locked GPU packages run on."""
@@ -170,7 +147,7 @@ def driver_problem(driver: str) -> str | None:
 
 def cpu_model(files: Files = HOST) -> str:
     """Its name, by the kernel; the architecture where it gives none."""
-    for line in _read(files.proc / "cpuinfo").splitlines():
+    for line in kernel_text(files.proc / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
@@ -178,7 +155,7 @@ def cpu_model(files: Files = HOST) -> str:
 
 def emulates_bf16(files: Files = HOST) -> bool:
     """Whether its CPU is known to have no instructions that PyTorch multiplies bf16 matrices with (``BF16_FLAGS``)."""
-    for line in _read(files.proc / "cpuinfo").splitlines():
+    for line in kernel_text(files.proc / "cpuinfo").splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
             return not any(needed <= set(flags.split()) for needed in BF16_FLAGS)
@@ -195,7 +172,7 @@ def usable_cores(files: Files = HOST) -> int:
 def usable_memory(files: Files = HOST) -> int | None:
     """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
     limits = [group.limit for group in memory_limits(files)]
-    for line in _read(files.proc / "meminfo").splitlines():
+    for line in kernel_text(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
             limits.append(int(line.split()[1]) * 1024)
     return min(limits, default=None)
@@ -227,22 +204,22 @@ def memory_limits(files: Files = HOST) -> Iterator[MemoryLimit]:
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            text = _read(group / limit).strip()
+            text = kernel_text(group / limit).strip()
             if text.isdigit() and int(text) < UNLIMITED:
-                taken = int(_read(group / used).strip() or 0) - _statistic(group, cache)
+                taken = int(kernel_text(group / used).strip() or 0) - _statistic(group, cache)
                 yield MemoryLimit(int(text), max(0, taken))
 
 
 def _statistic(group: Path, name: str) -> int:
-    words = (line.split() for line in _read(group / "memory.stat").splitlines())
+    words = (line.split() for line in kernel_text(group / "memory.stat").splitlines())
     return next((int(found[1]) for found in words if found and found[0] == name), 0)
 
 
 def _quota(group: Path) -> float | None:
     """Cores by ``cpu.max`` (version 2) or ``cpu.cfs_quota_us`` (version 1)."""
-    words = _read(group / "cpu.max").split() or [
-        _read(group / "cpu.cfs_quota_us").strip(),
-        _read(group / "cpu.cfs_period_us").strip(),
+    words = kernel_text(group / "cpu.max").split() or [
+        kernel_text(group / "cpu.cfs_quota_us").strip(),
+        kernel_text(group / "cpu.cfs_period_us").strip(),
     ]
     if len(words) != 2 or not all(w.isdigit() for w in words) or int(words[1]) == 0:
         return None
@@ -251,7 +228,7 @@ def _quota(group: Path) -> float | None:
 
 def groups(files: Files, controller: str) -> Iterator[Path]:
     """This process's control group and all above it, of both versions."""
-    for line in _read(files.proc / "self" / "cgroup").splitlines():
+    for line in kernel_text(files.proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -263,9 +240,10 @@ def groups(files: Files, controller: str) -> Iterator[Path]:
         yield root
 
 
-def _read(path: Path) -> str:
+def kernel_text(path: Path) -> str:
+    """What a file of the kernel says; empty where there is none."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
 

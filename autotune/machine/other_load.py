@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from autotune.machine.hardware import HOST, Files, memory_limits
+from autotune.machine.hardware import HOST, Files, kernel_text, memory_limits
 
 LOOK_S = 0.5
 
@@ -25,13 +24,13 @@ class CpuLoad:
 def governors(files: Files = HOST) -> tuple[str, ...]:
     """The frequency governors in use, each once; empty where the kernel shows none (virtual machines)."""
     found = sorted((files.sys / "devices" / "system" / "cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    return tuple(sorted({name for path in found if (name := _read(path).strip())}))
+    return tuple(sorted({name for path in found if (name := kernel_text(path).strip())}))
 
 
 def available_memory(files: Files = HOST) -> int | None:
     """Bytes that could be taken without swapping, or before a control group is full; ``None`` if the kernel does not
     tell."""
-    lines = _read(files.proc / "meminfo").splitlines()
+    lines = kernel_text(files.proc / "meminfo").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)
 
@@ -46,7 +45,9 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
     ticks = after[1] - before[1]
     mine = str(os.getpid())
     used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
-    cores = sum(line.startswith("cpu") and line[3:4].isdigit() for line in _read(files.proc / "stat").splitlines())
+    cores = sum(
+        line.startswith("cpu") and line[3:4].isdigit() for line in kernel_text(files.proc / "stat").splitlines()
+    )
     busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
     return CpuLoad(
         share=min(1.0, (after[0] - before[0]) / ticks),
@@ -56,12 +57,12 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
 
 def process_name(pid: int, files: Files = HOST) -> str:
     """The short name of a process; empty if it is not there."""
-    return _read(files.proc / str(pid) / "comm").strip()
+    return kernel_text(files.proc / str(pid) / "comm").strip()
 
 
 def _counters(files: Files) -> tuple[int, int] | None:
     """(busy, all) clock ticks since the machine started, over all CPUs."""
-    words = _read(files.proc / "stat").partition("\n")[0].split()
+    words = kernel_text(files.proc / "stat").partition("\n")[0].split()
     if len(words) < 5 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None
     ticks = [int(word) for word in words[1:9]]  # guest time, after them, is in user time already
@@ -78,15 +79,8 @@ def _processes(files: Files) -> Mapping[str, tuple[str, int]]:
         return {}
     for pid in names:
         if pid.isdigit():
-            text = _read(files.proc / pid / "stat")
+            text = kernel_text(files.proc / pid / "stat")
             name, fields = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 1 :].split()
             if len(fields) > 12:
                 found[pid] = (name, int(fields[11]) + int(fields[12]))
     return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

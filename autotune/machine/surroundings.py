@@ -84,10 +84,13 @@ def _capacity(folder: Path) -> int | None:
         return None
 
 
+def existing(path: Path) -> Path:
+    """``path``, or the nearest of the folders above it that is there."""
+    return next((place for place in (path, *path.parents) if place.exists()), path)
+
+
 def _writable(folder: Path) -> bool:
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = existing(folder)
     return place.is_dir() and os.access(place, os.W_OK)
 
 

@@ -60,7 +60,6 @@ class Framework(Port):
 
     def render(self, assignment: Assignment) -> TrialSpec:
         """The assignment in the framework's own configuration format."""
-        ...
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         """The rollout server the trial needs beside it, ``None`` if it needs none.
@@ -68,12 +67,9 @@ class Framework(Port):
         Raises:
             ValueError: the server cannot be had on the GPUs of ``place``.
         """
-        ...
 
     def diagnose(self, text: str) -> Diagnosis | None:
         """Causes of a failure found in a log text by the framework's known error texts; last cause first."""
-        ...
 
     def suggest(self, outcome: Outcome) -> str:
         """One suggestion for an outcome that has none yet; empty if there is nothing to say."""
-        ...

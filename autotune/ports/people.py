@@ -21,15 +21,12 @@ class Requests(Port):
     @property
     def paused(self) -> bool:
         """Whether no further trial shall start."""
-        ...
 
     def hold(self) -> float:
         """Waits while the study is paused; returns the seconds waited."""
-        ...
 
     def retries(self) -> tuple[int, ...]:
         """Numbers of trials whose configurations are to be run again, each request once."""
-        ...
 
 
 class Observer(Port):
@@ -39,7 +36,6 @@ class Observer(Port):
 
     def trial(self, trial: Trial) -> None:
         """A trial was added, started, gained a cycle, or ended."""
-        ...
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None: ...
 

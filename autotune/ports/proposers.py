@@ -24,15 +24,12 @@ class Proposer(Port):
             A legal configuration no trial of ``history`` has had and no OOM of it rules out, or
             ``None`` when none is left.
         """
-        ...
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         """The sentence on which OOM rules ``configuration`` out, or ``None``."""
-        ...
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
         """How many of the legal configurations the OOMs of ``history`` rule out, those that met one included."""
-        ...
 
 
 @runtime_checkable
@@ -41,7 +38,6 @@ class FrugalProposer(Port):
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         """As ``Proposer.propose``, restricted to configurations that the newest trial's process can run unchanged."""
-        ...
 
 
 @runtime_checkable
@@ -52,4 +48,3 @@ class PlacedProposer(Port):
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
         """As ``Proposer.propose``, where the next trial would follow ``here``: the finished trials of its place."""
-        ...

@@ -69,7 +69,6 @@ class Watcher(Port):
 
         A runner looks after each RECORDED cycle it has passed on; a trial that ends for it has ended OK.
         """
-        ...
 
     def record(self, record: Record) -> None: ...
 
@@ -77,7 +76,6 @@ class Watcher(Port):
 
     def tick(self) -> None:
         """Called at least once a second while the trial runs."""
-        ...
 
 
 class TrialRunner(Port):
@@ -88,19 +86,15 @@ class TrialRunner(Port):
 
         Expected failures are outcomes, never exceptions.
         """
-        ...
 
     def close(self) -> tuple[int, ...]:
         """Ends the processes kept for a next trial; returns those that cannot be ended. May be called twice."""
-        ...
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
         """Kills the processes that an earlier tuner of this study left; returns their ids."""
-        ...
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         """Whole records and the result (if any) that an interrupted attempt left in ``directory``."""
-        ...
 
 
 class Crew(Port):
@@ -112,32 +106,25 @@ class Crew(Port):
     @property
     def places(self) -> tuple[str, ...]:
         """For each place where it is, in words (``GPU 3``); empty where there is nothing to tell apart."""
-        ...
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """For each place the name of its machine; empty where there is one machine."""
-        ...
 
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
         """Begins an attempt in a place that has none."""
-        ...
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
         """Places whose attempts have ended, with their reports: at the latest after ``timeout_s``, then none perhaps.
 
         A crew of one place may take as long as its attempt.
         """
-        ...
 
     def close(self) -> tuple[int, ...]:
         """As ``TrialRunner.close``; attempts that still run are ended first, and their reports are lost."""
-        ...
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
         """As ``TrialRunner.sweep``."""
-        ...
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         """As ``TrialRunner.recover``."""
-        ...

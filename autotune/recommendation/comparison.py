@@ -12,6 +12,7 @@ from autotune.domain import Configuration, Study, Trial
 from autotune.domain.differences import differing
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.reading import StudyReading
+from autotune.recommendation.whole_run import Estimate
 from autotune.statistics import evidence
 from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
@@ -20,15 +21,6 @@ from trainer.child.contract import encode
 
 _PLACES = ("prompts",)
 """Parts of a workload that only say where something lies; its contents are compared by their digest."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure with its two-sided 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class ComparedSide:
     outcome: str
     """The outcome's sentence; ``OK`` where it ended well."""
     rows_per_update: int
-    speed: Interval | None
+    speed: Estimate | None
     """Tokens/hour; ``None`` where nothing was measured."""
     error: float | None
     """Half width of the interval of log tokens/hour; ``None`` while the study has no idea of its noise."""
@@ -74,7 +66,7 @@ class Comparison:
 
     a: ComparedSide
     b: ComparedSide
-    ratio: Interval | None
+    ratio: Estimate | None
     """Tokens/hour of b over a, minus 1; ``None`` where one was not measured."""
     changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
     """Knobs that differ: (a, b)."""
@@ -141,13 +133,13 @@ def _comparison(
     return Comparison(a, b, ratio(a, b), a.configuration.difference(b.configuration), differs, baselines)
 
 
-def ratio(a: ComparedSide, b: ComparedSide) -> Interval | None:
+def ratio(a: ComparedSide, b: ComparedSide) -> Estimate | None:
     """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent. None over an emulation's."""
     if a.speed is None or b.speed is None or emulated(a.configuration) or emulated(b.configuration):
         return None
     middle = math.log(b.speed.value / a.speed.value)
     error = math.hypot(a.error or 0.0, b.error or 0.0)
-    return Interval(math.expm1(middle), math.expm1(middle - error), math.expm1(middle + error))
+    return Estimate(math.expm1(middle), math.expm1(middle - error), math.expm1(middle + error))
 
 
 def _workload(study: Study) -> dict[str, Any]:
@@ -207,11 +199,11 @@ def _outcome(trial: Trial) -> str:
     return "emulated" if trial.outcome.ok and trial.emulated else trial.outcome.sentence()
 
 
-def _interval(measured: Sequence[Trial], error: float | None) -> Interval | None:
+def _interval(measured: Sequence[Trial], error: float | None) -> Estimate | None:
     if not measured:
         return None
     value = math.exp(statistics.fmean(math.log(t.tokens_per_hour or 1.0) for t in measured))
-    return Interval(value, value * math.exp(-(error or 0.0)), value * math.exp(error or 0.0))
+    return Estimate(value, value * math.exp(-(error or 0.0)), value * math.exp(error or 0.0))
 
 
 def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:

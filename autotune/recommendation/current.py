@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.documents.memory_timeline import MemoryTimeline
+from autotune.documents.memory_timeline import MemoryTimeline, plain_file
 from autotune.documents.memory_timeline import read as read_timeline
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import Document, budget_json, place_json, plain, study_json, trial_json
@@ -62,6 +62,19 @@ def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | No
     return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
 
 
+def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, what: str = "log") -> RunPaths:
+    """The files of an attempt, by default the last; ``what`` is wanted of them.
+
+    Raises:
+        NotFoundError: the trial was not started, or has no such attempt.
+    """
+    if trial.attempt == 0:
+        raise NotFoundError(f"trial {trial.number} has not been started, so it has no {what}")
+    if attempt is not None and attempt > trial.attempt:
+        raise NotFoundError(f"trial {trial.number} has no attempt {attempt}; the last is {trial.attempt}")
+    return attempt_paths(home, study, trial, attempt)
+
+
 def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> Path:
     """The log of an attempt; of the last one by default, where the outcome says it is."""
     recorded = trial.outcome.log_path if trial.outcome is not None else ""
@@ -79,27 +92,22 @@ def read_trial(
     return TrialReading(
         notes=notes,
         log=str(log) if trial.attempt else "",
-        log_tail=_log_tail(log, opened) if trial.state is TrialState.FAIL else (),
+        log_tail=log_tail(log, LOG_LINES, opened) if trial.state is TrialState.FAIL else (),
         timeline=read_timeline(paths.memory, opened) if trial.attempt else None,
         life=sign_of_life(paths) if trial.state is TrialState.RUNNING else None,
         now=time.time(),
     )
 
 
-def _log_tail(path: Path, opened: Callable[[Path], int]) -> tuple[str, ...]:
-    """None where the log cannot be read."""
+def log_tail(path: Path, count: int, opened: Callable[[Path], int] = plain_file) -> tuple[str, ...]:
+    """The last ``count`` lines of a log that are not blank, safe for a terminal; none where it cannot be read."""
     try:
         with os.fdopen(opened(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
-            return last_lines(file.read(LOG_BYTES), LOG_LINES)
+            lines = file.read(LOG_BYTES).decode("utf-8", "replace").split("\n")
     except (OSError, NotFoundError):
         return ()
-
-
-def last_lines(data: bytes, count: int) -> tuple[str, ...]:
-    """The last ``count`` lines of a log that are not blank, safe for a terminal."""
-    cleaned = (clean_line(line) for line in data.decode("utf-8", "replace").split("\n"))
-    return tuple(line for line in cleaned if line)[-count:] if count > 0 else ()
+    return tuple(bare for line in lines if (bare := clean_line(line)))[-count:] if count > 0 else ()
 
 
 def sign_of_life(paths: RunPaths) -> Life | None:

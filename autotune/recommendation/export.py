@@ -109,7 +109,6 @@ class HasNotes(Protocol):
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
         """Of the last attempt, in the order they were added."""
-        ...
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:

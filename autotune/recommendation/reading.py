@@ -110,6 +110,11 @@ class StudyReading:
     def recommendation(self) -> Recommendation | None:
         return self.answer[1]
 
+    @property
+    def first_row(self) -> RecommendationRow | None:
+        """What the study recommends first, if anything."""
+        return self.recommendation.rows[0] if self.recommendation is not None and self.recommendation.rows else None
+
     def trial(self, number: int) -> Trial:
         """Raises ``NotFoundError``."""
         found = next((t for t in self.trials if t.number == number), None)
@@ -126,7 +131,7 @@ class StudyReading:
         the fastest configuration that learns as the baseline does and stays below it; ``None`` if nothing does."""
         rows = () if self.recommendation is None else self.recommendation.rows
         if limit_bytes is None:
-            return rows[0] if rows else None
+            return self.first_row
         for row in rows:
             if fits(row, limit_bytes):
                 return row
@@ -169,9 +174,7 @@ class StudyReading:
     @cached_property
     def neighbours(self) -> tuple[Neighbour, ...]:
         """Measured trials one knob away from the recommended configuration."""
-        if self.recommendation is None or not self.recommendation.rows:
-            return ()
-        return neighbours(self.trials, self.recommendation.rows[0].configuration)
+        return () if self.first_row is None else neighbours(self.trials, self.first_row.configuration)
 
 
 @dataclass(frozen=True)
@@ -186,14 +189,11 @@ class ReadingPage:
 def read_study(store: Store, study: Study) -> StudyReading:
     """The study as it is now."""
     trials = store.trials(study.id)
-    run = last_run(store, study, trials)
     return StudyReading(
         study=study,
         trials=levelled(trials),
         spent=store.spent(study.id),
-        limits=run.limits,
-        avoided_gpus=run.avoided_gpus,
-        places=run.places,
+        **vars(last_run(store, study, trials)),
         fingerprint=store.fingerprint(study.id),
         stored=store.recommendation(study.id),
         verified=last_event(store, study, "verified"),

@@ -16,7 +16,7 @@ from autotune.domain import Gain, Objective, Recommendation, RecommendationRow, 
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import row_of
 from autotune.statistics import evidence
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 from autotune.wording.sentences import level_words
 from search_spaces.batch import held_gpus
 
@@ -142,7 +142,7 @@ def _words(run: WholeRun, which: str) -> str:
     text = "" if hours is None else hours.words(_duration)
     spent, money = run.gpu_hours[which], run.cost.get(which)
     if spent is not None and max(run.gpus, run.gpus_before) > 1:
-        text += f" on {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+        text += f" on {counted(gpus, 'GPU')}" if gpus else ""
         text += f", {spent.words(lambda value: f'{value:,.1f}')} GPU-hours"
     return text if money is None else f"{text}; cost {money.words(lambda value: f'{value:,.2f}')}"
 

@@ -14,7 +14,7 @@ from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.statistics import evidence
-from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.numbers import counted, format_duration, format_size
 from autotune.wording.sentences import (
     baseline_words,
     evidence_words,
@@ -53,7 +53,7 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
             ("All trials", found.trials_section(reading.study, trials)),
             ("Verified", verified.section(reading.study, trials)),
             ("Failures", found.failures_section(reading.study, trials)),
-            ("What the knobs did", found.knobs_section(reading.study, trials, reading.recommendation)),
+            ("What the knobs did", found.knobs_section(reading)),
             ("Reproduce it", measured.reproduce(reading.study, reading.recommendation)),
             ("Not measured", [measured.limits(reading.study, trials, reading.recommendation, legal)]),
         ]
@@ -64,10 +64,9 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
 def _head(reading: StudyReading) -> str:
     study, (wall_s, gpu_s) = reading.study, reading.spent
     gpu = f", {gpu_s / 3600:.2f} GPU-hours" if gpu_s else ""
-    plural = "" if len(reading.trials) == 1 else "s"
     begun = timestamp(study.created_at) or "at an unknown time"
     return (
-        f"Begun {begun}; {len(reading.trials)} trial{plural} in {format_duration(wall_s)}{gpu}. "
+        f"Begun {begun}; {counted(len(reading.trials), 'trial')} in {format_duration(wall_s)}{gpu}. "
         f"Study digest {code(study.spec.digest[:16])}."
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
+from autotune.domain import Pool, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
-from autotune.insights.nearest import neighbours
 from autotune.insights.pareto import pareto
 from autotune.insights.standings import outcome_word
+from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
@@ -79,9 +79,10 @@ def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
     return [table(["trial", "against the baseline", "cause", "suggestion", ""], rows, right=(0,))] if rows else []
 
 
-def knobs_section(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None) -> list[str]:
+def knobs_section(reading: StudyReading) -> list[str]:
     """Importance, single steps from the answer, speed against memory, and which values failed."""
-    return [*_importance(trials), *_steps(trials, recommendation), *_front(study, trials), *_feasibility(trials)]
+    study, trials = reading.study, reading.trials
+    return [*_importance(trials), *_steps(reading), *_front(study, trials), *_feasibility(trials)]
 
 
 def _importance(trials: Sequence[Trial]) -> list[str]:
@@ -100,10 +101,8 @@ def _importance(trials: Sequence[Trial]) -> list[str]:
     return [said, warning, table(["knob", "share", "mean tokens/hour by value"], rows, right=(1,))]
 
 
-def _steps(trials: Sequence[Trial], recommendation: Recommendation | None) -> list[str]:
-    if recommendation is None or not recommendation.rows:
-        return []
-    near = neighbours(trials, recommendation.rows[0].configuration)[:SHOWN]
+def _steps(reading: StudyReading) -> list[str]:
+    near = reading.neighbours[:SHOWN]
     lines = "\n".join(f"- {code(step.sentence())}" for step in near)
     return ["Trials one knob away from the first answer, and what that knob gave:", lines] if near else []
 

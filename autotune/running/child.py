@@ -11,8 +11,6 @@ class Child(Protocol):
     @property
     def pid(self) -> int:
         """Process id."""
-        ...
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; ``None`` while the process runs."""
-        ...

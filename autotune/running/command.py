@@ -3,7 +3,6 @@ times."""
 
 from __future__ import annotations
 
-import os
 import queue
 import subprocess
 from collections.abc import Callable, Mapping
@@ -12,11 +11,11 @@ from pathlib import Path
 
 from autotune.ports import Clock, StopToken
 from autotune.running.ending import Stop
-from autotune.running.environment import child_environment
 from autotune.running.job import Graces
-from autotune.running.log import CappedLog, LogPump, read_tail
+from autotune.running.log import CappedLog, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, become_subreaper
+from autotune.running.spawn import spawn_into
 from autotune.running.watchdog import Watchdog
 
 STEP_S = 0.05
@@ -103,14 +102,13 @@ def run_command(
     errors = command.logs / "stderr.txt"
     logs = (_TimedLines(command.logs / "stdout.txt", clock, lines), CappedLog(errors))
     try:
-        child, pumps = _spawn(command, logs)
+        child, pumps = spawn_into(command.argv, command.cwd, command.tag, logs, command.environment)
     except OSError as error:
         why = f"the command could not be started: {error}"
         return Ended(None, clock.monotonic() - began, Stop.NOT_STARTED, why)
     tree = ProcessTree(lambda tag: tag == command.tag, child)
     watchdog = Watchdog(tree, TreeMemory(), command.memory_limit, command.logs / "phase")
-    for thread in (*pumps, watchdog):
-        thread.start()
+    watchdog.start()
     limits = graces or Graces()
     why_stopped: tuple[Stop, str] | None = None
     enough = False
@@ -159,27 +157,3 @@ def _listen(
         if clock.monotonic() - began >= command.deadline_s:
             return (Stop.DEADLINE, f"not finished after {command.deadline_s:.0f} s"), False
         clock.sleep(STEP_S)
-
-
-def _spawn(command: BoundedCommand, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
-    """Starts the command in a session of its own, each output stream into its log."""
-    pipes = [os.pipe(), os.pipe()]
-    try:
-        child = subprocess.Popen(
-            command.argv,
-            cwd=command.cwd,
-            env={**child_environment(os.environ, command.tag), **command.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=pipes[0][1],
-            stderr=pipes[1][1],
-            start_new_session=True,
-        )
-    except OSError:
-        for (reading, _), log in zip(pipes, logs, strict=True):
-            os.close(reading)
-            log.close()
-        raise
-    finally:
-        for _, writing in pipes:
-            os.close(writing)
-    return child, [LogPump(reading, log) for (reading, _), log in zip(pipes, logs, strict=True)]

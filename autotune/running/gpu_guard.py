@@ -10,7 +10,7 @@ from collections.abc import Callable, Set
 from typing import Protocol
 
 from autotune.errors import MachineError
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.ports import Clock
 
 FREE_BYTES = 1 << 30
@@ -27,19 +27,15 @@ class GpuUseGuard(Protocol):
 
     def before(self, clock: Clock) -> str | None:
         """The reason not to start a trial now. Waits a bounded time for memory to be freed."""
-        ...
 
     def again(self) -> str | None:
         """As ``before``, for another trial of processes that already hold the GPUs."""
-        ...
 
     def during(self, members: Set[int]) -> str | None:
         """Other processes that began to use the GPUs; ``members`` are the trial's own."""
-        ...
 
     def after(self, clock: Clock) -> str | None:
         """Processes that still hold GPU memory after the trial's processes ended. Waits a bounded time."""
-        ...
 
 
 class NoGuard:

@@ -8,6 +8,7 @@ from autotune.errors import MachineError
 from autotune.machine import gpu_choice, gpu_faults
 from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu
+from autotune.wording.numbers import counted
 
 
 class GpuPool:
@@ -34,7 +35,7 @@ class GpuPool:
         if len(fit) < count <= len(visible):
             unfit = gpu_faults.sentence([self._faults[gpu.uuid] for gpu in visible if self._lasts(gpu)])
             raise MachineError(
-                f"the study needs {gpu_choice.counted(count)}, and {len(fit)} can be used; {unfit}. Reset it "
+                f"the study needs {counted(count, 'GPU')}, and {len(fit)} can be used; {unfit}. Reset it "
                 "(nvidia-smi --gpu-reset, or restart the machine) and start the study again"
             )
         best = sorted(fit, key=lambda gpu: gpu.uuid in self._faults)[:count]

@@ -12,8 +12,8 @@ from autotune.domain import FailureReason, Outcome, Study
 from autotune.domain.places import GPUS
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
-from autotune.machine.hardware import Gpu
 from autotune.machine.lanes import CPUS_VARIABLE, Lane
+from autotune.machine.nvml import Gpu
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports

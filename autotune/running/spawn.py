@@ -32,23 +32,34 @@ def spawn(
     Raises:
         OSError: the process could not be started.
     """
-    output, input_ = os.pipe()
+    child, (pump,) = spawn_into(argv, cwd, tag, (log,), environment)
+    return child, pump
+
+
+def spawn_into(
+    argv: Sequence[str], cwd: Path, tag: str, logs: Sequence[CappedLog], environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
+    """As ``spawn``; standard output goes into the first of ``logs`` and standard error into the last."""
+    pipes = [os.pipe() for _ in logs]
     try:
         child = subprocess.Popen(
             argv,
             cwd=cwd,
             env={**child_environment(os.environ, tag), **environment},
             stdin=subprocess.DEVNULL,
-            stdout=input_,
-            stderr=subprocess.STDOUT,
+            stdout=pipes[0][1],
+            stderr=pipes[-1][1],
             start_new_session=True,
         )
     except OSError:
-        os.close(output)
-        log.close()
+        for (reading, _), log in zip(pipes, logs, strict=True):
+            os.close(reading)
+            log.close()
         raise
     finally:
-        os.close(input_)
-    pump = LogPump(output, log)
-    pump.start()
-    return child, pump
+        for _, writing in pipes:
+            os.close(writing)
+    pumps = [LogPump(reading, log) for (reading, _), log in zip(pipes, logs, strict=True)]
+    for pump in pumps:
+        pump.start()
+    return child, pumps

@@ -1,5 +1,4 @@
-"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md. See
-docs/decisions/0023-warm-workers.md.
+"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
 
 What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
 own (``doubt_used_process``).
@@ -55,7 +54,7 @@ def shares_process(trial: Trial) -> bool:
 
 
 def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> WorkerKey | None:
-    """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure. Pure.
+    """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
     framework that starts processes itself are always processes of their own; the baseline is the first trial of its

@@ -20,6 +20,7 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
+from autotune.wording.numbers import counted
 from search_spaces import baseline as baselines
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
@@ -47,7 +48,7 @@ def ranked(machine: Resources, ranks: int | None) -> Resources:
     if machine.gpus:
         raise UsageError(RANKS_WITH_GPUS)
     if not 1 <= ranks <= machine.cpu_cores:
-        cores = f"{machine.cpu_cores} core{'s' if machine.cpu_cores != 1 else ''}"
+        cores = counted(machine.cpu_cores, "core")
         raise UsageError(f"--ranks {ranks}: expected a number from 1 to {machine.cpu_cores}; this machine has {cores}")
     return replace(machine, cpu_ranks=ranks)
 

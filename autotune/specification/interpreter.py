@@ -45,11 +45,9 @@ class Describes(Protocol):
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
         """See ``Interpreter``."""
-        ...
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
         """See ``Interpreter``."""
-        ...
 
 
 @dataclass(frozen=True)

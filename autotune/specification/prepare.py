@@ -22,6 +22,7 @@ from autotune.specification.request import Complete, Request, packages_of
 from autotune.specification.resolve import Talk, keep_prompts
 from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
+from autotune.wording.numbers import counted
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.knobs.megatron import ENGINE
@@ -186,7 +187,7 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
         MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
     """
     held = spec.resources.gpus
-    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
+    usable_resources(talk, held, asked=f"study {spec.name!r} holds {counted(held, 'GPU')}")
     environment = framework_named(spec.framework).environment
     found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
     if not Path(spec.workload.prompts).is_file():

@@ -11,6 +11,7 @@ from typing import Any
 from autotune.domain import Objective, Protocol, RewardSpec
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
+from autotune.wording.numbers import counted
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 
@@ -180,7 +181,7 @@ def _check_weights(request: Request) -> None:
     if weights is not None and len(weights) != len(request.rewards):
         line = request.lines.get("reward_weights")
         where = f"{request.config_name}, line {line}: " if line else ""
-        count = f"{len(request.rewards)} reward{'s' if len(request.rewards) != 1 else ''}"
+        count = counted(len(request.rewards), "reward")
         raise UsageError(f"{where}reward_weights holds {len(weights)} weights for {count}; give one for each")
 
 

@@ -69,7 +69,7 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
     path = Path(os.path.abspath(folder / os.path.expanduser(file)))
     if not path.is_file():
         raise UsageError(f"--reward {word}: there is no file {path}")
-    return RewardSpec("file", name, str(path), sha256=_sha256(path))
+    return RewardSpec("file", name, str(path), sha256=sha256_of(path))
 
 
 def rewards_configured(names: Sequence[str], folder: Path, framework: str = "trl") -> tuple[RewardSpec, ...]:
@@ -83,7 +83,7 @@ def _configured(name: str, folder: Path, framework: str) -> RewardSpec:
     module = folder.joinpath(*name.split(".")[:-1])
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     path = next((file for file in files if file.is_file()), None)
-    return RewardSpec("import", name, str(folder), sha256="" if path is None else _sha256(path))
+    return RewardSpec("import", name, str(folder), sha256="" if path is None else sha256_of(path))
 
 
 def checkout_named(word: str, folder: Path, script: str) -> str:
@@ -102,17 +102,10 @@ def data_named(word: str, folder: Path) -> str:
     return str(path)
 
 
-def sha256_of(path: str) -> str:
+def sha256_of(path: str | Path) -> str:
     """Of a file's bytes. Raises ``UsageError`` if it cannot be read."""
-    return _sha256(Path(path))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-    return digest.hexdigest()

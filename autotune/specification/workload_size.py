@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from autotune.specification.request import Size
 from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES
-from autotune.wording.numbers import format_duration
+from autotune.wording.numbers import counted, format_duration
 
 TRIALS = 6
 """A budget should hold at least so many: the baseline and five of the search."""
@@ -155,4 +155,4 @@ def _needed(pace: Pace) -> str:
 
 
 def _trials(count: int) -> str:
-    return "no whole trial" if count == 0 else f"{count} trial{'' if count == 1 else 's'}"
+    return "no whole trial" if count == 0 else counted(count, "trial")

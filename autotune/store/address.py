@@ -13,8 +13,6 @@ from autotune.store.backend import Backend
 from autotune.store.postgresql import Postgresql
 from autotune.store.sqlite import SqliteFile, SqliteMemory
 
-__all__ = ["backend_of"]
-
 _DRIVER = "postgresql+psycopg"
 _MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 

@@ -18,8 +18,6 @@ from sqlalchemy.orm import Session
 from autotune.store.backend import WRITE
 from autotune.store.locks import Holder, busy
 
-__all__ = ["LOCK_SPACE", "AdvisoryLock", "server_session"]
-
 LOCK_SPACE = 0x41544E45
 """First half of our advisory locks' keys, so that they meet no other application's; "ATNE"."""
 _LONGEST_NAME = 63

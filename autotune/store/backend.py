@@ -11,8 +11,6 @@ from sqlalchemy.orm import Session
 from autotune.errors import StoreError
 from autotune.ports import StudyLock
 
-__all__ = ["WRITE", "Backend", "TryAgainError"]
-
 WRITE = "autotune_write"
 """Execution option of a connection whose next transaction will write."""
 
@@ -27,20 +25,16 @@ class Backend(Protocol):
     @property
     def place(self) -> str:
         """The database as messages name it; never with a password."""
-        ...
 
     @property
     def remote(self) -> bool:
         """A server that can go away and come back, and whose answer to a commit can be lost."""
-        ...
 
     def engine(self) -> Engine:
         """A new engine; called once."""
-        ...
 
     def turn(self) -> AbstractContextManager[object]:
         """Held around every transaction, where the threads of this process must take turns."""
-        ...
 
     def creation(self, engine: Engine) -> AbstractContextManager[object]:
         """Held by the one process, of all that open the database, that creates or migrates it.
@@ -48,15 +42,12 @@ class Backend(Protocol):
         Raises:
             StoreError: another process has held it for too long.
         """
-        ...
 
     def ready(self, engine: Engine) -> bool:
         """Whether the database's own settings (not its tables) are as they must be."""
-        ...
 
     def make_ready(self, engine: Engine) -> None:
         """Called under ``creation`` when not ``ready``."""
-        ...
 
     def keep_copy(self, version: str) -> str:
         """Called under ``creation`` before a migration from ``version``: what was kept, or was not, as a clause.
@@ -64,11 +55,9 @@ class Backend(Protocol):
         Raises:
             StoreError: a copy should have been made and could not be.
         """
-        ...
 
     def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
         """Held around the transaction that changes tables; ``connection`` has begun none yet."""
-        ...
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock: ...
 
@@ -79,16 +68,12 @@ class Backend(Protocol):
             StudyBusyError: another tuner has taken a study over.
             StoreError: what is written to is no longer where others look for it.
         """
-        ...
 
     def confirm(self) -> None:
         """Called after every commit: what was written is where others look for it. Raises ``StoreError``."""
-        ...
 
     def lost(self, error: Exception) -> bool:
         """Whether ``error`` means that the server is away, so that a repetition may succeed."""
-        ...
 
     def explain(self, error: Exception) -> str:
         """What the driver's error means and what to do about it, in one sentence."""
-        ...

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from autotune.errors import StoreError
 
-__all__ = ["keep_copy"]
-
 
 def keep_copy(path: Path, version: str) -> Path:
     """Copy the database at ``path`` to ``<name>.r<version>.bak``, or ``.r<version>.2.bak`` ... if that is there.

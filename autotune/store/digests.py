@@ -19,8 +19,6 @@ from autotune.domain import Fingerprint, Recommendation, StudySpec
 from autotune.store.models import FingerprintRow, RecommendationRow, StudyRow
 from trainer.child.contract import encode
 
-__all__ = ["refresh", "stored_workloads"]
-
 
 def stored_workloads(connection: Connection) -> Mapping[int, str]:
     """Digest of each study's workload in the shape it is stored in, whatever version that is of."""

@@ -12,8 +12,6 @@ from autotune.documents.codec import CodecError
 from autotune.errors import StoreError
 from autotune.store.backend import Backend
 
-__all__ = ["explained"]
-
 
 @contextmanager
 def explained(backend: Backend) -> Iterator[None]:

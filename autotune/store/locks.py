@@ -19,8 +19,6 @@ from filelock import FileLock, Timeout
 from autotune.errors import StoreError, StudyBusyError
 from autotune.ports import StudyLock
 
-__all__ = ["FileStudyLock", "Holder", "LocalLocks", "busy"]
-
 _NAMING_S = 0.5
 """A holder names itself at once after it took the lock; who only asks about it never does, and lets go at once."""
 _PAUSE_S = 0.02

@@ -26,18 +26,6 @@ from autotune.store.models import (
 from autotune.store.rows import AttemptFacts, cycle_of, cycle_row, phase_rows
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
-__all__ = [
-    "Chosen",
-    "add_cycle",
-    "add_note",
-    "add_startup",
-    "add_worst_case",
-    "facts_of",
-    "notes_of",
-    "rows_of",
-    "worst_case_of",
-]
-
 
 def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
     """Stores a cycle; the first of the same attempt, rank and index stays, because recovery reads stored records

@@ -11,23 +11,6 @@ from typing import Any, ClassVar
 from sqlalchemy import BigInteger, Boolean, Double, ForeignKey, Integer, MetaData, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-__all__ = [
-    "AttemptRow",
-    "Base",
-    "CycleRow",
-    "EventRow",
-    "FingerprintRow",
-    "NoteRow",
-    "PhaseRow",
-    "ReceiptRow",
-    "RecommendationRow",
-    "SessionRow",
-    "StartupRow",
-    "StudyRow",
-    "TrialRow",
-    "WorstCaseRow",
-]
-
 
 class Base(DeclarativeBase):
     """Constraint names are fixed, so that a migration can name what it changes on every database."""

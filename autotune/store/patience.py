@@ -9,8 +9,6 @@ from typing import TypeVar
 from autotune.ports import Clock, StopToken
 from autotune.store.backend import Backend, TryAgainError
 
-__all__ = ["OutageLimits", "Patient", "Talk"]
-
 T = TypeVar("T")
 Talk = Callable[[str], None]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from autotune.errors import UnfitDatabaseError
 
-__all__ = ["check_place"]
-
 MOUNTS = Path("/proc/self/mounts")
 NETWORKS = {"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "smbfs": "SMB"}
 """Kind of file system -> its name. SQLite's log is not safe there (https://sqlite.org/wal.html), whatever its locks do:

@@ -16,8 +16,6 @@ from autotune.store.advisory import LOCK_SPACE, AdvisoryLock, server_session
 from autotune.store.backend import WRITE
 from autotune.store.faults import explained
 
-__all__ = ["Postgresql"]
-
 _CREATION = 0
 _CREATION_TIMEOUT_S = 60
 _POOL_TIMEOUT_S = 10.0

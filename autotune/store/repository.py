@@ -31,8 +31,6 @@ from autotune.store.schema import prepare
 from autotune.store.transactions import Transactions
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
-__all__ = ["SqlStore"]
-
 _attempt = trials.unfinished_attempt
 
 

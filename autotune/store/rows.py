@@ -32,19 +32,6 @@ from autotune.errors import StoreError
 from autotune.store.models import CycleRow, EventRow, PhaseRow, StudyRow, TrialRow
 from search_spaces.batch import held_gpus
 
-__all__ = [
-    "AttemptFacts",
-    "configuration_of",
-    "cycle_of",
-    "cycle_row",
-    "event_of",
-    "phase_rows",
-    "protocol_of",
-    "study_of",
-    "trial_of",
-]
-
-
 _COLUMNS = {
     "index": "position",
     "cycle_kind": "cycle_kind",

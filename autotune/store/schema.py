@@ -15,8 +15,6 @@ from autotune.store.digests import refresh, stored_workloads
 from autotune.store.models import Base
 from autotune.store.patience import Talk
 
-__all__ = ["HEAD", "MIGRATIONS", "VERSION_TABLE", "prepare"]
-
 VERSION_TABLE = "autotune_alembic"
 """Ours alone, so that another application's migrations in the same database do not meet ours."""
 HEAD = "0003"

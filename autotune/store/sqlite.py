@@ -28,8 +28,6 @@ from autotune.store.backup import keep_copy
 from autotune.store.locks import FileStudyLock, LocalLocks
 from autotune.store.places import check_place
 
-__all__ = ["SqliteFile", "SqliteMemory"]
-
 _CREATION_TIMEOUT_S = 60.0
 
 _ADVICE: Mapping[int, str] = {

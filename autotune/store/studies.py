@@ -14,30 +14,6 @@ from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundErro
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
 from autotune.store.rows import event_of, study_of
 
-__all__ = [
-    "add_event",
-    "changing",
-    "create",
-    "every",
-    "existing",
-    "fingerprints",
-    "last_event_id",
-    "locked",
-    "newest_fingerprint",
-    "newest_recommendation",
-    "one",
-    "open_session",
-    "read_events",
-    "revisions",
-    "save_fingerprint",
-    "save_recommendation",
-    "set_beforehand",
-    "set_lengths",
-    "set_status",
-    "spend",
-    "spent",
-]
-
 _BY_ID = select(StudyRow).where(StudyRow.id == bindparam("study"))
 _BY_NAME = select(StudyRow).where(StudyRow.name == bindparam("study"))
 

@@ -18,8 +18,6 @@ from autotune.store.faults import explained
 from autotune.store.models import ReceiptRow
 from autotune.store.patience import Patient
 
-__all__ = ["Transactions"]
-
 T = TypeVar("T")
 Work = Callable[[Session], T]
 

@@ -14,8 +14,6 @@ from autotune.store.rows import AttemptFacts, trial_of
 from autotune.store.studies import changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
-__all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfinished_attempt", "worst_case"]
-
 # Asked with every record of every trial: built once.
 _TRIAL = select(TrialRow).where(TrialRow.study_id == bindparam("study"), TrialRow.number == bindparam("number"))
 _ATTEMPT = select(AttemptRow).where(AttemptRow.trial_id == bindparam("trial"), AttemptRow.number == bindparam("number"))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.domain import Configuration, FailureReason, Protocol, StudySpec, Trial, TrialDraft, TrialKind, TrialState
+from autotune.domain import Configuration, FailureReason, Protocol, Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.statistics import evidence
 from autotune.study.budget import predict
 
@@ -52,9 +52,9 @@ class ConfirmationPlan:
         return of_reference(protocol) if configuration == self.reference else protocol
 
 
-def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
+def protocol_for(study: Study) -> Protocol:
     """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
-    return replace(spec.protocol, natural=1, maximum=1, double=1, lengths=tuple(lengths))
+    return replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=study.lengths)
 
 
 def bare(protocol: Protocol) -> Protocol:
@@ -77,39 +77,30 @@ def of_reference(protocol: Protocol) -> Protocol:
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 
-def next_trial(
-    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
-) -> ConfirmationPlan | None:
+def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> ConfirmationPlan | None:
     """The next confirmation trial, or ``None`` when every leader has had its rounds.
 
     Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
 
     A leader whose confirmation fails is no longer feasible, so the next best takes its place.
     """
-    anchor = evidence.reference(trials, spec.baseline)
+    anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
         return None
-    contenders = _contenders(spec, trials, anchor.configuration)[:at_most]
+    contenders = _contenders(study, trials, anchor.configuration)[:at_most]
     owed = _owed(trials, contenders, anchor.configuration)
     if not owed:
         return None
     pair, configuration = owed[0]
-    draft = TrialDraft(
-        kind=TrialKind.CONFIRM,
-        configuration=configuration,
-        protocol=protocol_for(spec, lengths),
-        rows_per_update=rows,
-        pair=pair,
-        source="confirm",
-    )
+    draft = study.draft(TrialKind.CONFIRM, configuration, protocol_for(study), "confirm")
     return ConfirmationPlan(
-        draft=draft,
+        draft=replace(draft, pair=pair),
         round=tuple(c for _, c in owed),
         reference=None if anchor.configuration in contenders else anchor.configuration,
     )
 
 
-def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths: Sequence[int] = ()) -> float:
+def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
     """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
 
     By what starts and cycles took here so far. While the leader is not decided: as many rounds, ``KEPT_ROUNDS`` at
@@ -118,12 +109,11 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
 
     Args:
         total_s: the whole budget.
-        lengths: recorded ones, if there are any yet.
     """
-    anchor = evidence.reference(trials, spec.baseline)
+    anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
         return 0.0
-    protocol, contenders = protocol_for(spec, lengths), _contenders(spec, trials, anchor.configuration)
+    protocol, contenders = protocol_for(study), _contenders(study, trials, anchor.configuration)
     reference = predict_s(of_reference(protocol), trials, anchor.configuration)
     if not contenders:  # Before anything leads, room for one round of something that may; but then something must run.
         return min(reference + predict_s(protocol, trials, None), SHARE * total_s)
@@ -144,9 +134,7 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
     return min(one, BARE_MARGIN * least)
 
 
-def between(
-    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float
-) -> ConfirmationPlan | None:
+def between(study: Study, trials: Sequence[Trial], spent_s: float) -> ConfirmationPlan | None:
     """A confirmation round that is due while the search goes on, or ``None``.
 
     A round is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
@@ -155,10 +143,10 @@ def between(
     Args:
         spent_s: wall seconds of the study so far.
     """
-    plan = next_trial(spec, trials, lengths, rows, at_most=1)
+    plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.reference is None:
         return None
-    leader = next(iter(_contenders(spec, trials, plan.reference)))
+    leader = next(iter(_contenders(study, trials, plan.reference)))
     held = evidence.feasible(trials)
     found = max(t.number for t in held[leader])
     stood = sum(t.kind is TrialKind.SEARCH and t.number > found for t in trials)
@@ -170,12 +158,12 @@ def between(
     return plan if confirming + round_s <= SHARE * (spent_s + round_s) else None
 
 
-def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> ConfirmationPlan | None:
+def half_done(study: Study, trials: Sequence[Trial]) -> ConfirmationPlan | None:
     """The other half of a round whose first half ran last; ``None`` if no round is open."""
     newest = trials[-1] if trials else None
     if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:
         return None
-    plan = next_trial(spec, trials, lengths, rows, at_most=1)
+    plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.draft.pair != newest.pair:
         return None
     done = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.pair == newest.pair and _counts(t)}
@@ -193,8 +181,9 @@ def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Config
     return 0.0 if cost is None else cost.total(protocol)
 
 
-def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
+def _contenders(study: Study, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
     """Leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
+    spec = study.spec
     found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline, spec.framework)]
     return [c for c in found if c != anchor or anchor != spec.baseline]
 

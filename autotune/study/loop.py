@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,54 +77,40 @@ class _Attempt:
     recorder: Recorder
 
 
+@dataclass(kw_only=True, eq=False)
 class StudyLoop:
-    """Runs one study until its budget ends or the user stops it.
+    """Runs one study until its budget ends or the user stops it."""
 
-    Args:
-        runner: one trial after the other; or several at once by a ``crew``, whose places ``budget`` counts
-            (``Budget.at_once``).
-    """
+    study: Study
+    budget: Budget
+    store: Store
+    proposer: Proposer
+    runner: InitVar[TrialRunner | None] = None
+    """One trial after the other ..."""
+    crew: InitVar[Crew | None] = None
+    """... or several at once, whose places ``budget`` counts (``Budget.at_once``)."""
+    clock: InitVar[Clock]
+    observer: Observer
+    stop: StopToken
+    directory_of: Callable[[Trial], Path]
+    fingerprint: str = ""
+    requests: Requests | None = None
+    steps: schedule.Steps = schedule.next_step
 
-    def __init__(
-        self,
-        *,
-        study: Study,
-        budget: Budget,
-        store: Store,
-        proposer: Proposer,
-        runner: TrialRunner | None = None,
-        clock: Clock,
-        observer: Observer,
-        stop: StopToken,
-        directory_of: Callable[[Trial], Path],
-        fingerprint: str = "",
-        requests: Requests | None = None,
-        steps: schedule.Steps = schedule.next_step,
-        crew: Crew | None = None,
-    ) -> None:
-        self._requests = requests
-        self._study = study
-        self._budget = budget
-        self._store = store
-        self._history = History(store, study.id)
-        self._proposer = proposer
+    def __post_init__(self, runner: TrialRunner | None, crew: Crew | None, clock: Clock) -> None:
         if (runner is None) is (crew is None):
             raise ValueError("a loop has a runner or a crew")
-        self._crew: Crew = crew if runner is None else Alone(runner, stop)  # type: ignore[assignment]
+        self._history = History(self.store, self.study.id)
+        self._crew: Crew = crew if runner is None else Alone(runner, self.stop)  # type: ignore[assignment]
         self._running: dict[int, _Attempt] = {}
         self._ran: dict[int, list[int]] = {place: [] for place in range(len(self._crew.places))}
         self._left: set[int] = set()
         self._settled = False
         self._clock = ForwardClock(clock)
-        for event in store.events(study.id, max(0, store.last_event_id(study.id) - LAST_EVENTS)):
+        self._shown = self.store.last_event_id(self.study.id)
+        for event in self.store.events(self.study.id, max(0, self._shown - LAST_EVENTS)):
             self._clock.not_before(event.at)
-        self._observer = observer
-        self._stop = stop
-        self._directory_of = directory_of
-        self._fingerprint = fingerprint
-        self._steps = steps
         self._faults = MachineFaults(len(self._crew.places))
-        self._shown = store.last_event_id(study.id)
 
     def run(self) -> StudyResult:
         """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
@@ -133,8 +119,8 @@ class StudyLoop:
             StudyBusyError: another tuner runs this study.
             StoreError: the database failed; everything acknowledged before is kept.
         """
-        with self._store.lock(self._study.id):
-            ledger = Ledger(self._store, self._clock, self._study.id, self._held)
+        with self.store.lock(self.study.id):
+            ledger = Ledger(self.store, self._clock, self.study.id, self._held)
             try:
                 self._say_budget()
                 self._recover()
@@ -158,19 +144,19 @@ class StudyLoop:
             StoreError: the database failed; everything acknowledged before is kept.
             MachineError: no trial can be run at present; the trial is WAITING.
         """
-        with self._store.lock(self._study.id):
-            new = Ledger(self._store, self._clock, self._study.id, self._held) if counted else None
-            ledger = new or Uncounted(self._store, self._study.id)
+        with self.store.lock(self.study.id):
+            new = Ledger(self.store, self._clock, self.study.id, self._held) if counted else None
+            ledger = new or Uncounted(self.store, self.study.id)
             try:
                 self._recover()
-                trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
-                while trial.state is TrialState.WAITING and self._stop.level == 0:
+                trial = self._waiting(draft) or self.store.add_trial(self.study.id, draft, self._clock.now())
+                while trial.state is TrialState.WAITING and self.stop.level == 0:
                     if self._faults.halted is not None:
                         raise MachineError(self._faults.halted)
                     self._begin(0, trial, self._history.trials(), ledger)
                     while self._running:
                         self._await(ledger)
-                    trial = self._store.trial(self._study.id, trial.number)
+                    trial = self.store.trial(self.study.id, trial.number)
             finally:
                 self._crew.close()
                 ledger.persist(force=True)
@@ -180,7 +166,7 @@ class StudyLoop:
     @property
     def _held(self) -> int:
         """GPUs of all places."""
-        return self._study.spec.resources.total_gpus * len(self._crew.places)
+        return self.study.spec.resources.total_gpus * len(self._crew.places)
 
     def _waiting(self, draft: TrialDraft) -> Trial | None:
         alike = (
@@ -192,14 +178,14 @@ class StudyLoop:
 
     def _renew(self) -> None:
         """The answer of a study that had ended, with what was run since."""
-        before = self._store.recommendation(self._study.id)
-        if before is None or self._store.study(self._study.id).status is not StudyStatus.DONE:
+        before = self.store.recommendation(self.study.id)
+        if before is None or self.store.study(self.study.id).status is not StudyStatus.DONE:
             return
         self._recommend(self._history.trials(), before.ended_by)
 
     def _say_budget(self) -> None:
         """For the record, and for `status` in another terminal."""
-        limits = self._budget
+        limits = self.budget
         self._say(
             "session_started",
             "the tuner started",
@@ -223,7 +209,7 @@ class StudyLoop:
         """Starts what may start; why the study would end if nothing ran."""
         if self._held_back(ledger):
             return ""
-        if self._stop.level >= 1:
+        if self.stop.level >= 1:
             return "stopped by the user"
         if self._faults.halted is not None:
             return self._faults.halted
@@ -244,21 +230,21 @@ class StudyLoop:
         """Takes up what was asked for. Whether nothing may start now: while others run, a pause starts nothing, and
         what was decided stands until something has changed."""
         if not self._running:
-            ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
+            ledger.leave_out(take_up(self.requests, self.store, self.study, self._clock.now))
             return False
-        if self._requests is None:
+        if self.requests is None:
             return self._settled
-        if self._requests.paused:
+        if self.requests.paused:
             self._settled = False
             return True
-        more = queue_retries(self._requests, self._store, self._study, self._clock.now)
+        more = queue_retries(self.requests, self.store, self.study, self._clock.now)
         return self._settled and not more
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
         """The trial to start in a free place: one that waits, or a new one."""
-        several, budget = len(self._ran) > 1, self._budget
+        several, budget = len(self._ran) > 1, self.budget
         spot = self._spot(place, trials) if several else None
-        waiting = schedule.interrupted(self._study, trials, budget, spent, spot)
+        waiting = schedule.interrupted(self.study, trials, budget, spent, spot)
         if waiting is not None:
             node = self._crew.nodes[place]
             late = several and neighbours.must_wait(trials, waiting.kind, budget.at_once, node)
@@ -266,12 +252,12 @@ class StudyLoop:
         step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
         if spot is None:
             whole = whole_rounds(trials, self._crew.nodes)
-            step = self._steps(self._study, whole, budget, spent, self._proposer)
+            step = self.steps(self.study, whole, budget, spent, self.proposer)
         else:
-            step = schedule.next_beside(self._study, trials, budget, spent, self._proposer, spot)
+            step = schedule.next_beside(self.study, trials, budget, spent, self.proposer, spot)
         if not isinstance(step, schedule.NextTrial):
             return step
-        return self._store.add_trial(self._study.id, step.draft, self._clock.now())
+        return self.store.add_trial(self.study.id, step.draft, self._clock.now())
 
     def _spot(self, place: int, trials: tuple[Trial, ...]) -> Spot:
         nodes = self._crew.nodes
@@ -284,13 +270,13 @@ class StudyLoop:
 
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
         here = self._here(place, trials) if len(self._ran) > 1 else None
-        bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent(), here)
+        bound = schedule.deadline(self.study, waiting, trials, self.budget, ledger.spent(), here)
         trial = self._history.levels.one(self._started(waiting, self._crew.places[place], self._crew.nodes[place]))
-        self._observer.trial(trial)
+        self.observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
-        judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
-        recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
-        assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
+        judge = judge_of(self.study.spec, trial, trials, lambda: until - self._clock.monotonic())
+        recorder = Recorder(self.store, self.observer, ledger, self.study, self.budget, trial, judge)
+        assignment = Assignment(self.study, trial, self.directory_of(trial), bound.seconds)
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
@@ -300,11 +286,11 @@ class StudyLoop:
         where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
         told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
-        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
+        trial = self.store.start_attempt(self.study.id, waiting.number, self._clock.now(), told)
         self._show(told)
         if place:
             note = NoteRecord(PLACE, {"where": place, **on_node})
-            self._store.add_note(self._study.id, trial.number, trial.attempt, note)
+            self.store.add_note(self.study.id, trial.number, trial.attempt, note)
         return trial.with_(node=node)
 
     def _await(self, ledger: Ledger) -> None:
@@ -335,15 +321,15 @@ class StudyLoop:
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""
-        if trial.source != neighbours.source(self._budget.at_once):
+        if trial.source != neighbours.source(self.budget.at_once):
             return
-        check = neighbours.checked(self._history.trials(), self._budget.at_once)
+        check = neighbours.checked(self._history.trials(), self.budget.at_once)
         if check is not None:
             self._say("neighbours", check.sentence(), None, at_once=check.at_once, slower=check.slower)
 
     def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
         self._faults.see(report)
-        measured, lengths = self._store.trial(self._study.id, trial.number), recorder.lengths
+        measured, lengths = self.store.trial(self.study.id, trial.number), recorder.lengths
         outcome = recorder.concluded(schedule.judged(report.outcome, measured, bound))
         if report.bad_lines:
             message = f"trial {trial.number}: {report.bad_lines} unreadable lines in its metrics were skipped"
@@ -356,9 +342,9 @@ class StudyLoop:
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
             self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
             return
-        if outcome.ok and lengths and not self._study.lengths:
-            self._store.set_lengths(self._study.id, lengths)
-            self._study = replace(self._study, lengths=lengths)
+        if outcome.ok and lengths and not self.study.lengths:
+            self.store.set_lengths(self.study.id, lengths)
+            self.study = replace(self.study, lengths=lengths)
         ended_well = TrialState.COMPLETE if outcome.ceiling is None else TrialState.PRUNED
         state = ended_well if outcome.ok else TrialState.FAIL
         finished = self._close(trial, state, outcome, report.seconds, report.host_peak)
@@ -366,14 +352,14 @@ class StudyLoop:
             self._say_ruled_out(finished)
 
     def _say_ruled_out(self, trial: Trial) -> None:
-        count = self._proposer.count_ruled_out(self._history.trials())
+        count = self.proposer.count_ruled_out(self._history.trials())
         if not count:  # a sweep runs every row, whatever ran out
             return
         message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
         self._say("ruled_out", message, trial, ruled_out=count)
 
     def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
-        if not outcome.ok and self._stop.level >= 2:
+        if not outcome.ok and self.stop.level >= 2:
             # Broken off: the same trial goes on when the study is resumed, whatever it met as all its processes were
             # told to end. A long run does not.
             return not long_run.is_long(trial)
@@ -381,16 +367,16 @@ class StudyLoop:
 
     def _recover(self) -> None:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
-        for pid in self._crew.sweep(self._study.id):
+        for pid in self._crew.sweep(self.study.id):
             self._say("swept", f"ended process {pid}, left by an earlier run", None)
         for trial in self._history.trials():
             if trial.state is TrialState.RUNNING:
                 self._recover_trial(trial)
 
     def _recover_trial(self, trial: Trial) -> None:
-        records, _ = self._crew.recover(self._directory_of(trial))
+        records, _ = self._crew.recover(self.directory_of(trial))
         for record in records:
-            store_record(self._store, self._study.id, trial, record)
+            store_record(self.store, self.study.id, trial, record)
         outcome = schedule.lost(trial)
         if outcome is not None:
             self._close(trial, TrialState.FAIL, outcome, 0.0, None)
@@ -401,37 +387,37 @@ class StudyLoop:
         """The finished trial, stored and displayed."""
         told = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
         ended = state, outcome, self._clock.now(), seconds, host_peak
-        finished = self._store.finish_trial(self._study.id, trial.number, *ended, told)
+        finished = self.store.finish_trial(self.study.id, trial.number, *ended, told)
         self._show(told)
-        self._observer.trial(finished)
+        self.observer.trial(finished)
         return finished
 
     def _requeue(self, trial: Trial, seconds: float, why: str) -> None:
         told = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
-        self._store.requeue(self._study.id, trial.number, seconds, told)
+        self.store.requeue(self.study.id, trial.number, seconds, told)
         self._show(told)
 
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._history.trials()
         halted = self._faults.halted is not None and ended_by == self._faults.halted
-        stopped = self._stop.level >= 1 or halted
+        stopped = self.stop.level >= 1 or halted
         found = self._recommend(trials, ended_by)
         if not stopped:
-            self._store.set_status(self._study.id, StudyStatus.DONE)
+            self.store.set_status(self.study.id, StudyStatus.DONE)
         self._say("study_ended", f"the study ended: {ended_by}", None)
-        return StudyResult(self._study, found, ended_by, trials, stopped, halted)
+        return StudyResult(self.study, found, ended_by, trials, stopped, halted)
 
     def _recommend(self, trials: tuple[Trial, ...], ended_by: str) -> Recommendation | None:
-        found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
+        found = recommend(self.study.spec, trials, ended_by, fingerprint=self.fingerprint, now=self._clock.now())
         if found is None:
             return None
         found = unconfirmed(found)
-        self._store.save_recommendation(self._study.id, found)
+        self.store.save_recommendation(self.study.id, found)
         return found
 
     def _say(self, kind: str, message: str, trial: Trial | None, **data: Any) -> None:
         event = self._event(kind, message, trial, **data)
-        self._observer.event(self._store.add_event(self._study.id, event))
+        self.observer.event(self.store.add_event(self.study.id, event))
 
     def _event(self, kind: str, message: str, trial: Trial | None, **data: Any) -> Event:
         number = None if trial is None else trial.number
@@ -439,6 +425,6 @@ class StudyLoop:
 
     def _show(self, told: Event) -> None:
         """An event that was stored with the change it tells of, under the number it has there."""
-        stored = self._store.events(self._study.id, self._shown, kind=told.kind)[-1]
+        stored = self.store.events(self.study.id, self._shown, kind=told.kind)[-1]
         self._shown = stored.id
-        self._observer.event(stored)
+        self.observer.event(stored)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.domain import Study, Trial, TrialDraft, TrialKind, TrialState
-from autotune.study.protocols import protocol_of, rows
+from autotune.study.protocols import protocol_of
 
 SOURCE = "beside"
 """Of a copy, with how many were to run at once: ``beside/8``."""
@@ -36,8 +36,7 @@ def due(study: Study, trials: Sequence[Trial], at_once: int) -> TrialDraft | Non
     if at_once == 1 or not held or len(copies(trials, at_once)) >= at_once:
         return None
     protocol = replace(protocol_of(study), natural=0, maximum=0, double=0)
-    baseline = study.spec.baseline
-    return TrialDraft(TrialKind.VERIFY, baseline, protocol, rows(study, baseline), source=source(at_once))
+    return study.draft(TrialKind.VERIFY, study.spec.baseline, protocol, source(at_once))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Study, Trial, TrialDraft, TrialKind
 from autotune.statistics.nodes import running_on
-from autotune.study.protocols import protocol_of, rows
+from autotune.study.protocols import protocol_of
 
 SOURCE = "node"
 """Of a node's own baseline: ``node/NAME``."""
@@ -37,8 +37,7 @@ def due(study: Study, trials: Sequence[Trial], spot: Spot) -> TrialDraft | None:
     if len(set(spot.nodes)) < 2 or not held or any(t.node == spot.node and not t.inconclusive for t in own):
         return None
     protocol = replace(protocol_of(study), natural=0, maximum=0, double=0)
-    source = f"{SOURCE}/{spot.node}"
-    return TrialDraft(TrialKind.VERIFY, spec.baseline, protocol, rows(study, spec.baseline), source=source)
+    return study.draft(TrialKind.VERIFY, spec.baseline, protocol, f"{SOURCE}/{spot.node}")
 
 
 def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:

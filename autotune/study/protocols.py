@@ -8,7 +8,6 @@ from dataclasses import replace
 from autotune.domain import Configuration, CycleKind, Protocol, Study, Trial, TrialDraft, TrialKind
 from autotune.statistics import early_stopping, retries
 from autotune.statistics.lengths import MANY_ROWS, NATURAL_CYCLES
-from search_spaces.batch import data_ranks
 from search_spaces.native import emulated
 
 RESTLESS = 0.5
@@ -19,32 +18,12 @@ JUDGED_FROM = 4
 
 def baseline_draft(study: Study) -> TrialDraft:
     """Trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
-    return TrialDraft(
-        kind=TrialKind.BASELINE,
-        configuration=study.spec.baseline,
-        protocol=protocol_of(study),
-        rows_per_update=rows(study, study.spec.baseline),
-        source="baseline",
-    )
+    return study.draft(TrialKind.BASELINE, study.spec.baseline, protocol_of(study), "baseline")
 
 
 def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
     """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
-    return TrialDraft(
-        kind=TrialKind.VERIFY,
-        configuration=configuration,
-        protocol=protocol_of(study),
-        rows_per_update=rows(study, configuration),
-        source=retries.SOURCE,
-    )
-
-
-def rows(study: Study, configuration: Configuration) -> int:
-    """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
-    micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
-    if isinstance(micro, int) and isinstance(accumulation, int):
-        return micro * accumulation * data_ranks(configuration, study.spec.resources)
-    return study.spec.workload.rows_per_update
+    return study.draft(TrialKind.VERIFY, configuration, protocol_of(study), retries.SOURCE)
 
 
 def protocol_of(study: Study) -> Protocol:

@@ -33,7 +33,7 @@ from autotune.statistics.kept_process import goes_on
 from autotune.study import confirmation, neighbours, nodes
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.study.nodes import Spot
-from autotune.study.protocols import baseline_draft, rows, search_protocol
+from autotune.study.protocols import baseline_draft, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
 from search_spaces.batch import serving_gpus
@@ -266,7 +266,7 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None or study.spec.sampler == SWEEP:
         return 0.0
-    return confirmation.reserve_s(study.spec, trials, whole, study.lengths)
+    return confirmation.reserve_s(study, trials, whole)
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
@@ -379,11 +379,10 @@ def _unused(left: float, needed: float, what: str) -> str:
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
     """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
-    rows_of = study.spec.workload.rows_per_update
-    plan = confirmation.half_done(study.spec, trials, study.lengths, rows_of)
+    plan = confirmation.half_done(study, trials)
     if plan is None and left is not None:
-        plan = confirmation.between(study.spec, trials, study.lengths, rows_of, spent.wall_s)
-    return None if plan is None else _fitting(study, trials, plan, left)
+        plan = confirmation.between(study, trials, spent.wall_s)
+    return None if plan is None else _fitting(trials, plan, left)
 
 
 def _search(
@@ -408,40 +407,30 @@ def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuratio
     if proposed is None:
         return None
     configuration, source = proposed
-    return TrialDraft(
-        kind=TrialKind.SEARCH,
-        configuration=configuration,
-        protocol=search_protocol(study, trials, configuration),
-        rows_per_update=rows(study, configuration),
-        source=source,
-    )
+    return study.draft(TrialKind.SEARCH, configuration, search_protocol(study, trials, configuration), source)
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> NextTrial | StudyEnd:
     # Where a round of both leaders does not fit, the one with the same learning has its own.
     needed = 0.0
     for leaders in (2, 1):
-        plan = confirmation.next_trial(
-            study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
-        )
+        plan = confirmation.next_trial(study, trials, at_most=leaders)
         if plan is None:
             return StudyEnd(because)
-        step = _fitting(study, trials, plan, left)
+        step = _fitting(trials, plan, left)
         if step is not None:
             return step
         needed = _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
     return StudyEnd(_unused(left or 0.0, needed, "a round of confirmation takes"))
 
 
-def _fitting(
-    study: Study, trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None
-) -> NextTrial | None:
+def _fitting(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None) -> NextTrial | None:
     """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
 
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round
     may use a part of the grace, or the first half has shown nothing.
     """
-    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+    draft = plan.draft
     protocols = [draft.protocol]
     if draft.pair == 0:
         protocols.append(confirmation.bare(draft.protocol))
@@ -458,7 +447,7 @@ def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
     """Whether something leads that has begun to be confirmed, or whose first round, the barest, fits into ``left``."""
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
-    plan = confirmation.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=1)
+    plan = confirmation.next_trial(study, trials, at_most=1)
     return plan is not None and left >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
 
 

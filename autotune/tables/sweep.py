@@ -96,15 +96,10 @@ def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraf
     if proposed is None:
         return None
     configuration, source = proposed
-    return TrialDraft(
-        kind=TrialKind.SEARCH,
-        configuration=configuration,
-        protocol=protocols.without_repeats(protocols.protocol_of(study), trials),
-        rows_per_update=protocols.rows(study, configuration),
-        source=source,
-    )
+    protocol = protocols.without_repeats(protocols.protocol_of(study), trials)
+    return study.draft(TrialKind.SEARCH, configuration, protocol, source)
 
 
 def _repeat(study: Study, trials: Sequence[Trial], again: Again) -> TrialDraft | None:
     due = owed(trials, again)
-    return repeats.draft(study, due[0], protocols.rows(study, due[0])) if due else None
+    return repeats.draft(study, due[0]) if due else None

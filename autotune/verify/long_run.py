@@ -120,12 +120,10 @@ def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
     return count
 
 
-def draft(study: Study, configuration: Configuration, cycles: int, rows: int) -> TrialDraft:
+def draft(study: Study, configuration: Configuration, cycles: int) -> TrialDraft:
     """A trial in a fresh process: the usual warm-up, then ``cycles`` cycles at natural lengths."""
     protocol = replace(study.spec.protocol, natural=cycles, recorded=0, maximum=0, double=0, lengths=study.lengths)
-    return TrialDraft(
-        kind=TrialKind.VERIFY, configuration=configuration, protocol=protocol, rows_per_update=rows, source=SOURCE
-    )
+    return study.draft(TrialKind.VERIFY, configuration, protocol, SOURCE)
 
 
 def alike(trials: Iterable[Trial], configuration: Configuration) -> list[Trial]:

@@ -71,15 +71,10 @@ def next_run(study: Study, trials: Sequence[Trial], configuration: Configuration
     return next(one for one in order if done[one] == round_)
 
 
-def draft(study: Study, configuration: Configuration, rows: int) -> TrialDraft:
+def draft(study: Study, configuration: Configuration) -> TrialDraft:
     """A repeat run with a search trial's protocol, at the recorded lengths."""
-    return TrialDraft(
-        kind=TrialKind.VERIFY,
-        configuration=configuration,
-        protocol=replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=study.lengths),
-        rows_per_update=rows,
-        source=SOURCE,
-    )
+    protocol = replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=study.lengths)
+    return study.draft(TrialKind.VERIFY, configuration, protocol, SOURCE)
 
 
 def spreads(study: Study, trials: Sequence[Trial]) -> tuple[Spread, ...]:

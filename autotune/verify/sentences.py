@@ -8,7 +8,7 @@ from autotune.domain import Configuration, Pool
 from autotune.insights.growth import Growth
 from autotune.verify.long_run import LongVerdict
 from autotune.verify.repeats import Spread
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 
 
 def long_sentence(verdict: LongVerdict) -> str:
@@ -71,7 +71,7 @@ def _step(size: float) -> str:
 def spread_lines(one: Spread, baseline: Configuration) -> list[str]:
     """Spread between runs of one configuration, one line each."""
     which = "baseline" if one.configuration == baseline else "configuration"
-    runs = f"{one.runs} run{'s' if one.runs != 1 else ''} in fresh processes"
+    runs = f"{counted(one.runs, 'run')} in fresh processes"
     low, high = one.low / one.tokens_per_hour - 1.0, one.high / one.tokens_per_hour - 1.0
     lines = [
         f"{which}: {rate(one.tokens_per_hour)} tokens/hour over {runs} ({rate(one.low)} to {rate(one.high)}, "

@@ -31,6 +31,21 @@ def signed_percent(ratio: float) -> str:
     return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if math.isfinite(ratio) else "unknown"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def figure(value: float | None, form: str) -> str:
+    """``value`` in a form such as ``{:.2f} s``; ``-`` where it is not known."""
+    return "-" if value is None else form.format(value)
+
+
+def percent(share: float | None) -> str:
+    """``45 %``; ``-`` where it is not known."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
 def format_duration(seconds: float) -> str:
     """For people, rounded to two units: ``850 ms``, ``45 s``, ``9 min 30 s``, ``4 h 05 min``, ``2 d 3 h``."""
     if not math.isfinite(seconds):
@@ -65,6 +80,11 @@ def format_size(size: float) -> str:
             return _three_digits(value, unit)
         value /= 1024
     return _three_digits(value, "TiB")
+
+
+def known_size(size: float | None) -> str:
+    """``format_size``; ``-`` where it is not known."""
+    return "-" if size is None else format_size(size)
 
 
 def _three_digits(value: float, unit: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Trial
+from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Resources, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate, signed_percent
 from autotune.wording.text import clean
 from trainer.child.contract import CurrentPhase
 
@@ -17,6 +17,19 @@ PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranke
 
 
 UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
+
+
+def model_name(model: str) -> str:
+    """The last part of a folder or hub id."""
+    return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
+
+
+def machine_words(resources: Resources) -> str:
+    """``CPU, 2 cores, 2 training processes`` or ``2 GPUs``."""
+    if resources.gpus:
+        return counted(resources.total_gpus, "GPU")
+    ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
+    return f"CPU, {resources.cpu_cores} cores{ranks}"
 
 
 def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
@@ -93,7 +106,7 @@ def evidence_words(row: RecommendationRow) -> str:
     numbers = ", ".join(f"#{n}" for n in row.trials)
     worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
-        rounds = f"{row.gain.pairs} round" + ("s" if row.gain.pairs != 1 else "")
+        rounds = counted(row.gain.pairs, "round")
         how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
     elif row.gain is None and not row.confirmed:
         how = "measured once, not confirmed" if len(row.trials) == 1 else "not confirmed"

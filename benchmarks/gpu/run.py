@@ -32,7 +32,7 @@ from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
 from autotune.statistics.lengths import NATURAL_CYCLES
-from autotune.study import protocols, schedule
+from autotune.study import schedule
 from benchmarks.gpu import design, journal
 from benchmarks.gpu.architectures import Architecture
 from benchmarks.gpu.slices import cut_short
@@ -196,7 +196,7 @@ class Run:
             kind=TrialKind.BASELINE if number == 0 else KINDS[entry.role],
             configuration=entry.configuration,
             protocol=self.protocol(),
-            rows_per_update=protocols.rows(study, entry.configuration),
+            rows_per_update=study.rows(entry.configuration),
             state=TrialState.RUNNING,
             attempt=attempt,
             pair=entry.pair,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
-from autotune.insights.roofline import ideal_rate, peak_of, share_sentence
+from autotune.insights.roofline import DevicePeak, ideal_rate, peak_of
 from autotune.statistics import evidence
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
@@ -189,3 +189,12 @@ def _checks(finished: Finished) -> Iterator[str]:
     for row in finished.checks:
         yield f"- {row['file']}: {row['passed']} passed, {len(row['failed'])} failed, {len(row['skipped'])} skipped."
         yield from (f"  - {said}" for said in (*row["failed"], *row["skipped"]))
+
+
+def share_sentence(peak: DevicePeak) -> str:
+    """One sentence that defines the roofline a share refers to."""
+    return (
+        "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
+        f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
+        "together and nothing ever waiting."
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import MachineError
-from autotune.machine import hardware
+from autotune.machine import hardware, nvml
 from tests.support.trl_trials import Ran, end, launch, training_python, write_spec
 from trainer.child.contract import TrialSpec
 
@@ -28,7 +28,7 @@ print(json.dumps({"cuda": torch.cuda.is_available(), "packages": there}))
 """.replace("known()", "{d.metadata['Name'].replace('-', '_') for d in importlib.metadata.distributions()}")
 
 
-def _look() -> tuple[tuple[hardware.Gpu, ...], str]:
+def _look() -> tuple[tuple[nvml.Gpu, ...], str]:
     try:
         gpus = hardware.visible_gpus()
     except MachineError as error:

@@ -18,7 +18,7 @@ import pytest
 
 from autotune.domain import FailureReason
 from autotune.machine import hardware
-from autotune.machine.hardware import Gpu, GpuProcess
+from autotune.machine.nvml import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, gpu_sampler, supervisor
 from autotune.running.patient_call import PatientCall

@@ -55,7 +55,7 @@ def test_only_fp8_can_be_emulated() -> None:
 def test_it_leads_nothing_and_is_not_confirmed() -> None:
     found = evidence.leaders(ran(), BASELINE, "trl")
     assert [leader.configuration for leader in found] == [FASTER]
-    plan = confirmation.next_trial(SPEC, ran(), f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(f.study(spec=SPEC), ran())
     assert plan is not None
     assert EMULATED not in plan.round
     best = native_best(SPEC, ran(), evidence.Row.PERMITTED)

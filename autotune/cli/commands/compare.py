@@ -18,10 +18,10 @@ from autotune.documents.study import configuration_json, plain
 from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
 from autotune.insights.usage_json import use_json
-from autotune.insights.usage_words import percent
-from autotune.recommendation.comparison import ComparedSide, Comparison, Interval, compare_studies, compare_trials
+from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials
 from autotune.recommendation.reading import read_study
-from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.recommendation.whole_run import Estimate
+from autotune.wording.numbers import figure, known_size, percent, rate, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
@@ -140,11 +140,12 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
     for name in _ordered(a.phases, b.phases, [p.value for p in Phase]):
         here, there = a.phases.get(name), b.phases.get(name)
         row(f"  {name}", _seconds(here), _seconds(there), _change(here, there))
-    row("tokens a cycle", _count(a.cycle_tokens), _count(b.cycle_tokens), _change(a.cycle_tokens, b.cycle_tokens))
+    own, other = (figure(side.cycle_tokens, "{:,.0f}") for side in (a, b))
+    row("tokens a cycle", own, other, _change(a.cycle_tokens, b.cycle_tokens))
     row("rows per update", str(a.rows_per_update), str(b.rows_per_update))
-    row("host peak", _size(a.host_peak), _size(b.host_peak), _change(a.host_peak, b.host_peak))
+    row("host peak", known_size(a.host_peak), known_size(b.host_peak), _change(a.host_peak, b.host_peak))
     if a.device_peak is not None or b.device_peak is not None:
-        row("GPU peak", _size(a.device_peak), _size(b.device_peak), _change(a.device_peak, b.device_peak))
+        row("GPU peak", known_size(a.device_peak), known_size(b.device_peak), _change(a.device_peak, b.device_peak))
     for name, used in _uses(a, b).items():
         row(name, *used)
     row("start-up", _total(a.startup), _total(b.startup), _change(sum(a.startup.values()), sum(b.startup.values())))
@@ -158,9 +159,9 @@ def _uses(a: ComparedSide, b: ComparedSide) -> dict[str, tuple[str, str]]:
     """What the two used, by name; only what was recorded of one of them."""
     figures: dict[str, Callable[[TrialUse], str]] = {
         "GPU busy": lambda u: percent(u.whole.gpu.busy),
-        "GPU power": lambda u: "-" if u.whole.watts is None else f"{u.whole.watts:.0f} W",
-        "energy of a token": lambda u: "-" if u.joules_per_token is None else f"{u.joules_per_token:.3g} J",
-        "cores used": lambda u: "-" if u.whole.cores is None else f"{u.whole.cores:.1f}",
+        "GPU power": lambda u: figure(u.whole.watts, "{:.0f} W"),
+        "energy of a token": lambda u: figure(u.joules_per_token, "{:.3g} J"),
+        "cores used": lambda u: figure(u.whole.cores, "{:.1f}"),
     }
     found = {
         name: tuple("-" if side.use is None else words(side.use) for side in (a, b)) for name, words in figures.items()
@@ -219,19 +220,11 @@ def _cycles(side: ComparedSide) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"
+    return figure(value, "{:.2f} s")
 
 
 def _total(startup: Mapping[str, float]) -> str:
     return _seconds(sum(startup.values()) if startup else None)
-
-
-def _count(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _size(value: int | None) -> str:
-    return "-" if value is None else format_size(value)
 
 
 def _change(here: float | None, there: float | None) -> str:
@@ -277,7 +270,7 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
     }
 
 
-def _interval_json(found: Interval | None, *, known: bool = True) -> dict[str, Any] | None:
+def _interval_json(found: Estimate | None, *, known: bool = True) -> dict[str, Any] | None:
     """Without an idea of the noise the bounds are ``null``."""
     if found is None:
         return None

@@ -13,13 +13,14 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
-from autotune.cli.screens.text import clean, clean_line, rate
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
 from autotune.domain import Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean, clean_line
 from search_spaces.framework_names import SHORT
 
 if TYPE_CHECKING:

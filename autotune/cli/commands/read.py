@@ -13,29 +13,22 @@ from rich.text import Text
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
-from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.live import failure_words
 from autotune.cli.screens.shell_words import short_path
 from autotune.cli.screens.study import end_screen
-from autotune.cli.screens.tables import (
-    PERMITTED_NOTE,
-    STANDINGS_WIDTH,
-    TRIALS_WIDTH,
-    best_first,
-    count,
-    knob_columns,
-    standings_table,
-    trials_table,
-)
-from autotune.cli.screens.text import brief, clean, clock_time
+from autotune.cli.screens.tables import STANDINGS_WIDTH, TRIALS_WIDTH, knob_columns, standings_table, trials_table
+from autotune.cli.screens.text import clock_time
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
+from autotune.insights.standings import best_first, count
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
 from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.sentences import phase_words
+from autotune.wording.numbers import format_duration
+from autotune.wording.sentences import PERMITTED_NOTE, phase_words
+from autotune.wording.text import brief, clean
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -68,12 +69,7 @@ def report_command(
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
-    try:
-        write_atomic(target, text)
-        write_atomic(picture, plot(found.trials, found.study.spec.baseline))
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
-    console.line(str(target))
+    _write({target: text, picture: plot(found.trials, found.study.spec.baseline)})
 
 
 def _document(found: StudyReading) -> Document:
@@ -87,9 +83,15 @@ def _page(target: Path, study: str | None, home: Path | None, *, force: bool) ->
     _refuse_to_overwrite([target], force=force)
     from api.dashboard.report_page import report_page
 
-    text = report_page(_read(study, home))
+    _write({target: report_page(_read(study, home))})
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """Writes the files and says where the first is."""
+    target = next(iter(texts))
     try:
-        write_atomic(target, text)
+        for path, text in texts.items():
+            write_atomic(path, text)
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
     console.line(str(target))

@@ -9,6 +9,7 @@ import typer
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.compare import comparison_screen
+from autotune.cli.commands.start_options import AllowBusyOption, AsJsonOption, NoLiveOption
 from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, find_trial, reading
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.live import begin
@@ -29,11 +30,9 @@ def retry(
     budget: Annotated[
         str | None, typer.Option(help="Wall-clock time this one trial may take: 10m.", metavar="TIME")
     ] = None,
-    allow_busy: Annotated[
-        bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")] = False,
-    no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")] = False,
+    allow_busy: AllowBusyOption = False,
+    as_json: AsJsonOption = False,
+    no_live: NoLiveOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
     home: HomeOption = None,
 ) -> None:
@@ -64,7 +63,7 @@ def retry(
         if stop.signal is not None:
             raise typer.Exit(exit_codes.SIGNAL + stop.signal)
         limits = Budget(wall_s=None if allowed is None else store.spent(found.id)[0] + allowed)
-        mode = choose_mode(json=as_json, live=not no_live, quiet=quiet, terminal=console.talk().is_terminal)
+        mode = choose_mode(json=as_json, live=not no_live, quiet=quiet)
         with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
             again = loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
             trial = again.retry(protocols.retry_draft(found, asked.configuration))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, settings_for
+from autotune.cli.stopping import handling
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
@@ -99,18 +99,13 @@ class _EndedError(Exception):
 def ending_quietly() -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end the block without a word: that is how a server is stopped."""
 
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's shape
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(*_: object) -> None:
         for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         raise _EndedError
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ignored = [n for n in numbers if signal.getsignal(n) is signal.SIG_IGN]  # by nohup
-    before = {number: signal.signal(number, end) for number in numbers if number not in ignored}
-    try:
+    heard = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]  # as nohup has it
+    with suppress(_EndedError), handling(end, heard):
         yield
-    except _EndedError:
-        return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

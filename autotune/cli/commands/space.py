@@ -11,8 +11,8 @@ import typer
 from autotune.cli import console
 from autotune.cli.options import JsonOption
 from autotune.cli.screens.space import counted, knob_table, shown
-from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
+from autotune.wording.text import clean
 from search_spaces import legality
 from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,19 +16,15 @@ from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StartOptions
-from autotune.cli.doctor.machine_checks import busy_note
+from autotune.cli.commands.study_run import opened, say_busy, shown
 from autotune.cli.option_groups import takes
 from autotune.cli.options import settings_for
 from autotune.cli.screens import study as screens
-from autotune.cli.screens.live import begin
-from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
-from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
+from autotune.cli.stopping import Notice, SignalStop, leaving
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
-from autotune.machine import other_load
-from autotune.ports import Store
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
 from autotune.study.loop import StudyResult
@@ -132,56 +127,26 @@ def _run(
     notice: Notice,
     spread: Spread | None,
 ) -> int:
-    from autotune.wiring import open_store_for
+    from autotune.wiring import begun, loop
 
-    with stopping(console.say, notice) as stop:
-        store = open_store_for(settings, stop)
-        try:
-            return _run_in(store, settings, prepared, limits, asked, stop, notice.grace_s, spread)
-        finally:
-            store.close()
-
-
-def _run_in(
-    store: Store,
-    settings: Settings,
-    prepared: Prepared,
-    limits: Budget,
-    asked: StartOptions,
-    stop: SignalStop,
-    grace_s: float,
-    spread: Spread | None,
-) -> int:
-    from autotune.wiring import begun, check_machine, end_processes, find_or_create, loop
-
-    study, existed = find_or_create(
-        store, prepared.spec, time.time(), fork=asked.new, any_sampler=asked.sampler is None
-    )
-    stop.abandon = partial(end_processes, settings, study.id)
-    check_machine(store, study, prepared.fingerprint)
-    store.save_fingerprint(study.id, prepared.fingerprint, time.time())
-    spent = store.spent(study.id)[0]
-    if not (asked.quiet or asked.as_json):
-        console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if existed else ""))
-        if study.spec.sampler != prepared.spec.sampler:
-            console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
-        console.talk().print(_plan(prepared, limits, spent))
-        busy = busy_note(other_load.sample_load(time.sleep))
-        if busy is not None:
-            console.say(busy)
-    talk: Say = (lambda _: None) if asked.quiet or asked.as_json else console.say
-    study = begun(study, store, settings, prepared.fingerprint, talk, history=not asked.no_history)
-    mode = choose_mode(
-        json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
-    )
-    state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
-    with observing(mode, state) as observer:
-        result = loop(
-            study, limits, store, settings, observer, stop, prepared.fingerprint,
-            allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=grace_s, spread=spread,
-        ).run()  # fmt: skip
-    _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
-    return exit_code(result, stop)
+    with opened(settings, prepared, notice, fork=asked.new, any_sampler=asked.sampler is None) as found:
+        study, store, stop = found.study, found.store, found.stop
+        silent = asked.quiet or asked.as_json
+        if not silent:
+            console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if found.existed else ""))
+            if study.spec.sampler != prepared.spec.sampler:
+                console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
+            console.talk().print(_plan(prepared, limits, store.spent(study.id)[0]))
+            say_busy()
+        talk: Say = (lambda _: None) if silent else console.say
+        study = begun(study, store, settings, prepared.fingerprint, talk, history=not asked.no_history)
+        with shown(asked, study, store, limits, prepared.legal) as observer:
+            result = loop(
+                study, limits, store, settings, observer, stop, prepared.fingerprint,
+                allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=notice.grace_s, spread=spread,
+            ).run()  # fmt: skip
+        _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
+        return exit_code(result, stop)
 
 
 def _plan(prepared: Prepared, limits: Budget, spent: float) -> RenderableType:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,21 +12,18 @@ import typer
 
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
-from autotune.cli.doctor.machine_checks import busy_note
+from autotune.cli.commands.study_run import opened, say_busy, shown
 from autotune.cli.option_groups import takes
 from autotune.cli.options import find_study, reading, settings_for
-from autotune.cli.screens.durations import format_duration
-from autotune.cli.screens.live import begin
-from autotune.cli.screens.observer import choose_mode, observing
-from autotune.cli.screens.text import clean, rate
-from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
+from autotune.cli.stopping import Notice, SignalStop, leaving
 from autotune.domain import SWEEP, Budget, Study, Trial
 from autotune.errors import UsageError
-from autotune.machine import other_load
 from autotune.ports import Store
 from autotune.settings import Settings
 from autotune.study.loop import StudyResult
 from autotune.tables.sweep import Again, fastest, is_row, owed, steps
+from autotune.wording.numbers import format_duration, rate
+from autotune.wording.text import clean
 
 if TYPE_CHECKING:
     from autotune.proposals import SweepProposer
@@ -113,55 +108,29 @@ def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
 
 
 def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOptions, notice: Notice) -> int:
-    from autotune.wiring import open_store_for, sweep_proposer
+    from autotune.wiring import loop, measured, sweep_proposer
 
     proposer = sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
     if not asked.quiet:
         console.say(planned_sentence(proposer, asked.again, prepared.spec.resources.device))
     if asked.dry_run:
         return 0
-    with stopping(console.say, notice) as stop:
-        store = open_store_for(settings, stop)
-        try:
-            return _run_in(store, settings, prepared, limits, asked, proposer, stop, notice.grace_s)
-        finally:
-            store.close()
-
-
-def _run_in(
-    store: Store,
-    settings: Settings,
-    prepared: Prepared,
-    limits: Budget,
-    asked: SweepOptions,
-    proposer: SweepProposer,
-    stop: SignalStop,
-    grace_s: float,
-) -> int:
-    from autotune.wiring import check_machine, end_processes, find_or_create, loop, measured
-
-    study, existed = find_or_create(store, prepared.spec, time.time(), fork=False)
-    stop.abandon = partial(end_processes, settings, study.id)
-    check_machine(store, study, prepared.fingerprint)
-    store.save_fingerprint(study.id, prepared.fingerprint, time.time())
-    if not asked.quiet:
-        there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
-        console.say(f"study {study.spec.name} in {settings.home.root}" + (f", {there} rows there" if existed else ""))
-        busy = busy_note(other_load.sample_load(time.sleep))
-        if busy is not None:
-            console.say(busy)
-    talk: Callable[[str], None] = (lambda _: None) if asked.quiet else console.say
-    study = measured(study, store, settings, prepared.fingerprint, talk)
-    mode = choose_mode(
-        json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
-    )
-    with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)) as observer:
-        result = loop(
-            study, limits, store, settings, observer, stop, prepared.fingerprint,
-            allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
-            grace_s=grace_s,
-        ).run()  # fmt: skip
-    return _end(store, result, proposer, asked, stop)
+    with opened(settings, prepared, notice) as found:
+        study, store, stop = found.study, found.store, found.stop
+        if not asked.quiet:
+            there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
+            rows = f", {there} rows there" if found.existed else ""
+            console.say(f"study {study.spec.name} in {settings.home.root}{rows}")
+            say_busy()
+        talk: Callable[[str], None] = (lambda _: None) if asked.quiet else console.say
+        study = measured(study, store, settings, prepared.fingerprint, talk)
+        with shown(asked, study, store, limits, prepared.legal) as observer:
+            result = loop(
+                study, limits, store, settings, observer, stop, prepared.fingerprint,
+                allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
+                grace_s=notice.grace_s,
+            ).run()  # fmt: skip
+        return _end(store, result, proposer, asked, stop)
 
 
 def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: SweepOptions, stop: SignalStop) -> int:

@@ -11,8 +11,7 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
-from autotune.cli.runlog import follow, read_lines, tail
-from autotune.cli.screens.text import clean
+from autotune.cli.runlog import follow, read_lines
 from autotune.cli.screens.trial import NUMERICS, trial_screen
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import place_json, plain, trial_json
@@ -21,7 +20,8 @@ from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
-from autotune.recommendation.current import attempt_paths, log_of
+from autotune.recommendation.current import log_of, log_tail, paths_of
+from autotune.wording.text import clean
 
 POLL_S = 0.5
 
@@ -85,10 +85,8 @@ def logs(
     with reading(home) as (settings, store):
         found = find_study(store, study)
         trial = find_trial(store.trials(found.id), number, found)
-        _require_attempt(trial, attempt)
-        path = log_of(settings.home, found, trial, attempt)
-        if server:
-            path = _of_server(attempt_paths(settings.home, found, trial, attempt).server_log, trial)
+        paths = paths_of(settings.home, found, trial, attempt)
+        path = _of_server(paths.server_log, trial) if server else log_of(settings.home, found, trial, attempt)
 
         def over() -> bool:
             now = store.trial(found.id, number)
@@ -105,13 +103,6 @@ def logs(
     _write(text, as_json=False)
 
 
-def _require_attempt(trial: Trial, attempt: int | None) -> None:
-    if trial.attempt == 0:
-        raise NotFoundError(f"trial {trial.number} has not been started, so it has no log")
-    if attempt is not None and attempt > trial.attempt:
-        raise NotFoundError(f"trial {trial.number} has no attempt {attempt}; the last is {trial.attempt}")
-
-
 def _of_server(path: Path, trial: Trial) -> Path:
     if not path.exists():
         raise NotFoundError(f"trial {trial.number} had no rollout server, so there is no log of one")
@@ -121,7 +112,7 @@ def _of_server(path: Path, trial: Trial) -> Path:
 def _whole(path: Path, lines: int | None, trial: Trial) -> Iterator[str]:
     try:
         if lines is not None:
-            yield from tail(path, lines)
+            yield from log_tail(path, lines)
         else:
             yield from read_lines(path)
     except OSError as error:

@@ -12,13 +12,14 @@ import typer
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.export import NativeOption, RowOption, TrialOption, choice_of
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
-from autotune.cli.screens.text import clean, rate, signed_percent
 from autotune.cli.stopping import interruptible
 from autotune.documents.study import plain
 from autotune.domain import Event, Study
 from autotune.errors import MachineError
 from autotune.machine.clock import SystemClock
 from autotune.recommendation.reading import StudyReading, read_study
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.text import clean
 
 if TYPE_CHECKING:
     from autotune.ports import Store

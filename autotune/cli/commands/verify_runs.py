@@ -16,7 +16,6 @@ from autotune.cli.options import find_study, reading
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.long_progress import LongProgress
 from autotune.cli.screens.observer import QuietObserver
-from autotune.cli.screens.text import clean, rate
 from autotune.cli.stopping import Interrupt, interruptible
 from autotune.documents.study import plain
 from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
@@ -27,12 +26,13 @@ from autotune.recommendation import export
 from autotune.recommendation.reading import read_study
 from autotune.statistics import evidence
 from autotune.statistics.lengths import ONCE
-from autotune.study import protocols
 from autotune.study.loop import StudyLoop
 from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import LengthPrediction, predict_from
 from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
+from autotune.wording.numbers import rate
+from autotune.wording.text import clean
 
 PAUSE_S = 0.2
 FRUITLESS = 3
@@ -125,8 +125,7 @@ def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> i
         f"{clean(bench.study.spec.name)}: {cycles} cycles ({cycles * shape.updates} updates) at natural lengths in a "
         f"fresh process; the stated {rate(row.tokens_per_hour)} tokens/hour rest on {prediction.rests_on}"
     )
-    rows = protocols.rows(bench.study, row.configuration)
-    draft = long_run.draft(bench.study, row.configuration, cycles, rows)
+    draft = long_run.draft(bench.study, row.configuration, cycles)
     trial = bench.run(draft, LongProgress(prediction, cycles, console.say))
     if not trial.feasible:
         said = "" if trial.outcome is None else trial.outcome.sentence()
@@ -210,8 +209,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
         if bench.stop.signal is not None:
             console.say("stopped; nothing is left running, and what was measured is kept")
             raise typer.Exit(exit_codes.SIGNAL + (bench.stop.signal or signal.SIGINT))
-        drafted = repeats.draft(bench.study, following, protocols.rows(bench.study, following))
-        trial = bench.run(drafted, QuietObserver())
+        trial = bench.run(repeats.draft(bench.study, following), QuietObserver())
         _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
         fruitless = 0 if trial.feasible else fruitless + 1
         broken = following == row.configuration and following in evidence.failed_configurations([trial])

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,7 @@ from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load, surroundings
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
@@ -196,11 +197,8 @@ def _places(settings: Settings) -> list[Finding]:
 def _studies(settings: Settings) -> Sequence[Study]:
     from autotune.wiring import open_to_read
 
-    store = open_to_read(settings)
-    try:
+    with closing(open_to_read(settings)) as store:
         return store.studies()
-    finally:
-        store.close()
 
 
 def _machine() -> list[Finding]:

@@ -11,6 +11,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.machine import gpu_choice, hardware
 from autotune.specification.config_faults import Faults
 from autotune.specification.request import Request
+from autotune.wording.numbers import counted
 
 CONFIG = "config"
 """What these findings are called."""
@@ -38,5 +39,5 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
         return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in found.sentences]
     if found.lacking:
         return [Finding(CONFIG, Verdict.WARNING, found.lacking)]
-    where = f"{len(chosen.gpus)} GPU{'s' if len(chosen.gpus) != 1 else ''}" if chosen.gpus else "a CPU"
+    where = counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU"
     return [Finding(CONFIG, Verdict.OK, f"{name}: read, and legal on {where}")]

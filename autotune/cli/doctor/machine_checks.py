@@ -9,7 +9,7 @@ from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.gpu_faults import GpuFault
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.machine.other_load import CpuLoad
 from autotune.wording.numbers import format_size
 

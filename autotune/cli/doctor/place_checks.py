@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.errors import AutotuneError
+from autotune.machine.surroundings import existing
 from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
 from autotune.wording.numbers import format_size
 
@@ -44,9 +45,7 @@ def check_home(settings: Settings) -> Finding:
 
 def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
     """Free space where the home is; ``usage`` gives free bytes of a folder."""
-    place = root
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = existing(root)
     try:
         free = (usage or (lambda path: shutil.disk_usage(path).free))(place)
     except OSError as error:

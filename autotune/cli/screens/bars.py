@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from autotune.cli.screens.text import bar, cells_for, clean
+from autotune.cli.screens.text import bar
+from autotune.wording.numbers import cells_for
+from autotune.wording.text import clean
 from trainer.child.contract import Phase
 
 _LETTERS: Mapping[str, tuple[str, str]] = {

@@ -1,4 +1,4 @@
-"""Budgets as people write them -> seconds, and seconds as people read them."""
+"""Budgets as people write them -> seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from datetime import timedelta
 from pytimeparse.timeparse import timeparse
 
 from autotune.errors import UsageError
-from autotune.wording.numbers import format_duration
-
-__all__ = ["ACCEPTED", "LONGEST_S", "format_duration", "parse_duration"]
 
 ACCEPTED = "give a duration with its unit, such as 90m, 4h, 1h30m, 1.5h, 2d, 45s, PT4H or 04:00:00"
 LONGEST_S = 365 * 86_400.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.text import clean
+from autotune.wording.text import clean
 
 LABEL_WIDTH = 12
 

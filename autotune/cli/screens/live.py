@@ -9,21 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.cli.console import WIDTH
-from autotune.cli.screens.durations import format_duration
-from autotune.cli.screens.tables import (
-    PERMITTED_NOTE,
-    STANDINGS_WIDTH,
-    KnobColumns,
-    Standing,
-    count,
-    knob_columns,
-    standings,
-    standings_table,
-)
-from autotune.cli.screens.text import bar, brief, clock_time, fit
+from autotune.cli.screens.tables import STANDINGS_WIDTH, KnobColumns, knob_columns, standings_table
+from autotune.cli.screens.text import bar, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
 from autotune.domain.places import TrialPlace
-from autotune.wording.sentences import phase_words
+from autotune.insights.standings import Standing, count, standings
+from autotune.wording.numbers import format_duration
+from autotune.wording.sentences import PERMITTED_NOTE, model_name, phase_words
+from autotune.wording.text import brief
 from trainer.child.contract import CurrentPhase
 
 BEST_ROWS = 5
@@ -133,8 +126,7 @@ def _line(text: str, width: int, style: str = "") -> Text:
 
 def _title(state: LiveState) -> str:
     spec = state.study.spec
-    model = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
-    return f"autotune · {fit(spec.name, 26)} · {fit(model, 30)} · {spec.framework}"
+    return f"autotune · {fit(spec.name, 26)} · {fit(model_name(spec.workload.model), 30)} · {spec.framework}"
 
 
 def _best(state: LiveState, columns: KnobColumns, width: int) -> list[RenderableType]:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.live import Live
 
 from autotune.cli import console
-from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.live import (
     LiveState,
     live_table,
@@ -21,10 +20,11 @@ from autotune.cli.screens.live import (
     with_tick,
     with_trial,
 )
-from autotune.cli.screens.text import brief, clean, rate, signed_percent
 from autotune.documents.study import cycle_json, cycle_rate, event_json, plain, trial_json
 from autotune.domain import CycleRecord, Event, Trial, TrialState
 from autotune.ports import Observer
+from autotune.wording.numbers import format_duration, rate, signed_percent
+from autotune.wording.text import brief, clean
 from trainer.child.contract import CurrentPhase
 
 PROGRESS_EVERY_S = 10.0
@@ -42,8 +42,9 @@ class Mode(StrEnum):
     QUIET = "quiet"
 
 
-def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool) -> Mode:
+def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = None) -> Mode:
     """NDJSON if asked for, else nothing if quiet, else the table where there is a terminal for it."""
+    terminal = console.talk().is_terminal if terminal is None else terminal
     if json:
         return Mode.JSON
     if quiet:

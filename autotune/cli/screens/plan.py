@@ -10,12 +10,11 @@ from rich.text import Text
 
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
-from autotune.cli.screens.text import SHORT_NAMES, clean, rate
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
-from autotune.wording.numbers import format_duration, format_size
-from autotune.wording.text import change_words
+from autotune.wording.numbers import format_duration, format_size, rate
+from autotune.wording.text import SHORT_NAMES, change_words, clean
 
 MOST_PARTS = 8
 HEAD = "PREDICTED from the model's configuration alone; nothing was run."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.cli.screens.sizes import format_size
-from autotune.cli.screens.text import clean
+from autotune.wording.numbers import format_size
+from autotune.wording.text import clean
 from trainer.child.contract import NoteRecord
 
 STARTED = {"process": "its first", "none": "nothing started anew"}

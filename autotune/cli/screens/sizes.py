@@ -1,4 +1,4 @@
-"""Memory as people write it -> bytes, and bytes as people read them."""
+"""Memory as people write it -> bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 from decimal import Decimal
 
 from autotune.errors import UsageError
-from autotune.wording.numbers import format_size
-
-__all__ = ["ACCEPTED", "LARGEST", "format_size", "parse_size"]
 
 ACCEPTED = "give a size with its unit: 6GiB, 6g or 512MiB (binary: 1 GiB = 1024 MiB), or 6GB (decimal: 10^9 bytes)"
 LARGEST = 2**50

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.text import clean, knob_value
+from autotune.wording.text import clean, knob_value
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.knobs import KNOBS
 

@@ -10,11 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import phase_lines
-from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
-from autotune.cli.screens.sizes import format_size
-from autotune.cli.screens.tables import count
-from autotune.cli.screens.text import changes, clean, clock_time, fit, in_order, knob_value, short_name
+from autotune.cli.screens.text import clock_time, fit
 from autotune.domain import (
     Budget,
     Configuration,
@@ -26,19 +23,24 @@ from autotune.domain import (
     Trial,
     TrialState,
 )
+from autotune.insights.standings import count
 from autotune.study.budget import GRACE_S
+from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.sentences import (
     UNITS,
     baseline_words,
     evidence_words,
     headline,
     lengths_words,
+    machine_words,
     memory_words,
+    model_name,
     nothing_words,
     over,
     row_gain_words,
     speed_words,
 )
+from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 
 SUGGESTIONS = 3
 
@@ -88,16 +90,9 @@ def plan_screen(
 
 
 def _model(spec: StudySpec) -> str:
-    resources = spec.resources
-    if resources.gpus:
-        machine = f"{resources.total_gpus} GPU" + ("s" if resources.total_gpus > 1 else "")
-    else:
-        machine = f"CPU, {resources.cpu_cores} cores"
-        if resources.cpu_ranks > 1:
-            machine += f", {resources.cpu_ranks} training processes"
     limit = f", memory limit {format_size(spec.memory_limit)}" if spec.memory_limit else ""
-    name = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
-    return f"{fit(name, 36)} · {spec.framework} · {machine}{limit}"
+    name = fit(model_name(spec.workload.model), 36)
+    return f"{name} · {spec.framework} · {machine_words(spec.resources)}{limit}"
 
 
 def _baseline(spec: StudySpec) -> str:

@@ -10,29 +10,12 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.text import differing, fit, knob_value, rate, short_name, signed_percent
+from autotune.cli.screens.text import fit
 from autotune.domain import Configuration, Trial, TrialState
-from autotune.insights.standings import Standing, best_first, count, outcome_word, standings
-from autotune.wording.sentences import PERMITTED_MARK, PERMITTED_NOTE, measured_words
-
-__all__ = [
-    "PERMITTED_MARK",
-    "PERMITTED_NOTE",
-    "STANDINGS_WIDTH",
-    "TRIALS_WIDTH",
-    "KnobColumns",
-    "Side",
-    "Standing",
-    "best_first",
-    "count",
-    "knob_columns",
-    "outcome_label",
-    "plain_table",
-    "standing_label",
-    "standings",
-    "standings_table",
-    "trials_table",
-]
+from autotune.insights.standings import Standing, outcome_word
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import PERMITTED_MARK, measured_words
+from autotune.wording.text import differing, knob_value, short_name
 
 Side = Literal["left", "right"]
 

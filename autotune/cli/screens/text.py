@@ -1,4 +1,4 @@
-"""Text in terminal cells; words and numbers for people are those of every other screen."""
+"""Text in terminal cells."""
 
 from __future__ import annotations
 
@@ -7,36 +7,7 @@ import time
 
 from rich.cells import cell_len, set_cell_size
 
-from autotune.wording.numbers import cells_for, rate, signed_percent
-from autotune.wording.text import (
-    SHORT_NAMES,
-    brief,
-    changes,
-    clean,
-    clean_line,
-    differing,
-    in_order,
-    knob_value,
-    short_name,
-)
-
-__all__ = [
-    "SHORT_NAMES",
-    "bar",
-    "brief",
-    "cells_for",
-    "changes",
-    "clean",
-    "clean_line",
-    "clock_time",
-    "differing",
-    "fit",
-    "in_order",
-    "knob_value",
-    "rate",
-    "short_name",
-    "signed_percent",
-]
+from autotune.wording.text import clean
 
 
 def fit(text: object, width: int) -> str:

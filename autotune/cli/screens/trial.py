@@ -12,12 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.screens.bars import LEGEND, stacked
-from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.process import process_words
-from autotune.cli.screens.sizes import format_size
 from autotune.cli.screens.tables import plain_table
-from autotune.cli.screens.text import clean, in_order, knob_value, rate
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
@@ -27,6 +24,8 @@ from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
+from autotune.wording.numbers import counted, format_duration, format_size, rate
+from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
 from search_spaces.batch import serving_gpus, training_gpus
 from trainer.child.contract import NoteRecord, StartupPart
@@ -265,7 +264,7 @@ def engine_words(cycles: Sequence[CycleRecord]) -> str:
     parts = [f"took {format_size(max(held))}"] if held else []
     if usage:
         preemptions = sum(c.preemptions or 0 for c in cycles)
-        parts.append(f"cache {max(usage):.0%} full at most, {preemptions} preemption{'' if preemptions == 1 else 's'}")
+        parts.append(f"cache {max(usage):.0%} full at most, {counted(preemptions, 'preemption')}")
     if mismatch:
         parts.append(f"log-prob mismatch {max(mismatch):.4f}")
     return "; ".join(parts)

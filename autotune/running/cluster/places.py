@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.machine.gpu_choice import counted
 from autotune.running.cluster.agent import Share
+from autotune.wording.numbers import counted
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
     found = _shared_out(most, at_once, together)
     if not found or len(found) < (at_once or 0):
         wanted, would = at_once or 1, len(_shared_out(room, None, together))
-        each = f"{counted(gpus)} each" if gpus else "a CPU core each"
+        each = f"{counted(gpus, 'GPU')} each" if gpus else "a CPU core each"
         each += f" on {together} nodes" if together > 1 else ""
         raise UsageError(
             f"--ray: {wanted} trial{'s' * (wanted > 1)} of {each} do not fit on {_told(nodes)}; {would} would"
@@ -101,7 +101,7 @@ def _numbered(nodes: Sequence[Node], found: Sequence[Sequence[int]], gpus: int) 
 
 
 def _told(nodes: Sequence[Node]) -> str:
-    return ", ".join(f"{node.name} ({node.cpus} CPUs, {counted(node.gpus)})" for node in nodes) or "no node"
+    return ", ".join(f"{node.name} ({node.cpus} CPUs, {counted(node.gpus, 'GPU')})" for node in nodes) or "no node"
 
 
 def distinct(names: Sequence[str], ids: Sequence[str]) -> tuple[str, ...]:

@@ -44,7 +44,6 @@ class Remote(Protocol):
 
     def alive(self) -> None:
         """Does not wait, and raises nothing."""
-        ...
 
     def close(self) -> tuple[int, ...]: ...
 

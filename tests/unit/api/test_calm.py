@@ -90,12 +90,12 @@ def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> No
         return b"page"
 
     found: list[bytes] = []
-    readers = [threading.Thread(target=lambda: found.append(library.body("key", build))) for _ in range(4)]
+    readers = [threading.Thread(target=lambda: found.append(library.kept("key", build))) for _ in range(4)]
     readers[0].start()
     assert began.wait(PATIENCE_S)
     for reader in readers[1:]:
         reader.start()
-    assert library.body("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
+    assert library.kept("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
     go.set()
     for reader in readers:
         reader.join(PATIENCE_S)
@@ -109,9 +109,9 @@ def test_what_failed_is_made_again_by_the_next(settings: Settings) -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        library.body("key", broken)
+        library.kept("key", broken)
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(library.body("key", lambda: b"page")), daemon=True)
+    reader = threading.Thread(target=lambda: found.append(library.kept("key", lambda: b"page")), daemon=True)
     reader.start()
     reader.join(PATIENCE_S)
     assert found == [b"page"]

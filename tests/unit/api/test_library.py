@@ -264,11 +264,11 @@ def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) 
         return b"%d" % number
 
     for _ in range(3):
-        assert library.body("key", lambda: build(0)) == b"0"
+        assert library.kept("key", lambda: build(0)) == b"0"
     assert built == [0]
     for number in range(1, KEPT_BODIES + 1):
-        library.body(number, partial(build, number))
-    library.body("key", lambda: build(0))
+        library.kept(number, partial(build, number))
+    library.kept("key", lambda: build(0))
     assert built.count(0) == 2
 
 

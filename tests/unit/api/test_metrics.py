@@ -103,7 +103,7 @@ def test_what_runs_where(reader: Reader, settings: Settings) -> None:
 
 @given(value=st.text(max_size=20), number=st.floats() | st.integers(-(2**60), 2**60))
 def test_any_label_and_any_number_keep_the_rules(value: str, number: float) -> None:
-    text = exposition([Metric("a", "gauge", "x\\ny\nz", [({"b": value}, number)])]).decode()
+    text = exposition([Metric("a", "x\\ny\nz", [({"b": value}, number)])]).decode()
     (key, found), *rest = parsed(text).items()
     assert rest == []
     said = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], key[1][0][1])

@@ -16,7 +16,7 @@ from autotune.cli.doctor.machine_checks import (
 )
 from autotune.errors import MachineError
 from autotune.machine.gpu_faults import GpuFault
-from autotune.machine.hardware import Gpu, GpuProcess
+from autotune.machine.nvml import Gpu, GpuProcess
 from autotune.machine.other_load import CpuLoad
 from tests.support.factories import GIB
 

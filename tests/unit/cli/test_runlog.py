@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.cli.runlog import LONGEST_LINE, _Lines, follow, read_lines, tail
+from autotune.cli.runlog import LONGEST_LINE, _Lines, follow, read_lines
+from autotune.recommendation.current import log_tail
 
 
 def never() -> Any:
@@ -66,9 +67,9 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
 def test_tail_takes_the_last_lines_that_say_something(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("\n".join(f"line {n}" for n in range(100_000)) + "\n\n  \n")
-    assert tail(path, 2) == ("line 99998", "line 99999")
-    assert tail(path, 0) == ()
-    assert tail(tmp_path / "none", 5) == ()
+    assert log_tail(path, 2) == ("line 99998", "line 99999")
+    assert log_tail(path, 0) == ()
+    assert log_tail(tmp_path / "none", 5) == ()
 
 
 def test_reading_a_whole_log_keeps_blank_lines(tmp_path: Path) -> None:

@@ -7,20 +7,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autotune.cli.screens.bars import phase_lines, stacked
-from autotune.cli.screens.text import (
-    bar,
-    brief,
-    cells_for,
-    changes,
-    clean,
-    clean_line,
-    differing,
-    fit,
-    knob_value,
-    rate,
-    short_name,
-    signed_percent,
-)
+from autotune.cli.screens.text import bar, fit
+from autotune.wording.numbers import cells_for, rate, signed_percent
+from autotune.wording.text import brief, changes, clean, clean_line, differing, knob_value, short_name
 from tests.support import factories
 
 HOSTILE = [

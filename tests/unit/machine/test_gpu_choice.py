@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import MachineError, UsageError
 from autotune.machine.gpu_choice import choose, environment, held
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 
 GIB = 1 << 30
 LARGE = Gpu(0, "GPU-0", "Example 80GB", 80 * GIB, 0, (9, 0), "580.1")

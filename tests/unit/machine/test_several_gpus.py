@@ -16,7 +16,7 @@ from autotune.documents.recommendation import row_json
 from autotune.domain import Budget, Configuration, Resources
 from autotune.errors import UsageError
 from autotune.machine import hardware
-from autotune.machine.hardware import Gpu
+from autotune.machine.nvml import Gpu
 from autotune.recommendation.recommend import recommend
 from autotune.settings import read_settings
 from autotune.specification import build
@@ -24,7 +24,7 @@ from autotune.specification.interpreter import Interpreter
 from autotune.specification.request import Complete, Request, gpu_size
 from autotune.specification.resolve import complete
 from autotune.store import open_store
-from autotune.study import protocols, schedule
+from autotune.study import schedule
 from autotune.study.budget import Ledger
 from autotune.wording.sentences import speed_words
 from search_spaces import legality
@@ -260,7 +260,7 @@ def test_a_trial_has_the_rows_its_own_split_makes(knobs: dict[str, Any], rows: i
     """The child compares them with what TRL makes of the batch; a trial told the wrong number ends at once."""
     study = f.study(spec=f.study_spec(resources=machine(8, rows_per_update=64)))
     own = Configuration({"micro_batch_size": 1, "gradient_accumulation_steps": 8, **knobs})
-    assert protocols.rows(study, own) == rows
+    assert study.rows(own) == rows
 
 
 def test_tokens_are_counted_over_every_gpu_held_and_each_ones_share_stands_beside() -> None:

@@ -23,14 +23,14 @@ def searched() -> list[Trial]:
 
 
 def long_run(number: int, seconds: float, **changes: object) -> Trial:
-    draft = long_runs.draft(STUDY, LEADER, 4, f.ROWS)
+    draft = long_runs.draft(STUDY, LEADER, 4)
     cycles = tuple(f.cycle(i, seconds=seconds, cycle_kind=CycleKind.NATURAL) for i in range(4))
     made = f.finished(number, kind=draft.kind, configuration=LEADER, source=draft.source, protocol=draft.protocol)
     return made.with_(cycles=cycles, **changes)
 
 
 def repeated(number: int, seconds: float) -> Trial:
-    draft = repeats.draft(STUDY, LEADER, f.ROWS)
+    draft = repeats.draft(STUDY, LEADER)
     return f.finished(number, kind=draft.kind, configuration=LEADER, source=draft.source, cycle_seconds=seconds)
 
 

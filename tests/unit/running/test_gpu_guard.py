@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import MachineError
-from autotune.machine.hardware import Gpu, GpuProcess
+from autotune.machine.nvml import Gpu, GpuProcess
 from autotune.running.gpu_guard import GpuGuard
 from tests.support.fakes import FakeClock
 

@@ -65,7 +65,7 @@ def test_a_row_an_earlier_version_stored_says_what_it_knew() -> None:
 
 def test_a_confirmation_runs_one_cycle_at_twice_the_lengths_and_its_cost_is_planned() -> None:
     plan = confirmation.next_trial(
-        SPEC, [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)], f.LENGTHS, f.ROWS
+        f.study(spec=SPEC), [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     )
     assert plan is not None
     assert plan.draft.kind is TrialKind.CONFIRM

@@ -8,8 +8,9 @@ from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from autotune.study import confirmation
 from tests.support import factories as f
 
-SPEC = f.study_spec()
-BASELINE = SPEC.baseline
+STUDY = f.study()
+UNRECORDED = f.study(lengths=())
+BASELINE = STUDY.spec.baseline
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 SECOND = f.configuration(gradient_checkpointing=False)
 FOUR_TO_TWO = f.configuration(num_generations=2)
@@ -22,7 +23,7 @@ def _searched(*, base: float = 10.0, fast: float = 5.0) -> list[Trial]:
 def _play(trials: list[Trial], seconds: dict[Configuration, float], limit: int = 40) -> list[tuple[int, Configuration]]:
     """Run confirmation trials as asked until none is owed."""
     ran: list[tuple[int, Configuration]] = []
-    while (plan := confirmation.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)) is not None:
+    while (plan := confirmation.next_trial(STUDY, trials)) is not None:
         assert len(ran) < limit
         draft = plan.draft
         assert draft.pair is not None
@@ -67,14 +68,14 @@ def test_a_leader_that_fails_gives_its_place_to_the_next() -> None:
     trials = [*_searched(), f.finished(2, configuration=SECOND, cycle_seconds=7.0)]
     trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
     trials.append(f.failed(4, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0))
-    plan = confirmation.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(STUDY, trials)
     assert plan is not None
     assert plan.draft.configuration == SECOND
 
 
 def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
-    plan = confirmation.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(STUDY, trials)
     assert plan is not None
     assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer"
     ran = _play(trials, {FASTER: 10.0})
@@ -83,24 +84,24 @@ def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
 
 def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE)]
-    assert confirmation.next_trial(SPEC, trials, f.LENGTHS, f.ROWS) is None
-    assert confirmation.reserve_s(SPEC, trials, 600.0) == 0.0
+    assert confirmation.next_trial(STUDY, trials) is None
+    assert confirmation.reserve_s(UNRECORDED, trials, 600.0) == 0.0
 
 
 def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
     trials, share = _searched(), confirmation.SHARE
     one = _narrow_s(trials)
-    assert confirmation.reserve_s(SPEC, trials, 1e9) == 3 * one
-    assert confirmation.reserve_s(SPEC, trials, 3 * one / share - 1) == 2 * one
-    assert confirmation.reserve_s(SPEC, trials, 2 * one / share - 1) == one
-    assert confirmation.reserve_s(SPEC, trials, one / share - 1) <= one
+    assert confirmation.reserve_s(UNRECORDED, trials, 1e9) == 3 * one
+    assert confirmation.reserve_s(UNRECORDED, trials, 3 * one / share - 1) == 2 * one
+    assert confirmation.reserve_s(UNRECORDED, trials, 2 * one / share - 1) == one
+    assert confirmation.reserve_s(UNRECORDED, trials, one / share - 1) <= one
 
 
 def test_once_a_leader_is_decided_only_its_part_of_a_round_is_kept_for_one_that_may_follow() -> None:
     trials = _searched()
-    before = confirmation.reserve_s(SPEC, trials, 1.0, f.LENGTHS)
+    before = confirmation.reserve_s(STUDY, trials, 1.0)
     _play(trials, {BASELINE: 10.0, FASTER: 5.0})
-    assert 0 < confirmation.reserve_s(SPEC, trials, 1.0, f.LENGTHS) < before
+    assert 0 < confirmation.reserve_s(STUDY, trials, 1.0) < before
 
 
 def _standing(count: int, seconds: float = 8.0) -> list[Trial]:
@@ -113,41 +114,41 @@ def test_a_leader_that_stood_is_confirmed_before_the_end_for_a_fifth_of_the_time
     trials = _standing(confirmation.STOOD)
     round_s = _narrow_s(trials)
     enough = round_s * (1 - confirmation.SHARE) / confirmation.SHARE + 1
-    assert confirmation.between(SPEC, trials, (), f.ROWS, enough) is not None
-    assert confirmation.between(SPEC, trials, (), f.ROWS, enough - 2) is None
-    assert confirmation.between(SPEC, _standing(confirmation.STOOD - 1), (), f.ROWS, 1e9) is None
+    assert confirmation.between(UNRECORDED, trials, enough) is not None
+    assert confirmation.between(UNRECORDED, trials, enough - 2) is None
+    assert confirmation.between(UNRECORDED, _standing(confirmation.STOOD - 1), 1e9) is None
     _play(trials, {BASELINE: 10.0, FASTER: 5.0})
-    assert confirmation.between(SPEC, trials, (), f.ROWS, 1e9) is None, "it is decided"
+    assert confirmation.between(UNRECORDED, trials, 1e9) is None, "it is decided"
     trials += [
         f.finished(len(trials) + n, cycle_seconds=s, configuration=c)
         for n, (s, c) in enumerate(((4.9, SECOND), *((8.0, f.numbered(90 + i)) for i in range(confirmation.STOOD))))
     ]
-    assert confirmation.between(SPEC, trials, (), f.ROWS, 1e9) is None, "2 % more is not worth it"
+    assert confirmation.between(UNRECORDED, trials, 1e9) is None, "2 % more is not worth it"
 
 
 def test_the_other_half_of_a_round_follows_at_once() -> None:
     trials = _searched()
-    assert confirmation.half_done(SPEC, trials, f.LENGTHS, f.ROWS) is None
+    assert confirmation.half_done(STUDY, trials) is None
     trials.append(f.finished(2, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
-    plan = confirmation.half_done(SPEC, trials, f.LENGTHS, f.ROWS)
+    plan = confirmation.half_done(STUDY, trials)
     assert plan is not None
     assert plan.draft.configuration == FASTER
     trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0, cycle_seconds=5.0))
-    assert confirmation.half_done(SPEC, trials, f.LENGTHS, f.ROWS) is None
+    assert confirmation.half_done(STUDY, trials) is None
 
 
 def test_on_a_small_budget_the_barest_round_has_its_time_with_a_little_to_spare() -> None:
     """A study of 32 minutes once kept 16 of them for a round with all its repeats, and searched three trials."""
     trials = _searched()
-    plan = confirmation.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(STUDY, trials)
     assert plan is not None
     bare = confirmation.bare(plan.draft.protocol)
     barest = sum(confirmation.predict_s(plan.narrow(bare, c), trials, c) for c in plan.round)
-    assert barest < confirmation.reserve_s(SPEC, trials, 1.0, f.LENGTHS) <= 1.2 * barest
+    assert barest < confirmation.reserve_s(STUDY, trials, 1.0) <= 1.2 * barest
 
 
 def test_what_the_gain_is_over_is_measured_for_the_gain_alone_where_the_rounds_do_not_all_fit() -> None:
-    plan = confirmation.next_trial(SPEC, _searched(), f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(STUDY, _searched())
     assert plan is not None
     whole = plan.draft.protocol
     narrow = plan.narrow(whole, BASELINE)
@@ -160,22 +161,22 @@ def test_what_the_gain_is_over_is_measured_for_the_gain_alone_where_the_rounds_d
 
 def _narrow_s(trials: list[Trial]) -> float:
     """Predicted seconds of a round by itself."""
-    protocol = confirmation.protocol_for(SPEC, ())
+    protocol = confirmation.protocol_for(UNRECORDED)
     reference = confirmation.predict_s(confirmation.of_reference(protocol), trials, BASELINE)
     return reference + confirmation.predict_s(protocol, trials, FASTER)
 
 
 def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:
     trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
-    both, first = confirmation.reserve_s(SPEC, trials, 1e9), confirmation.reserve_s(SPEC, _searched(), 1e9)
+    both, first = confirmation.reserve_s(UNRECORDED, trials, 1e9), confirmation.reserve_s(UNRECORDED, _searched(), 1e9)
     assert both > first
-    assert confirmation.reserve_s(SPEC, trials, both / confirmation.SHARE - 1) == first
+    assert confirmation.reserve_s(UNRECORDED, trials, both / confirmation.SHARE - 1) == first
 
 
 def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:
     def after(reason: FailureReason) -> Configuration | None:
         broken = f.failed(2, f.failure(reason), kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0)
-        plan = confirmation.next_trial(SPEC, [*_searched(), broken], f.LENGTHS, f.ROWS)
+        plan = confirmation.next_trial(STUDY, [*_searched(), broken])
         return plan.draft.configuration if plan else None
 
     assert after(FailureReason.CANCELLED) == BASELINE
@@ -183,7 +184,7 @@ def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:
 
 
 def test_confirmation_replays_the_recorded_lengths_with_maximum_cycles_between() -> None:
-    plan = confirmation.next_trial(SPEC, _searched(), f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(STUDY, _searched())
     assert plan is not None
     assert plan.draft.protocol.lengths == f.LENGTHS
     assert plan.draft.protocol.maximum >= 1

@@ -120,11 +120,10 @@ def test_a_gain_has_to_be_surer_where_trials_run_on_several_nodes() -> None:
 
 @pytest.mark.parametrize(("node", "most"), [("a", confirmation.MAX_ROUNDS), ("b", 2 * confirmation.MAX_ROUNDS)])
 def test_a_tie_on_several_nodes_gets_twice_as_many_rounds(node: str, most: int) -> None:
-    spec = f.study_spec()
     searched = [*copies(), ran(20, "a", 9.99, configuration=FAST)]
     for rounds in (most - 1, most):
         trials = [t if t.node == "a" else t.with_(node=node) for t in _with_rounds(searched, 9.99, rounds)]
-        plan = confirmation.next_trial(spec, trials, f.LENGTHS, f.ROWS)
+        plan = confirmation.next_trial(f.study(), trials)
         assert (plan is None) == (rounds == most)
 
 
@@ -180,7 +179,7 @@ def test_a_half_whose_node_is_gone_is_owed_again_with_its_other_half() -> None:
     kept = whole_rounds(trials, ("a",))
     assert half not in kept
     assert whole_rounds(trials, ("a", "b")) is trials
-    plan = confirmation.next_trial(f.study_spec(), kept, f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(f.study(), kept)
     assert plan is not None
     assert set(plan.round) == {BASE, FAST}
     other = ran(10, "b", kind=TrialKind.CONFIRM, pair=0)

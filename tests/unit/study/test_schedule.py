@@ -130,7 +130,7 @@ def _leading() -> list[Trial]:
 
 def _round_s(trials: Sequence[Trial]) -> float:
     """Predicted seconds of the leader's barest first round."""
-    plan = confirmation.next_trial(STUDY.spec, trials, f.LENGTHS, 8, at_most=1)
+    plan = confirmation.next_trial(WITH_LENGTHS, trials, at_most=1)
     assert plan is not None
     barest = confirmation.bare(plan.draft.protocol)
     return sum(confirmation.predict_s(plan.narrow(barest, c), trials, c) for c in plan.round)
@@ -182,7 +182,7 @@ def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_
     assert cost is not None
     needed = cost.total(waiting.protocol)
     spent, wall = Spent(80.0, 0.0), 270.0
-    assert wall - spent.wall_s < needed + confirmation.reserve_s(STUDY.spec, [baseline], 1e9)
+    assert wall - spent.wall_s < needed + confirmation.reserve_s(STUDY, [baseline], 1e9)
     assert schedule.deadline(WITH_LENGTHS, waiting, [baseline], Budget(wall_s=wall), spent).seconds >= needed
 
 
@@ -232,7 +232,7 @@ def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
 def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: float, double: int) -> None:
     """A study of 32 minutes once ended unconfirmed with 11 of them left."""
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
-    plan = confirmation.next_trial(STUDY.spec, trials, (8, 8), 8, at_most=1)
+    plan = confirmation.next_trial(replace(STUDY, lengths=(8, 8)), trials, at_most=1)
     assert plan is not None
     whole = plan.draft.protocol
     left = share * sum(confirmation.predict_s(plan.narrow(whole, c), trials, c) for c in plan.round)
@@ -410,7 +410,7 @@ def test_where_a_round_of_two_leaders_does_not_fit_the_one_with_the_same_learnin
         f.finished(2, configuration=permitted, cycle_seconds=3.0),
     ]
     whole = 1000.0
-    left = confirmation.reserve_s(STUDY.spec, trials[:2], 1e9) / confirmation.KEPT_ROUNDS * 1.05
+    left = confirmation.reserve_s(STUDY, trials[:2], 1e9) / confirmation.KEPT_ROUNDS * 1.05
     ran = []
     while True:
         spent = Spent(whole - left, 0.0)

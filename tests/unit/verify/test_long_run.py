@@ -99,7 +99,7 @@ def test_too_few_cycles_are_no_verdict() -> None:
 
 def long_trial(**changes: object) -> Trial:
     study = f.study()
-    draft = long_run.draft(study, f.configuration(), 5, f.ROWS)
+    draft = long_run.draft(study, f.configuration(), 5)
     made = f.finished(7, kind=draft.kind, configuration=draft.configuration, protocol=draft.protocol)
     return made.with_(source=draft.source, cycles=tuple(natural(5)), **changes)
 
