@@ -136,7 +136,9 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
     together = model_parallel(found)
     if processes % together:
         key = next(ARGUMENTS[name] for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1)
-        raise KnobKeyError(key, f"{together} GPUs cannot hold a model evenly on {processes} GPUs")
+        sizes = [f"{ARGUMENTS[name]} {found[name]}" for name in MODEL_PARALLEL if found.get(name, 1) != 1]
+        of = f" ({' × '.join(sizes)})" if len(sizes) > 1 else ""
+        raise KnobKeyError(key, f"{together} GPUs{of} cannot hold a model evenly on {processes} GPUs")
     ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
     rows, count = _whole(given, ROWS, 16), _whole(given, STEPS, 1)
     if rows % (micro * ranks):

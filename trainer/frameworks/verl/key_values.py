@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.batch import model_parallel
+from search_spaces.batch import MODEL_PARALLEL, model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
@@ -266,7 +266,9 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     if gpus % together:
         key, what = NATIVE["sequence_parallel_size"], "share a sequence"
         if found.get("training_engine") == megatron.WORD:
-            key, what = megatron.OWN["training_tensor_parallel_size"], "hold a model"
+            own = {**megatron.OWN, **megatron.ELSEWHERE}
+            key = next(own[name] for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1)
+            what = "hold a model"
         raise KnobKeyError(key, f"{together} GPUs cannot {what} evenly on {gpus} GPUs")
     ranks, sizes = gpus // together, {key: _whole(keys, key) for key in VERLS_BATCH}
     group = sizes[NATIVE["num_generations"]]
