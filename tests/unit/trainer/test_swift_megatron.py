@@ -22,7 +22,10 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from tests.support.swift_megatron_cases import EXAMPLES, LONGEST, VALUES, Combination, legal, machine
 from trainer.frameworks import ms_swift
-from trainer.frameworks.ms_swift.import_config import ConfigError, Imported, import_config, read_keys
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import SERVER
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.ms_swift.import_config import import_config, read_keys
 from trainer.frameworks.ms_swift.key_tables import OF_MEGATRON, SUPPORTED
 from trainer.frameworks.ms_swift.megatron import ARGUMENTS, KEYS, TORCH, UNSET
 
@@ -190,7 +193,7 @@ def test_so_can_a_script_that_was_edited(case: Combination) -> None:
 
 
 def read_back(export: ms_swift.Export, name: str) -> Configuration:
-    server = {"server": export.files[ms_swift.SERVER], "server_name": "server.sh"} if export.server else {}
+    server = {"server": export.files[SERVER], "server_name": "server.sh"} if export.server else {}
     return Configuration(read(export.files[name], name, **server).knobs)
 
 
