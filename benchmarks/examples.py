@@ -156,7 +156,8 @@ def _machine(request: Request, asked: Asked) -> Resources:
     served = int(knobs.get("rollout_gpus", 0)) if legality.Case(knobs, alone).server else 0
     trained = framework.launched(imported) or asked.gpus - served
     # An accelerate file counts all GPUs of the machine; with a server it is launched on the others.
-    wanted = int(getattr(imported, "gpus", 0)) or trained + (0 if beside else served)
+    said = imported.processes if framework.name == "verl" else 0
+    wanted = said or trained + (0 if beside else served)
     nodes = wanted // asked.gpus if wanted > asked.gpus and wanted % asked.gpus == 0 else 1
     return Resources(
         gpus=wanted // nodes,

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import AutotuneError, UsageError
+from autotune.ports import Store
 from autotune.recommendation.comparison import differences
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import read_settings
 from autotune.statistics import evidence
-from autotune.store import Store, open_store
+from autotune.store import open_store
 from benchmarks.defaults import once, ratio
 from search_spaces.framework_names import TITLES
 from search_spaces.knobs.model import show

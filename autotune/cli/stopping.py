@@ -69,10 +69,11 @@ class SignalStop:
         if number in self._notice.signals and not self.preempted:
             self.preempted = True
             self.bound.start()
-        if self.level == 1:
-            self._say("finishing the running trial, then recommending; Ctrl-C again stops at once")
-        else:
-            self._say("stopping now; everything measured is kept, the same command continues")
+        with suppress(RuntimeError):  # the signal came while the stream was written to, which cannot be begun twice
+            if self.level == 1:
+                self._say("finishing the running trial, then recommending; Ctrl-C again stops at once")
+            else:
+                self._say("stopping now; everything measured is kept, the same command continues")
 
     def _leave(self) -> None:
         with suppress(Exception):

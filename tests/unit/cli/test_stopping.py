@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,38 @@ def test_what_a_signal_asks_for_and_what_the_exit_code_says(numbers: tuple[int, 
             os.kill(os.getpid(), number)
     assert (stop.level, _code(stop)) == (level, code)
     assert len(said) == len(numbers)
+
+
+def test_a_signal_that_comes_while_a_line_is_written_is_obeyed_all_the_same() -> None:
+    """A buffered stream refuses to be written to by a handler that has interrupted its own writing."""
+    reading, writing = os.pipe()
+
+    class Interrupted(io.RawIOBase):
+        calls = 0
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            self.calls += 1
+            if self.calls == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return os.write(writing, data)
+
+    stream = io.TextIOWrapper(io.BufferedWriter(Interrupted()), write_through=True)
+
+    def say(text: str) -> None:
+        stream.write(text + "\n")
+        stream.flush()
+
+    with stopping(say) as stop:
+        say("a line of progress")
+        os.kill(os.getpid(), signal.SIGINT)
+    assert stop.level == 2
+    stream.detach()
+    os.close(writing)
+    with os.fdopen(reading) as heard:
+        assert "a line of progress" in heard.read()
 
 
 def test_who_left_in_time_is_not_ended_later() -> None:
