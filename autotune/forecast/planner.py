@@ -65,8 +65,9 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     asked = Asked(question.space, baseline, question.resources, same_learning=True)
     same = search(asked, forecasts, count)
     if same is None:
-        worst = next(iter(question.space.explain(baseline, question.resources).removed), "")
-        raise UsageError(f"no combination of {question.space_name} is legal there; rule {worst} removes most")
+        told = question.space.explain(baseline, question.resources)
+        why = [f"; rule {rule} removes most: {told.examples[rule].sentence}" for rule in told.removed][:1]
+        raise UsageError(f"no combination of {question.space_name} is legal there{''.join(why)}")
     freer = search(replace(asked, same_learning=False), forecasts, 1)
     counted = same.counted if freer is None else freer.counted
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)

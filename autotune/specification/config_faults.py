@@ -35,6 +35,11 @@ _BATCH = frozenset(
     {"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "rollout_mode"}
 )
 """Knobs by which rows are counted, that of the GPUs which train among them."""
+_NAMES = [rule.name for rule in legality.RULES]
+_READ = {rule.name: rule.reads for rule in legality.RULES if _NAMES.count(rule.name) == 1}
+"""Rule -> knobs it reads; a rule that is made for many knobs is judged by the knob its sentence names."""
+_BY_PROCESSES = re.compile(r"generation_batch_size \(\d+\) must be divisible by num_generations|global eval batch size")
+"""What TRL says of rows: the interpreter is one process and counts its own alone; ours are judged by the rules."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
 
 
@@ -56,7 +61,7 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
         UsageError: it has one, or something is lacking.
         MachineError: the interpreter cannot say what the framework takes.
     """
-    asked = _AskedOnce(python)
+    asked = _AskedOnce(python, machine)
     try:
         return complete(request, asked, machine, bundled, talk)
     except UsageError as error:
@@ -75,7 +80,7 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
     Raises:
         MachineError: the interpreter cannot say what the framework takes.
     """
-    asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python)
+    asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python, machine)
     asked.told = False
     found = _Found(request)
     whole = _readable(found, asked, machine)
@@ -96,8 +101,8 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
 class _AskedOnce:
     """An interpreter that asks its framework as seldom as can be; what that refuses does not end the reading."""
 
-    def __init__(self, python: Describes) -> None:
-        self._python = python
+    def __init__(self, python: Describes, machine: Resources) -> None:
+        self._python, self._alone = python, machine.training_processes == 1
         self._answer: Result | None = None
         self._asked: Mapping[str, Any] = {}
         self._last: Mapping[str, Any] = {}
@@ -109,7 +114,7 @@ class _AskedOnce:
         if self._answer is None or self._answer.ok:
             return ""
         if self._asked != self._last:  # what it refused may have been a key that is gone
-            self._answer, self._asked = self._python.describe(self._last, framework), self._last
+            self._ask(self._last, framework)
         return "" if self._answer.ok else self._answer.message
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
@@ -120,9 +125,15 @@ class _AskedOnce:
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
         """As the interpreter says, the first time."""
         self._last = dict(keys)
-        if self._answer is None:
-            self._answer, self._asked = self._python.describe(keys, framework), self._last
-        return self._answer if self.told else replace(self._answer, ok=True)
+        answer = self._ask(keys, framework) if self._answer is None else self._answer
+        return answer if self.told else replace(answer, ok=True)
+
+    def _ask(self, keys: Mapping[str, Any], framework: str) -> Result:
+        answer, self._asked = self._python.describe(keys, framework), self._last
+        if not (self._alone or answer.ok) and _BY_PROCESSES.search(answer.message):
+            answer = replace(answer, ok=True)
+        self._answer = answer
+        return answer
 
 
 @dataclass
@@ -220,7 +231,7 @@ def _judge(found: _Found, whole: Complete, machine: Resources) -> None:
         found.add(str(error))
     of_batch = {rule.name for rule in BATCH_RULES}
     for rule, sentence in build.broken_rules(whole, baseline, resources):
-        if not (batch and rule in of_batch):
+        if not (batch and rule in of_batch) and not found.knobs & _READ.get(rule, frozenset()):
             found.add(sentence)
 
 

@@ -24,7 +24,7 @@ from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
 from autotune.wording.numbers import counted
 from search_spaces import legality
-from search_spaces.configuration import COMPILER, NOT_THERE
+from search_spaces.configuration import COMPILER, NOT_THERE, KnobValue
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
@@ -78,6 +78,7 @@ def prepare(
     may = Open.of(request, machine, bundled)
     whole = read_whole(request, python, machine, bundled, talk)
     whole, space = searched(whole, framework, machine, talk, nodes=machine.nodes)
+    _check_supported(framework, space, whole.baseline)
     if is_folder(whole.model):
         build.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)
@@ -202,16 +203,13 @@ def _software(data: Mapping[str, Any]) -> dict[str, str]:
     return {"python": str(data.get("python", "")), **packages, **compiler}
 
 
-def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
+def _check_supported(framework: Integration, space: SearchSpace, baseline: Mapping[str, KnobValue]) -> None:
     firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
     wanted = Configuration({**baseline, **firsts})
     engines = [wanted.with_(**{ENGINE: engine}) for engine in space.values.get(ENGINE, ()) if engine != UNSET]
     missing = next((said for each in (wanted, *engines) if (said := framework.unsupported(each))), ())
     if missing:
-        raise UsageError(
-            f"no {framework.title} trial can run this: {'; '.join(missing)} "
-            f"(knobs that a trial sets: {', '.join(sorted(framework.supported))})"
-        )
+        raise UsageError(f"no {framework.title} trial can run this: {'; '.join(missing)}")
 
 
 def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resources) -> str:

@@ -63,12 +63,21 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     training = training_gpus(knobs, machine) if machine.gpus else ranks
     launched, counted = framework.launched(imported), training + int(knobs.get("rollout_gpus", 0))
     if launched and not training <= launched <= counted and request.rows_per_update is None:
-        other = f"--gpus {machine.gpus - training + launched} measures it as it is"
+        other = _as_it_is(machine, machine.total_gpus - training + launched) if launched < training else ""
         talk(
             f"{name} starts {launched} training processes, and {training} GPUs train here with its rows per update; "
-            f"{other if launched < training else 'other rows are said with --rows-per-update'}"
+            f"{other or 'other rows are said with --rows-per-update'}"
         )
     return with_config(request, imported, fields, training)
+
+
+def _as_it_is(machine: Resources, gpus: int) -> str:
+    """How ``gpus`` of the machine's are held, in the words of the options; empty where no option holds so many."""
+    nodes, rest = divmod(gpus, machine.gpus)
+    if machine.nodes > 1 and nodes and not rest:
+        return f"--nodes {nodes} measures it as it is"
+    each, rest = divmod(gpus, machine.nodes)
+    return "" if rest or not each else f"--gpus {each} measures it as it is"
 
 
 def _described(

@@ -137,7 +137,7 @@ def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
     words = "^no verl trial can run this: .*rollout.name sglang: no trial has generated with SGLang yet"
     with pytest.raises(UsageError, match=words) as refused:
         prepare.check_baseline(request, framework_named("verl"), space, Configuration(sglang), machine, print)
-    assert "; set it to vllm (knobs that a trial sets: " in str(refused.value)
+    assert str(refused.value).endswith("; set it to vllm")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ _OWN_FOLDER = re.compile(
 """How a script finds the folder it is in."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """A command that asks for an NPU fails: no trial runs on one."""
-_PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|trl|python3?)\s")
+_PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
 """What starts a training; a word or a here-document that holds it may be a script."""
 _PASSES_ON = ("cat", "tee", "python", "python3")
 """Commands whose here-document no shell runs."""

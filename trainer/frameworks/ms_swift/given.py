@@ -52,6 +52,8 @@ class Given:
 
     arguments: dict[str, Argument]
     environment: dict[str, Argument]
+    serves: bool = False
+    """A script starts its rollout server too, with ``swift rollout``."""
     served: frozenset[str] = frozenset()
     """Arguments that stand at the script's ``swift rollout``."""
     end: int = 0
@@ -115,6 +117,7 @@ def _of_script(text: str, name: str) -> Given:
     return Given(
         {**arguments, **served},
         {key: _variable(word) for key, word in command.environment.items() if not word.unknown},
+        bool(rollouts),
         frozenset(served),
         own[-1].end if own else command.words[-1].end,
         any(word.text in CALLERS for word in words),

@@ -203,9 +203,9 @@ def _knobs(
         knobs.update(more)
     except KnobKeyError as error:
         told(error)
-    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
+    if knobs.get("rollout_mode") == "server" and (found.serves or "rollout_data_parallel_size" in knobs):
         size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
-        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
+        knobs["rollout_gpus"] = size * int(knobs.get("rollout_data_parallel_size", 1))
     return knobs, own
 
 

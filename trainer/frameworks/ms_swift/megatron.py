@@ -135,8 +135,10 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
     """The batch in micro-batches, by ms-swift's own rules (megatron_args.py:258 to 295 and 1000 to 1013)."""
     together = model_parallel(found)
     if processes % together:
-        key = next(ARGUMENTS[name] for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1)
-        raise KnobKeyError(key, f"{together} GPUs cannot hold a model evenly on {processes} GPUs")
+        said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
+        sizes = " × ".join(f"{ARGUMENTS[name]} {found[name]}" for name in said)
+        of = f" ({sizes})" if len(said) > 1 else ""
+        raise KnobKeyError(ARGUMENTS[said[0]], f"{together} GPUs{of} cannot hold a model evenly on {processes} GPUs")
     ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
     rows, count = _whole(given, ROWS, 16), _whole(given, STEPS, 1)
     if rows % (micro * ranks):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.batch import model_parallel
+from search_spaces.batch import MODEL_PARALLEL, model_parallel
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
@@ -260,14 +260,24 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     return {"pad_to_multiple": parsed("pad_to_multiple", BUCKET, bucket)}
 
 
+def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
+    """Which sizes do not go into ``gpus``, by a key that says one of them."""
+    together, key = model_parallel(found), NATIVE["sequence_parallel_size"]
+    if found.get("training_engine") != megatron.WORD:
+        key = next((beside for beside in BESIDE["sequence_parallel_size"] if key not in keys), key)
+        return KnobKeyError(key, f"{together} GPUs cannot share a sequence evenly on {gpus} GPUs")
+    own = {**megatron.OWN, **megatron.ELSEWHERE}
+    said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
+    sizes = " × ".join(f"{own[name].rpartition('.')[2]} {found[name]}" for name in said)
+    of = f" ({sizes})" if len(said) > 1 else ""
+    return KnobKeyError(own[said[0]], f"{together} GPUs{of} cannot hold a model evenly on {gpus} GPUs")
+
+
 def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
     """The four batch knobs, by verl's own rules: prompts over the ranks that have rows of their own."""
     together = model_parallel(found)
     if gpus % together:
-        key, what = NATIVE["sequence_parallel_size"], "share a sequence"
-        if found.get("training_engine") == megatron.WORD:
-            key, what = megatron.OWN["training_tensor_parallel_size"], "hold a model"
-        raise KnobKeyError(key, f"{together} GPUs cannot {what} evenly on {gpus} GPUs")
+        raise _uneven(keys, found, gpus)
     ranks, sizes = gpus // together, {key: _whole(keys, key) for key in VERLS_BATCH}
     group = sizes[NATIVE["num_generations"]]
     update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
