@@ -10,7 +10,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
-from search_spaces.legality.knob_rules import resting
+from search_spaces.legality.knob_rules import rest_of, resting
 from search_spaces.legality.numeric_rules import attention_kernel
 
 REPLICAS, TENSOR, ATTENTION = "rollout_data_parallel_size", "tensor_parallel_size", "attn_implementation"
@@ -44,7 +44,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         if default is not None:
             values[name] = default
     case = Case(values, resources)
-    values.update({n: rest for n in names if n not in values and (rest := _resting(n, case)) is not None})
+    values.update({n: rest for n in names if n not in values and (rest := rest_of(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
 
 
@@ -76,12 +76,6 @@ def _replicas(case: Case) -> int | None:
     if not case.server:
         return None
     return max(1, (case.number("rollout_gpus") or 0) // case.at_least_one("tensor_parallel_size"))
-
-
-def _resting(name: str, case: Case) -> KnobValue | None:
-    """Where a knob without a default rests, if it cannot act."""
-    knob = KNOBS.get(name)
-    return None if knob is None or not knob.needs or case.acts(name) else knob.rest
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:

@@ -15,8 +15,8 @@ from search_spaces.baseline import capped, complete
 from search_spaces.batch import MODEL_PARALLEL, batch_of, data_ranks, fit
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect
-from search_spaces.legality.case import COMPARED, Reference
-from search_spaces.legality.knob_rules import resting
+from search_spaces.legality.case import COMPARED, Case, Reference
+from search_spaces.legality.knob_rules import rest_of, resting
 from search_spaces.product import spread
 from search_spaces.unset import UNSET, resolved
 
@@ -106,11 +106,12 @@ class Situation:
     ) -> SpacePart:
         """``made`` keeps the batches of earlier parts: they follow from few of the knobs that parts differ in."""
         free: Domains = {}
+        case = Case(context, self.resources)
         for name, found in self.domains.items():
             if name in switches:
                 continue
-            rests = any(resting({**context, name: value}, self.resources)[name] != value for value in found)
-            free[name] = (context[name],) if rests else found
+            rest = rest_of(name, case)
+            free[name] = found if rest is None or all(value == rest for value in found) else (context[name],)
         key = repr([(context.get(name), free.get(name)) for name in (*sorted(COMPARED), "logprob_rows")])
         if key not in made:
             made[key] = tuple(self._batches(context, free)) or (self._own_batch(),)

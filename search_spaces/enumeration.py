@@ -130,14 +130,14 @@ def _draw(total: int, count: int, seed: int | str) -> list[int]:
 
 def _legal(judged: JudgedPart, seed: int) -> Legal:
     part = judged.part
-    if not all(judged.holds(rule) for rule, read in judged.rules if not read):
+    if not all(judged.holds(rule) for rule, read in judged.reads.items() if not read):
         return Legal(part, (LegalGroup((), np.empty((0, 0), dtype=np.intp)),))
     options = [np.arange(len(variable)) for variable in part.variables]
-    for rule, read in judged.rules:
+    for rule, read in judged.reads.items():
         if len(read) == 1:
             (i,) = read
             options[i] = options[i][judged.allow(rule, {i: options[i]})]
-    tied = [(rule, read) for rule, read in judged.rules if len(read) > 1]
+    tied = [(rule, read) for rule, read in judged.reads.items() if len(read) > 1]
     groups = _tied_groups(len(options), [read for _, read in tied])
     solved = [_solve(judged, {i: options[i] for i in group}, tied, seed) for group in groups]
     return Legal(part, tuple(found for found, _ in solved), all(exact for _, exact in solved))

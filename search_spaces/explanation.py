@@ -49,7 +49,7 @@ def explain(situation: Situation, seed: int = 0) -> Explanation:
     for judged in parts:
         total = size(judged.part.variables)
         combinations += total
-        for rule, read in judged.rules:
+        for rule, read in judged.reads.items():
             found = _broken(judged, rule, read)
             if found.first is None:
                 continue

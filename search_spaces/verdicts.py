@@ -98,8 +98,8 @@ class JudgedPart:
         self._knobs = [frozenset(options[0] or options[1]) for options in part.variables]  # one may set nothing
         self._projected: dict[tuple[int, frozenset[str]], tuple[list[Option], Codes]] = {}
         self._tables: dict[Rule, VerdictTable | None] = {}
-        self.rules = tuple((rule, self._read(rule)) for rule in RULES)
-        """Every rule with the numbers of the variables it reads."""
+        self.reads = {rule: self._read(rule) for rule in RULES}
+        """Of every rule the numbers of the variables it reads."""
 
     def holds(self, rule: Rule, options: Iterable[Option] = ()) -> bool:
         """Whether ``rule`` allows the part's context with what ``options`` set."""
@@ -111,8 +111,7 @@ class JudgedPart:
 
     def allow(self, rule: Rule, columns: Mapping[int, Codes]) -> NDArray[np.bool_]:
         """The verdict of ``rule`` on each row; ``columns`` holds those of the variables it reads."""
-        read = self._read(rule)
-        table = self.table(rule)
+        read, table = self.reads[rule], self.table(rule)
         if table is not None:
             return table.of([columns[i] for i in read])
         rows = zip(*(columns[i].tolist() for i in read), strict=True)
@@ -126,7 +125,7 @@ class JudgedPart:
         return self._tables[rule]
 
     def _table(self, rule: Rule) -> VerdictTable | None:
-        projected = [self._projection(i, self._knobs[i] & rule.reads) for i in self._read(rule)]
+        projected = [self._projection(i, self._knobs[i] & rule.reads) for i in self.reads[rule]]
         shape = tuple(len(distinct) for distinct, _ in projected)
         if math.prod(shape) > MAX_JUDGED:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -71,10 +72,12 @@ class Reader(Generic[Table]):
 class Columns:
     """Configurations as columns of numbers; a knob that one does not set has the framework's default."""
 
-    def __init__(self, configurations: Sequence[Configuration], framework: str, device: str) -> None:
+    def __init__(self, configurations: tuple[Configuration, ...], framework: str, device: str) -> None:
         self._all = configurations
         self._set = set().union(*configurations) if configurations else set()
         self._unset = defaults(framework, device)
+        self._read: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
+        """Of a knob its different values, and which of them each configuration has."""
 
     def full(self, value: float) -> Values:
         """``value`` for every configuration."""
@@ -115,9 +118,19 @@ class Columns:
     def _numbers(self, name: str, number: Callable[[KnobValue | None], float], unset: KnobValue | None) -> Values:
         if name not in self._set:
             return self.full(number(unset))
-        said = column(name, self._all, None)
-        numbers = {value: float(number(unset if value is None else value)) for value in set(said)}
-        return np.array([numbers[value] for value in said], dtype=np.float64)
+        if name not in self._read:
+            said = column(name, self._all, None)
+            places = {value: place for place, value in enumerate(dict.fromkeys(said))}
+            self._read[name] = list(places), np.fromiter((places[value] for value in said), np.intp, len(said))
+        values, index = self._read[name]
+        numbers = [float(number(unset if value is None else value)) for value in values]
+        return np.array(numbers, dtype=np.float64).take(index)
+
+
+@lru_cache(maxsize=1)
+def columns_of(configurations: tuple[Configuration, ...], framework: str, device: str) -> Columns:
+    """``Columns`` of what is asked about now: times and memory read the same configurations one after the other."""
+    return Columns(configurations, framework, device)
 
 
 Codes = Mapping[int, tuple[NDArray[np.int64], int]]

@@ -193,7 +193,7 @@ def dependents(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """A named condition.
 

@@ -71,15 +71,15 @@ def known_framework(case: Case) -> str | None:
 def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
     """``values`` with every knob that cannot act put where it rests, so that equal configurations look the same."""
     case = Case(values, resources)
-    settled = dict(values)
-    for name in values:
-        knob = KNOBS.get(name)
-        if knob is None or not knob.needs or case.acts(name):
-            continue
-        value = knob.resting_value(resources.framework, resources.device)
-        if value is not None:
-            settled[name] = value
-    return settled
+    return {name: value if (rest := rest_of(name, case)) is None else rest for name, value in values.items()}
+
+
+def rest_of(name: str, case: Case) -> KnobValue | None:
+    """Where a knob rests that cannot act beside what the other knobs are set to; ``None`` for one that can."""
+    knob = KNOBS.get(name)
+    if knob is None or not knob.needs or case.acts(name):
+        return None
+    return knob.resting_value(case.resources.framework, case.resources.device)
 
 
 RULES = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.reading import Columns
+from autotune.proposals.reading import Columns, columns_of
 from search_spaces.adapters import RANKS, adapted_projections, is_lora
 from search_spaces.configuration import ModelFacts
 from search_spaces.frameworks import facts_of
@@ -145,7 +145,7 @@ class Settings:
 def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
     """The columns of ``configurations``."""
     machine = task.resources
-    columns = Columns(configurations, machine.framework, machine.device)
+    columns = columns_of(tuple(configurations), machine.framework, machine.device)
     vllm = columns.has("rollout_engine", *ENGINES)
     server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
     ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
-from autotune.proposals.reading import Codes, Columns, coded_columns, distinct
+from autotune.proposals.reading import Codes, Columns, coded_columns, columns_of, distinct
 from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
@@ -358,7 +358,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Features:
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
     """What there is to know of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends
     on no other."""
-    c = Columns(configurations, task.resources.framework, task.resources.device)
+    c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
     acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
     columns = [_column(KNOBS[name], c, acting) for name in _KNOBS]

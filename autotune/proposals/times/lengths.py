@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column, Task
 
@@ -51,6 +52,10 @@ class DecodeLoad:
     """Rows computed in each step."""
     context: Column
     """Mean completion tokens each of them has so far."""
+
+
+Pieces = NDArray[np.float64]
+"""Rows: the steps, live rows and context of ``DecodeLoad``, (3, pieces)."""
 
 
 def presumed(task: Task) -> Lengths:
@@ -102,15 +107,15 @@ def load(
         places: rows one engine decodes together.
         continuous: a row that has ended makes room.
     """
-    pieces: list[tuple[float, float, float]] = []
+    pieces: list[Pieces] = []
     every = _as_many(completions, rows)
     weight = max(1.0, rows / len(every))
     for part in _parts(every, generations):
         share = max(_parts(part, replicas), key=lambda own: (max(own), sum(own)))
-        running = _queued(share, max(1, int(places / weight))) if continuous else _static(share, places, weight)
-        pieces += [(steps, live * weight, context) for steps, live, context in running]
-    steps, live, context = (np.array(column, dtype=np.float64) for column in zip(*pieces, strict=True))
-    return DecodeLoad(steps, live, context)
+        fewest = max(1, int(places / weight))
+        pieces.append(_queued(share, fewest) if continuous else _static(share, places, weight))
+    steps, live, context = np.concatenate(pieces, axis=1)
+    return DecodeLoad(steps, live * weight, context)
 
 
 def _as_many(lengths: Sequence[int], rows: float) -> Sequence[int]:
@@ -131,15 +136,15 @@ def _parts(lengths: Sequence[int], count: int) -> list[Sequence[int]]:
     return [lengths[a:b] for a, b in itertools.pairwise(cuts) if b > a]
 
 
-def _static(share: Sequence[int], places: int, weight: float) -> list[tuple[float, float, float]]:
+def _static(share: Sequence[int], places: int, weight: float) -> Pieces:
     """Every row is computed until the longest has ended; more rows than places run one after the other."""
     rounds = max(1, math.ceil(len(share) * weight / max(1, places)))
     longest = float(max(share))
-    return [(longest * rounds, len(share) / rounds, longest / 2)]
+    return np.array([[longest * rounds], [len(share) / rounds], [longest / 2]])
 
 
-def _queued(share: Sequence[int], places: int) -> list[tuple[float, float, float]]:
-    """A row starts where the first place becomes free: pieces of (steps, rows running, their mean tokens so far)."""
+def _queued(share: Sequence[int], places: int) -> Pieces:
+    """A row starts where the first place becomes free."""
     free = [0] * min(places, len(share))
     spans = []
     for length in share:
@@ -149,13 +154,10 @@ def _queued(share: Sequence[int], places: int) -> list[tuple[float, float, float
     ends = sorted({end for _, end in spans})
     cuts = ends if len(ends) <= SEGMENTS else [ends[round((i + 1) * len(ends) / SEGMENTS) - 1] for i in range(SEGMENTS)]
     starts, stops = (np.array(column, dtype=np.float64) for column in zip(*spans, strict=True))
-    found, before = [], 0.0
-    for cut in cuts:
-        low, high = np.maximum(starts, before), np.minimum(stops, float(cut))
-        held = np.maximum(high - low, 0.0)
-        total = float(held.sum())
-        if total > 0 and cut > before:
-            context = float((held * ((low + high) / 2 - starts)).sum()) / total
-            found.append((float(cut) - before, total / (float(cut) - before), context))
-        before = float(cut)
-    return found
+    until = np.array(cuts, dtype=np.float64)[:, None]
+    since = np.concatenate([np.zeros((1, 1)), until[:-1]])
+    low, high = np.maximum(starts, since), np.minimum(stops, until)
+    held = np.maximum(high - low, 0.0)
+    total, grown = held.sum(axis=1), (held * ((low + high) / 2 - starts)).sum(axis=1)
+    some, steps = total > 0, (until - since)[:, 0]
+    return np.stack([steps[some], total[some] / steps[some], grown[some] / total[some]])
