@@ -51,9 +51,9 @@ def settings_in(folder: Path) -> Settings:
 def whole_study(settings: Settings, name: str = "first", **changes: Any) -> Study:
     """A study the real loop has run to its end on a simulated machine: gains, OOMs, confirmations.
 
-    In a new database it is the copy of one that was run once; in one that is there, it is run.
+    In a new SQLite file it is the copy of one that was run once; in any other database it is run.
     """
-    if Path(settings.database).exists():
+    if "://" in settings.database or Path(settings.database).exists():
         store = open_store(settings.database)
         found = _run(store, name, changes)
         store.close()
