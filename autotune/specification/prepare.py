@@ -159,8 +159,8 @@ def _judged(
     """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
     check_baseline(whole, framework, space, baseline, resources, talk)
     legal = space.candidates(baseline, resources, same_learning=False)
-    if not legal:
-        raise UsageError(_nothing_legal(space, baseline, resources))
+    if not any(c.get(name) != baseline.get(name) for c in legal for name in (*space.values, *space.fixed)):
+        _check_choice(space, baseline, resources, legal=len(legal))
     return len(legal)
 
 
@@ -212,7 +212,12 @@ def _check_supported(framework: Integration, space: SearchSpace, baseline: Mappi
         raise UsageError(f"no {framework.title} trial can run this: {'; '.join(missing)}")
 
 
-def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resources) -> str:
+def _check_choice(space: SearchSpace, baseline: Configuration, resources: Resources, *, legal: int) -> None:
+    """Raises ``UsageError`` where rules forbid all but the baseline, which stays legal beside any space."""
     told = space.explain(baseline, resources)
+    if not told.removed and legal:
+        return
+    none = f"no combination of the space{' but the baseline' if legal else ''} is legal here"
     worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
-    return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"
+    example = f": {told.examples[worst].sentence}" if worst in told.examples else ""
+    raise UsageError(f"{none}; rule {worst} removes most ({told.removed.get(worst, 0)}){example}")

@@ -152,7 +152,10 @@ INPUTS = {
     "empty space": ("--model model --space space_empty.yaml", "space_empty.yaml"),
     "space knob": ("--model model --space space_knob.yaml", "did you mean micro_batch_size"),
     "space type": ("--model model --space space_type.yaml", "space_type.yaml, line 2"),
-    "illegal space": (f"{OWN} --space space_illegal.yaml", "no combination of the space is legal here; rule"),
+    "illegal space": (
+        f"{OWN} --space space_illegal.yaml",
+        "no combination of the space but the baseline is legal here; rule",
+    ),
     "no such space": ("--model model --space gone.yaml", "gone.yaml"),
 }
 
@@ -180,10 +183,11 @@ def refused(arguments: list[str], said: str, work: Path, *, alone: bool = False)
     else:
         done = here.autotune(words, work, environment_for(home))
     assert done.returncode == 2, (done.returncode, done.stderr)
-    *talk, last = done.stderr.strip().splitlines()
-    assert last.startswith("autotune: ")
+    talk, _, last = done.stderr.strip().rpartition("autotune: ")
     assert said in last
-    assert not any(line.startswith(("autotune: ", "Traceback")) for line in talk)
+    assert all(line.startswith("  ") for line in last.splitlines()[1:])  # a file with several faults: one a line
+    assert "Traceback" not in talk
+    assert "autotune: " not in talk
     assert done.stdout == ""
     written = (home / "autotune.sqlite").exists()
     (home / "autotune.sqlite").unlink(missing_ok=True)  # the next case shares the home, for the answers kept in it
