@@ -1,4 +1,4 @@
-"""JSON, pages and text with a validator, so that who polls gets 304 when nothing changed; compressed where it pays."""
+"""Responses with an ETag, so that a poll gets 304 when nothing changed; compressed where that saves time."""
 
 from __future__ import annotations
 

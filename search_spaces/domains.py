@@ -50,7 +50,7 @@ class SpacePart:
 
 @dataclass(frozen=True)
 class Situation:
-    """A space on a machine, beside a baseline."""
+    """A search space on a machine, with the baseline it is compared with."""
 
     baseline: Configuration
     domains: Domains

@@ -1,4 +1,4 @@
-"""What became of every pair of values of two knobs: fits, ran out of memory and where, ruled out, foreseen, untried."""
+"""Map of two knobs: whether each pair of values fits, ran out of memory (and where), is ruled out or untried."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What is known of a pair nobody tried."""
+    """Prediction for a pair of knob values that no trial has."""
 
     style: str
     """``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
@@ -52,7 +52,7 @@ class Foreseen:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of a pair."""
+    """One cell of the map: a pair of knob values."""
 
     style: str
     short: str

@@ -58,7 +58,7 @@ SHAPE = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A space on a machine, and what may change."""
+    """The space, baseline and machine that a plan's search runs over."""
 
     space: SearchSpace
     baseline: Configuration

@@ -1,4 +1,4 @@
-"""What is known of pairs of knob values nobody tried, and how peaks came as predicted, for those who only read."""
+"""Predictions for pairs of knob values that no trial has, and predicted against measured peaks. For the why page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EACH_PAIR = 24
 """Configurations of a pair that are looked at."""
 MOST_REGIONS = 60
 MOST_FITTED = 400
-"""Trials the memory model learns from, the newest: more hardly change it, and somebody waits for the page."""
+"""The newest trials, on which the memory model is fitted: more hardly change it, and would delay the page."""
 NORMAL95 = 1.96
 MOST_FORETOLD = 120
-"""Peaks that are compared with what was predicted of them, the newest."""
+"""The newest measured peaks, which are compared with their predictions."""
 REFITTED = 1.25
-"""The model is fitted anew when so many times as many trials have ended: with each would take minutes."""
+"""Factor of ended trials after which the model is fitted again: a fit after each trial would take minutes."""
 
 
 def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
@@ -41,8 +41,11 @@ def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
 
 
 def foreseen(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Foreseen]:
-    """Pairs of values of ``knobs`` no trial has: those of which every legal configuration looked at is ruled out by an
-    OOM, and of the others whether the likeliest of them is predicted to fit."""
+    """Predicts every pair of values of ``knobs`` that no trial has.
+
+    A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model says
+    whether the configuration most likely to fit does.
+    """
     across, up = knobs
     tried = {pair_of(t, across, up) for t in trials}
     untried = {pair: some[:EACH_PAIR] for pair, some in _untried(spec, across, up, tried).items()}
@@ -113,8 +116,10 @@ def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
 
 
 def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
-    """Of each configuration the first measured peak of the pool that fills first, as the memory model predicted it
-    from trials that had ended before."""
+    """Measured and predicted peak of each configuration, for the pool that fills first.
+
+    The peak is that of the configuration's first trial; the prediction uses only trials that ended before it.
+    """
     task = Task.of(spec)
     pool = pools(task)[0]
     finished = [t for t in sorted(trials, key=lambda t: t.number) if t.state.is_finished]

@@ -82,7 +82,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 
 def forecasts_for(question: Question) -> Forecasts:
-    """The memory and phase-time models told of the question, and of no trial."""
+    """The memory and phase-time models of ``question``, fitted to no trial."""
     task = question.task()
     peaks = MemoryModel.before(task)
     times = PhaseTimes(_hardware(question.gpu, task)).fitted(question.task(active=True), ())

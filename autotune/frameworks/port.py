@@ -60,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Beside:
-    """What an export needs of a study beside what is wanted."""
+    """Extra inputs of ``export`` that only some frameworks use."""
 
     facts: Mapping[str, Mapping[str, Any]]
     """What the trials of the configuration noted, by the note's name."""

@@ -26,7 +26,7 @@ Of the rows of recorded tables within a tenth of the limit that is wrong of some
 
 @dataclass(frozen=True)
 class Task:
-    """What of a study times and memory depend on beside the configuration."""
+    """The properties of a study, other than the configuration, that times and memory depend on."""
 
     resources: Resources
     """The machine's share, with the facts of the model (``Resources.model``)."""
@@ -83,7 +83,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Background:
-    """What is known before a study's first trial, beside its task."""
+    """Prior knowledge of a study's models: the probed device and earlier studies."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: not measured."""

@@ -105,7 +105,7 @@ def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
 
 
 class HasNotes(Protocol):
-    """A store, or whatever else can read the notes of a trial."""
+    """Reads the notes of a trial: a store, or a server's client."""
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
         """Of the last attempt, in the order they were added."""

@@ -1,4 +1,4 @@
-"""One study as it was read from the store: what every screen, report, route and page of it is made from."""
+"""One study as read from the store; every screen, report, route and page is made from it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LastRun:
 
 
 def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
-    """What the tuner was given when it began last, which GPUs it keeps its trials off since, and what runs where."""
+    """The tuner's last run: its limits, the GPUs it avoids since, and its places."""
     began = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if began is None else began.data
     given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}

@@ -43,13 +43,13 @@ GPU_SIZE = Size(rows_per_update=64, max_completion_length=256)
 
 
 def gpu_size(gpus: int, ranks: int) -> Size:
-    """``GPU_SIZE`` with at least as many rows, which so many GPUs can share, and all but one of them too.
+    """Default rows per update: at least 64 (``GPU_SIZE``), and divisible among ``gpus`` as well as ``gpus - 1`` ranks.
 
-    So a split that leaves one GPU to a rollout server is not ruled out by a number nobody asked for: with groups of
-    8, no update of 64 rows, or of 5 % more or fewer, is whole on 3 GPUs.
+    So one GPU can become a rollout server. With groups of 8, no update of 64 rows, or of 5 % more or fewer, divides
+    among 3 GPUs.
 
     Args:
-        ranks: that train in the baseline; where they cannot share those rows, theirs alone count.
+        ranks: training ranks of the baseline; they come first where the rows cannot be divided among all three.
     """
     each = TRL_DEFAULT_MICRO_BATCH
     shared = math.lcm(each * gpus, each * max(1, gpus - 1))

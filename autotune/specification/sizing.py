@@ -34,7 +34,7 @@ _BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
 
 @dataclass(frozen=True)
 class Open:
-    """What of the workload nobody chose, so that it may be made smaller."""
+    """Sizes of the workload that the user left open, so that they may be made smaller."""
 
     rows: bool = False
     tokens: bool = False
@@ -42,7 +42,7 @@ class Open:
 
     @classmethod
     def of(cls, request: Request, machine: Resources, bundled: str) -> Open:
-        """Of a request as it was typed: without a configuration and with the default prompts."""
+        """Which sizes ``request`` leaves open; none if it names a configuration, a task or prompts."""
         if request.config is not None or request.published or request.task or request.data or request.dataset:
             return cls()
         rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)

@@ -121,11 +121,11 @@ class Knob:
     derived: bool = False
     """Follows from the others in a search; not to be listed in a space."""
     needs: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
-    """It acts only where each of these knobs has one of these values; elsewhere it rests."""
+    """The knob has an effect only where each of these knobs has one of these values."""
     rest: KnobValue | None = None
-    """Where it rests if the framework has no default."""
+    """Value written where the knob has no effect, if the framework has no default."""
     without_gpu: KnobValue | None = None
-    """What it is on a CPU where nothing is set, if a seam of ours sees to that; the framework's default otherwise."""
+    """Value of an unset knob on a CPU, where our launcher sets it; ``None``: the framework's default."""
     preload: bool = False
     """Two trials can be forked from one process that has imported everything only if they agree on it: it decides what
     is imported, whether anything of that compiles, or a variable that an allocator reads once."""

@@ -94,7 +94,7 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
 
 
 def likely(holds: Array, least: float) -> NDArray[np.bool_]:
-    """Which are as likely as ``least``, or as the next of ``BARS`` where none is; all where none is that either."""
+    """Which candidates hold with probability ``least``; if none does, with the next lower of ``BARS``; if none, all."""
     for bar in (least, *(b for b in BARS if b < least)):
         if (found := holds >= bar).any():
             return found

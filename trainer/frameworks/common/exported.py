@@ -1,4 +1,4 @@
-"""What an export is of, and what it is, whichever framework trains with it."""
+"""Input and result of an export, shared by all frameworks."""
 
 from __future__ import annotations
 

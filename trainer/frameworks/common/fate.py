@@ -1,4 +1,4 @@
-"""What becomes of a key of a user's own config."""
+"""How each key of a user's configuration is handled: as a knob, an input, unchanged, ignored in trials, or refused."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from search_spaces.configuration import KnobValue
 
 
 class Fate(StrEnum):
-    """What becomes of a key."""
+    """How one key of a user's configuration is handled."""
 
     KNOB = "knob"
-    """The baseline's value; the search may move it."""
+    """A knob: the key's value is the baseline's, and the search may change it."""
     INPUT = "input"
-    """Model, prompts, rewards and the completion length, which a study has fields of its own for."""
+    """Model, prompts, rewards and completion length, which are fields of the study's workload."""
     MEASURING = "measuring"
-    """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
+    """Ignored or replaced in trials, kept in exports; does not affect speed or memory."""
     WORKLOAD = "workload"
-    """Given to every trial unchanged, but for knobs inside a mapping."""
+    """Passed to every trial unchanged, except knobs inside a mapping."""
     REFUSED = "refused"
-    """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""
+    """Trials cannot honour it: a value with an effect is refused, any other is ignored."""
 
 
 def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """``keys`` of the user's own beside ``configuration``: a compiler named among them would turn compilation on."""
+    """``keys`` of the user without ``torch_compile_backend`` where ``configuration`` turns compilation off: naming a
+    compiler would turn it on again."""
     off = configuration.get("torch_compile") is False
     return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
 
 
 def without(passthrough: Mapping[str, Any], *fates: Collection[str]) -> dict[str, Any]:
-    """``passthrough`` but for the keys of these fates."""
+    """``passthrough`` without the keys in ``fates``."""
     return {key: value for key, value in passthrough.items() if not any(key in keys for keys in fates)}

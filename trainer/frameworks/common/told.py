@@ -1,4 +1,4 @@
-"""What every framework's ``render`` is told of a trial, whatever trains it."""
+"""Arguments of every framework's ``render``: the trial's workload, protocol and machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.child.contract import Protocol, RewardSpec
 
 
 class Told(TypedDict):
-    """By the names ``TrialSpec`` has, where the meaning and the defaults stand."""
+    """Fields of ``TrialSpec`` that do not depend on the framework; see there for meaning and defaults."""
 
     trial: str
     model: str
@@ -29,7 +29,7 @@ class Told(TypedDict):
 
 
 def sizes(told: Told) -> dict[str, Any]:
-    """What a framework's ``settings`` takes beside the configuration; ``longest`` is in tokens."""
+    """Arguments of a framework's ``settings`` other than the configuration; ``longest`` is in tokens."""
     return {
         "rows_per_update": told["rows_per_update"],
         "world_size": told.get("world_size", 1),

@@ -1,4 +1,4 @@
-"""The parent's side of ms-swift: what a trial is told, and what its failures mean."""
+"""Parent side of ms-swift: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.ms_swift.export import export
 from trainer.frameworks.ms_swift.exported import Wanted

@@ -64,10 +64,11 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """The user's arguments beside ``configuration``; what they do not say of the objective is said (``OBJECTIVE``).
+    """The user's arguments that are no knobs. Objective settings that the user left out are written explicitly
+    (``OBJECTIVE``).
 
     Args:
-        measuring: with those a trial does without (``fates.MEASURING``).
+        measuring: includes the arguments that trials ignore (``fates.MEASURING``).
     """
     objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
     return {**objective, **uncompiled(passthrough if measuring else for_trial(passthrough), configuration)}

@@ -1,4 +1,4 @@
-"""The parent's side of Open-R1: what a trial is told, and what its failures mean."""
+"""Parent side of Open-R1: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.open_r1.export import export
 from trainer.frameworks.open_r1.exported import Wanted
