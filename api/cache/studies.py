@@ -86,7 +86,7 @@ class Library:
         return tuple(every[i] for i in revisions if i in every)
 
     def revisions(self) -> Mapping[int, int]:
-        """Of every study by its id, newest first. Raises ``StoreError``."""
+        """Revision of every study by its id, newest first. Raises ``StoreError``."""
         return dict(self.look()[1])
 
     @property
@@ -104,7 +104,7 @@ class Library:
         return known
 
     def known_look(self) -> Look | None:
-        """The same where that needs no reading."""
+        """The last poll of the database while it is fresh, else ``None``."""
         seen = self._seen
         fresh = seen is not None and time.monotonic() - seen[0] < min(GLANCE_S, self._patience)
         return seen if fresh else None

@@ -61,7 +61,7 @@ class Listener:
         self.dropped = False
 
     def put(self, told: SseMessage) -> None:
-        """Of revisions only the newest waits; a listener that is too far behind is dropped."""
+        """Queues a message. Only the newest revision waits; a listener that is too far behind is dropped."""
         if told.id is None and self._waiting and self._waiting[-1].id is None:
             self._waiting.pop()
         self._waiting.append(told)
@@ -96,7 +96,7 @@ class Listener:
                 yield batch
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The same as it is sent."""
+        """The waiting messages as the bytes that are sent."""
         async for batch in self.batches():
             piece = b"" if batch else KEEPALIVE_COMMENT
             for told in batch:

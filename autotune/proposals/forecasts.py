@@ -93,7 +93,7 @@ class Background:
 
 @dataclass(frozen=True)
 class PeakForecast:
-    """Of the pool closest to its limit (the process tree's PSS on a CPU, a GPU's memory there), at the worst case."""
+    """Worst-case peaks in the pool closest to its limit: the process tree's PSS on a CPU, else a GPU's memory."""
 
     peak: Column
     """Median of the peak, in bytes."""
@@ -115,7 +115,7 @@ class PeakModel(Protocol):
 
 @dataclass(frozen=True)
 class TimeForecast:
-    """Of one steady cycle at the recorded lengths."""
+    """Predicted time of one steady cycle at the recorded lengths."""
 
     log_seconds: Column
     """Mean of the natural logarithm of the cycle's seconds."""
@@ -127,7 +127,7 @@ class TimeForecast:
     """Seconds from the trial's start to its first timed cycle, were it run in a fresh process."""
 
     def part(self, chosen: slice | NDArray[np.int64]) -> TimeForecast:
-        """Of some of the configurations."""
+        """The forecast of some of the configurations."""
         phases = {name: column[chosen] for name, column in self.phases.items()}
         return TimeForecast(self.log_seconds[chosen], self.spread[chosen], phases, self.restart_s[chosen])
 

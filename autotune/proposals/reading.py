@@ -38,7 +38,7 @@ class Reader(Generic[Table]):
         self._rows: Values = np.zeros(0)
 
     def rows(self, task: Task, configurations: Sequence[Configuration]) -> Values:
-        """Of each configuration, in their order."""
+        """One row for each configuration, in their order."""
         self._turn_to(task)
         new = tuple(dict.fromkeys(c for c in configurations if c not in self._places))
         if new:
@@ -47,7 +47,7 @@ class Reader(Generic[Table]):
         return self._rows[[self._places[c] for c in configurations]]
 
     def table(self, task: Task, configurations: Sequence[Configuration]) -> Table:
-        """The same, ready for a forecast."""
+        """The rows as columns, ready for a forecast."""
         if len(configurations) <= MANY:
             return self._tabled(self.rows(task, configurations))
         if not isinstance(configurations, tuple):

@@ -108,7 +108,7 @@ class HasNotes(Protocol):
     """Reads the notes of a trial: a store, or a server's client."""
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
-        """Of the last attempt, in the order they were added."""
+        """Notes of the last attempt, in the order they were added."""
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:

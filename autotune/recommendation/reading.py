@@ -54,7 +54,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """Of the tuner on a study; before the first, no limit and no place."""
+    """The last run of the tuner on a study; before the first run without limits and places."""
 
     limits: Budget
     avoided_gpus: tuple[str, ...]

@@ -24,7 +24,7 @@ FREE = 10.0
 
 @dataclass(frozen=True)
 class NodeEffect:
-    """Of one node, in logarithms of tokens/hour, over the mean of all."""
+    """Effect of one node: log tokens/hour above the mean of all nodes."""
 
     log: float
     variance: float
@@ -32,7 +32,7 @@ class NodeEffect:
 
 
 def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
-    """By node; empty where all trials ran on one.
+    """Effect of each node; empty if all trials ran on one.
 
     Search trials tell nothing: each of their configurations ran once. Nor does the baseline that ran before all others:
     alone, and on a machine that had not run for minutes.

@@ -149,7 +149,7 @@ class TrialCosts:
         return np.array(costs, dtype=np.int64)
 
     def seconds(self, cycle_s: Array, restarts: NDArray[np.int64], restart_s: Array | None = None) -> Array:
-        """Of a trial of each candidate.
+        """Expected seconds of a trial of each candidate.
 
         Args:
             cycle_s: seconds of one cycle.

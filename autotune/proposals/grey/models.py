@@ -59,7 +59,7 @@ def cycle_seconds(trial: Trial) -> float | None:
 
 
 def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
-    """Of a long history, by number, the fastest and the newest; ``known`` says which are fast."""
+    """The fastest and the newest trials of a long history, by number; ``known`` says which are fast."""
     kept = {e.number for e in selected(known, TOLD_FASTEST, TOLD_NEWEST)}
     return tuple(t for t in trials if t.number in kept)
 

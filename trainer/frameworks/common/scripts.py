@@ -32,7 +32,7 @@ def quoted(word: str) -> str:
 
 
 def gpus_of(wanted: Wanted) -> list[str]:
-    """Those of one machine that train, then those of the rollout server."""
+    """GPUs of one machine: those that train, then those of the rollout server."""
     held = wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0))
     return [str(i) for i in range(held // wanted.nodes)]
 

@@ -14,7 +14,7 @@ from trainer.frameworks.open_r1.server import server_command
 
 
 def by_torchrun(wanted: Wanted) -> bool:
-    """Of several processes on a CPU ``accelerate launch`` would start one."""
+    """Whether torchrun starts the processes: on a CPU ``accelerate launch`` would start only one of several."""
     return wanted.device == "cpu" and wanted.world_size > 1
 
 
