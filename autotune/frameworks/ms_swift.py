@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.frameworks.port import ExportExtras, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
@@ -83,7 +83,7 @@ class SwiftFramework(Packaged):
             trial_environment=trainer_environment(training),
         )
 
-    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
-        words = list(beside.facts.get("arguments", {}).get("argv", ()))
+    def _whole(self, wanted: Wanted, extras: ExportExtras) -> Wanted:
+        words = list(extras.facts.get("arguments", {}).get("argv", ()))
         places = {key: words.index(f"--{key}") + 1 for key in ADDED if f"--{key}" in words}
         return ms_swift.Wanted(**vars(wanted), added={key: words[at] for key, at in places.items()})

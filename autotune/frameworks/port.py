@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ExportExtras:
     """Extra inputs of ``export`` that only some frameworks use."""
 
     facts: Mapping[str, Mapping[str, Any]]
@@ -178,7 +178,7 @@ class Integration(Framework, Port):
     def prompt_length(self, imported: Imported) -> int | None:
         """Tokens of the longest prompt, where the configuration says it."""
 
-    def export(self, wanted: Wanted, beside: Beside) -> Export:
+    def export(self, wanted: Wanted, extras: ExportExtras) -> Export:
         """The files and the command.
 
         Raises:

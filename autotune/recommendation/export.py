@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from autotune.domain import RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
-from autotune.frameworks import Beside, Integration, framework_named
+from autotune.frameworks import ExportExtras, Integration, framework_named
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
@@ -127,7 +127,7 @@ def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Expor
     facts = {note.name: note.data for note in reversed(notes)}
     wanted = wanted_of(study, row, _threads(study, row, facts))
     spec = study.spec
-    export = framework.export(wanted, Beside(facts, spec.user_accelerate, spec.checkout))
+    export = framework.export(wanted, ExportExtras(facts, spec.user_accelerate, spec.checkout))
     prompts = Path(study.spec.workload.prompts) if export.prompts else None
     return Exported(row, framework, export, wanted, native, prompts)
 

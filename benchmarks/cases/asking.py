@@ -15,7 +15,7 @@ from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Configuration, RewardSpec
 from autotune.errors import AutotuneError
-from autotune.frameworks import Beside, framework_named
+from autotune.frameworks import ExportExtras, framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
@@ -127,7 +127,7 @@ def _exported(whole: Complete, baseline: Configuration, resources: Resources) ->
         nodes=resources.nodes,
         user_config=whole.config or "",
     )
-    return framework_named(whole.framework).export(wanted, Beside({}, whole.accelerate, "/checkout"))
+    return framework_named(whole.framework).export(wanted, ExportExtras({}, whole.accelerate, "/checkout"))
 
 
 def _resources(machine: Machine, framework: str) -> Resources:
