@@ -44,7 +44,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         if default is not None:
             values[name] = default
     case = Case(values, resources)
-    values.update({n: rest for n in names if n not in values and (rest := _resting(n, case)) is not None})
+    values.update({n: value for n in names if n not in values and (value := _inactive(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
 
 
@@ -78,10 +78,10 @@ def _replicas(case: Case) -> int | None:
     return max(1, (case.number("rollout_gpus") or 0) // case.at_least_one("tensor_parallel_size"))
 
 
-def _resting(name: str, case: Case) -> KnobValue | None:
-    """Where a knob without a default rests, if it cannot act."""
+def _inactive(name: str, case: Case) -> KnobValue | None:
+    """Inactive value of a knob that has no effect in ``case``; ``None`` if it has one, or needs no other knob."""
     knob = KNOBS.get(name)
-    return None if knob is None or not knob.needs or case.acts(name) else knob.rest
+    return None if knob is None or not knob.needs or case.acts(name) else knob.inactive
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:

@@ -97,7 +97,7 @@ class Columns:
 
     def level(self, name: str, table: Mapping[str, float], otherwise: float) -> Values:
         """A choice's number in ``table``; ``otherwise`` for a value that is not in it."""
-        unset = self._unset.get(name, KNOBS[name].rest)
+        unset = self._unset.get(name, KNOBS[name].inactive)
         return self._numbers(name, lambda v: table.get(str(v), otherwise), unset)
 
     def has(self, name: str, *values: KnobValue) -> Values:

@@ -47,7 +47,7 @@ def _reachable(knob: Knob) -> Rule:
 def _acting(knob: Knob) -> Rule:
     def judge(case: Case) -> str | None:
         value = case.values.get(knob.name)
-        if value is None or case.acts(knob.name) or value == knob.resting_value(case.framework, case.resources.device):
+        if value is None or case.acts(knob.name) or value == knob.inactive_value(case.framework, case.resources.device):
             return None
         missing = [(n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted]
         name, wanted = missing[0]
@@ -76,7 +76,7 @@ def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, 
         knob = KNOBS.get(name)
         if knob is None or not knob.needs or case.acts(name):
             continue
-        value = knob.resting_value(resources.framework, resources.device)
+        value = knob.inactive_value(resources.framework, resources.device)
         if value is not None:
             settled[name] = value
     return settled
