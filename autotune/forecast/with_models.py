@@ -14,7 +14,7 @@ from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
 from autotune.forecast.gpus import GPUS, KnownGpu
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
@@ -58,9 +58,9 @@ def _less_sure(found: Predicted) -> Predicted:
     return replace(found, low=found.tokens_per_hour / wide, high=found.tokens_per_hour * wide)
 
 
-def needed(wanted: Wanted) -> Needs:
+def needed(request: PlanRequest) -> Needs:
     """The smallest machines, over all GPUs there are figures for."""
-    return planner.needs(wanted, GPUS.values(), forecasts_for)
+    return planner.needs(request, GPUS.values(), forecasts_for)
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:

@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import architecture
 from autotune.forecast.gpus import gpu_named
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
 from autotune.specification import build
 from autotune.specification.request import Complete, gpu_size
@@ -37,7 +37,7 @@ def question(framework: str, gpus: int, nodes: int = 1, space: SearchSpace | Non
     """As ``autotune plan`` puts it."""
     kind, name = gpu_named("h100"), preset_for(gpus, nodes)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    wanted = Wanted("m", MODEL, framework=framework, **more)
+    wanted = PlanRequest("m", MODEL, framework=framework, **more)
     found, left_out = build.planned(space or SearchSpace.load(name), framework_named(framework))
     return Question(wanted.load(machine), machine, kind, name, found, left_out)
 
