@@ -22,7 +22,7 @@ from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import NoteRecord, write_atomic
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 HERE = "{here}"
 README = "README.md"
@@ -47,7 +47,7 @@ class Exported:
     row: RecommendationRow
     framework: Integration
     export: Export
-    wanted: Wanted
+    wanted: ExportRequest
     native: RecommendationRow | None
     """The best the framework's own settings reproduce, where ``row`` needs more."""
     prompts: Path | None
@@ -136,10 +136,10 @@ def _native(study: Study, row: RecommendationRow) -> bool:
     return is_native(row.configuration, study.spec.framework, study.spec.resources.device)
 
 
-def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
+def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportRequest:
     """The study's workload with the configuration of ``row``."""
     spec, workload = study.spec, study.spec.workload
-    return Wanted(
+    return ExportRequest(
         title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
         f"(95 % interval {rate(row.low)} to {rate(row.high)}), trials {', '.join(map(str, row.trials))}",
         configuration=row.configuration,

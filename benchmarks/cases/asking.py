@@ -28,7 +28,7 @@ from search_spaces.batch import served_by, training_gpus
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.errors import SpaceError
 from trainer.child.contract import CurrentPhase, FailureReason, Phase, Result
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 FIELDS = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 RECORDED: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
@@ -112,7 +112,7 @@ def _judged(case: Case, answer: Answer) -> None:
 
 def _exported(whole: Complete, baseline: Configuration, resources: Resources) -> Export:
     """As ``export`` writes it of a study."""
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="",
         configuration=baseline,
         python="/env/bin/python",

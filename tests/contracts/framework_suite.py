@@ -24,7 +24,7 @@ from search_spaces.space_file import preset_for
 from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 SPACE = {"knobs": {"gradient_checkpointing": [True, False]}}
 CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"
@@ -71,8 +71,8 @@ class FrameworkSuite:
         trial = factories.trial(configuration=configuration or self.baseline, rows_per_update=16)
         return Assignment(factories.study(spec=spec), trial, directory, 60.0)
 
-    def wanted(self, **changes: Any) -> Wanted:
-        whole = Wanted(
+    def wanted(self, **changes: Any) -> ExportRequest:
+        whole = ExportRequest(
             title="a title",
             configuration=self.baseline,
             python="/env/bin/python",

@@ -31,7 +31,7 @@ from autotune.verify import compare_run, exported_run
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ExportRequest
 
 SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
 NATIVE = factories.configuration(gradient_checkpointing=False)
@@ -399,7 +399,7 @@ def test_ctrl_c_ends_the_command_and_all_it_started(
 
 def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     framework = framework_named("swift")
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="a study",
         configuration=Configuration(
             {"micro_batch_size": 4, "logprob_rows": 2, "precision": "fp32", "master_weights": "fp32"}

@@ -19,8 +19,8 @@ PROMPTS = "prompts"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be exported."""
+class ExportRequest:
+    """Input of an export: a configuration with its workload, interpreter and machine."""
 
     title: str
     """One line for the heads of the files."""
