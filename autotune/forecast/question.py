@@ -17,7 +17,13 @@ from autotune.forecast.gpus import KnownGpu
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
-from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
+from autotune.specification.request import (
+    GPU_SIZE,
+    TRL_DEFAULT_GROUP,
+    TRL_DEFAULT_MICRO_BATCH,
+    ResolvedRequest,
+    gpu_size,
+)
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
@@ -133,7 +139,7 @@ class Question:
 
     def _baseline(self, split: Mapping[str, KnobValue]) -> Configuration:
         load = self.load
-        request = Complete(
+        request = ResolvedRequest(
             framework=load.framework,
             baseline={"num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,

@@ -21,7 +21,7 @@ from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.prepare import check_baseline, searched
-from autotune.specification.request import Complete, Request
+from autotune.specification.request import Request, ResolvedRequest
 from autotune.specification.user_input import MATH_VERIFY
 from benchmarks.cases.case import Case, Machine
 from search_spaces.batch import served_by, training_gpus
@@ -110,7 +110,7 @@ def _judged(case: Case, answer: Answer) -> None:
         answer.exported = _exported(whole, baseline, resources).files
 
 
-def _exported(whole: Complete, baseline: Configuration, resources: Resources) -> Export:
+def _exported(whole: ResolvedRequest, baseline: Configuration, resources: Resources) -> Export:
     """As ``export`` writes it of a study."""
     wanted = ExportRequest(
         title="",

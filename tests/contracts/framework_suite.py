@@ -15,7 +15,7 @@ from autotune.frameworks import ExportExtras, Integration, framework_named, runn
 from autotune.frameworks.packaged import Packaged
 from autotune.ports import Assignment, Place
 from autotune.specification.build import baseline_of, fitted, without_server
-from autotune.specification.request import Complete
+from autotune.specification.request import ResolvedRequest
 from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
@@ -55,7 +55,7 @@ class FrameworkSuite:
     @property
     def baseline(self) -> Configuration:
         """The defaults a study of it begins with."""
-        request = Complete(framework=self.name, rows_per_update=16, max_completion_length=32)
+        request = ResolvedRequest(framework=self.name, rows_per_update=16, max_completion_length=32)
         found = baseline_of(request, SearchSpace.from_json(SPACE), self.resources)
         return Configuration(found)
 

@@ -17,7 +17,7 @@ from autotune.forecast.gpus import gpu_named
 from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
 from autotune.specification import build
-from autotune.specification.request import Complete, gpu_size
+from autotune.specification.request import ResolvedRequest, gpu_size
 from search_spaces import legality
 from search_spaces.batch import batch_of
 from search_spaces.configuration import Resources
@@ -62,7 +62,7 @@ def test_a_study_has_legal_combinations(framework: str, gpus: int) -> None:
     ours, rows = framework_named(framework), gpu_size(gpus, gpus).rows_per_update
     machine = Resources(gpus=gpus, device="cuda", framework=framework, rows_per_update=rows, num_generations=8)
     space, _ = build.without_server(build.fitted(SearchSpace.load(preset_for(gpus)), ours)[0], ours)
-    whole = Complete(framework=framework, baseline={}, rows_per_update=rows)
+    whole = ResolvedRequest(framework=framework, baseline={}, rows_per_update=rows)
     baseline = build.baseline_of(whole, space, machine)
     build.check_baseline(whole, baseline, machine)
     assert set(space.values) | set(space.fixed) <= ours.supported | set(space.values_in(machine)) | {"rollout_mode"}
