@@ -61,7 +61,7 @@ class ExportRequest:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """As ``told.sizes``."""
+        """As ``trial_arguments.sizes``."""
         return {
             "rows_per_update": self.rows_per_update,
             "world_size": self.world_size,

@@ -9,7 +9,7 @@ from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.fate import uncompiled
-from trainer.frameworks.common.told import Told, following, sizes
+from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
@@ -75,7 +75,7 @@ def own_keys(
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -85,7 +85,7 @@ def render(
     untried = unsupported(configuration)
     if untried:
         raise ValueError("; ".join(untried))
-    arguments, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
+    arguments, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="ms_swift",
         settings=arguments,
@@ -93,5 +93,5 @@ def render(
         seams=replaced,
         passthrough=own_keys(passthrough, configuration),
         environment=variables(configuration),
-        **told,
+        **trial,
     )

@@ -9,7 +9,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.fate import uncompiled
-from trainer.frameworks.common.told import Told, following, sizes
+from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
@@ -57,14 +57,14 @@ def own_keys(
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
     """The spec of one trial.
 
     Raises:
         ValueError: a knob or value TRL cannot be given.
     """
-    training, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
+    training, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="trl",
         settings=training,
@@ -72,5 +72,5 @@ def render(
         seams=replaced,
         passthrough=own_keys(passthrough, configuration),
         environment=variables(configuration),
-        **told,
+        **trial,
     )

@@ -9,7 +9,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import Protocol, RewardSpec
 
 
-class Told(TypedDict):
+class TrialArguments(TypedDict):
     """Fields of ``TrialSpec`` that do not depend on the framework; see there for meaning and defaults."""
 
     trial: str
@@ -28,13 +28,13 @@ class Told(TypedDict):
     revision: NotRequired[str]
 
 
-def sizes(told: Told) -> dict[str, Any]:
+def sizes(trial: TrialArguments) -> dict[str, Any]:
     """Arguments of a framework's ``settings`` other than the configuration; ``longest`` is in tokens."""
     return {
-        "rows_per_update": told["rows_per_update"],
-        "world_size": told.get("world_size", 1),
-        "device": told.get("device", "cpu"),
-        "longest": told["max_prompt_length"] + told["max_completion_length"],
+        "rows_per_update": trial["rows_per_update"],
+        "world_size": trial.get("world_size", 1),
+        "device": trial.get("device", "cpu"),
+        "longest": trial["max_prompt_length"] + trial["max_completion_length"],
     }
 
 
