@@ -39,9 +39,9 @@ def planned(question: Question, settings: Settings) -> Plan:
     return planner.plan(question, forecasts_for, compared)
 
 
-def foretold(question: Question, recorded: Iterable[StudyReading]) -> Plan:
-    """``planned``, with its accuracy on studies that have been read already, and wider intervals of tokens/hour where
-    the model's layers were guessed. Raises ``UsageError`` as that does."""
+def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
+    """The plan, with its accuracy on ``recorded``, and with wider intervals of tokens/hour if the model's layers were
+    guessed. Raises ``UsageError`` as ``planned`` does."""
     found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
     if not question.load.architecture.guessed:
         return found
