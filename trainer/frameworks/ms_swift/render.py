@@ -8,12 +8,12 @@ from typing import Any, Unpack
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.fate import uncompiled
+from trainer.frameworks.common.key_handling import uncompiled
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
-from trainer.frameworks.ms_swift.fates import for_trial
+from trainer.frameworks.ms_swift.key_handling import for_trial
 from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys, unsupported
 from trainer.frameworks.ms_swift.objective import OBJECTIVE, in_megatrons_words
@@ -68,7 +68,7 @@ def own_keys(
     (``OBJECTIVE``).
 
     Args:
-        measuring: includes the arguments that trials ignore (``fates.MEASURING``).
+        measuring: includes the arguments that trials ignore (``key_handling.MEASURING``).
     """
     objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
     return {**objective, **uncompiled(passthrough if measuring else for_trial(passthrough), configuration)}

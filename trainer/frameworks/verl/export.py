@@ -14,7 +14,8 @@ from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.fates import (
+from trainer.frameworks.verl.hydra import override, quoted
+from trainer.frameworks.verl.key_handling import (
     DATASET,
     DATASET_NAME,
     DATASET_PATH,
@@ -24,7 +25,6 @@ from trainer.frameworks.verl.fates import (
     TRAIN_FILES,
     VALIDATION_FILES,
 )
-from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.objective import OBJECTIVE

@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
-from trainer.frameworks.verl.fates import (
+from trainer.frameworks.verl.key_handling import (
     COMPLETION_LENGTH,
     GPUS,
     MODEL_PATH,

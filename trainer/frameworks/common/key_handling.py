@@ -9,7 +9,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 
 
-class Fate(StrEnum):
+class KeyHandling(StrEnum):
     """How one key of a user's configuration is handled."""
 
     KNOB = "knob"
@@ -31,6 +31,6 @@ def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) 
     return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
 
 
-def without(passthrough: Mapping[str, Any], *fates: Collection[str]) -> dict[str, Any]:
-    """``passthrough`` without the keys in ``fates``."""
-    return {key: value for key, value in passthrough.items() if not any(key in keys for keys in fates)}
+def without(passthrough: Mapping[str, Any], *left_out: Collection[str]) -> dict[str, Any]:
+    """``passthrough`` without the keys in ``left_out``."""
+    return {key: value for key, value in passthrough.items() if not any(key in keys for keys in left_out)}
