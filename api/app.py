@@ -90,7 +90,7 @@ def create_app(
 def application_of(
     library: Library, access: Access, version: str, *, allow_control: bool = False, codes: Codes | None = None
 ) -> FastAPI:
-    """The same without its guard."""
+    """The application without its guard."""
     app = FastAPI(
         title="autotune",
         version=version,

@@ -1,7 +1,7 @@
-"""What routes are handed.
+"""Dependencies of the routes: objects of the application, and parameters of addresses.
 
-All of it coroutines: FastAPI sends what is none through its few threads, once for each of a request's dependencies, and
-a thread waits 5 ms for the interpreter while another computes.
+All are coroutines. FastAPI runs any other dependency in one of its few threads, where it may wait 5 ms for the
+interpreter while another thread computes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from api.live.hub import Hub
 from api.predicting import Predictor
 
 LARGEST_ID = 2**53 - 1
-"""What every JSON reader can tell apart."""
+"""Largest integer that every JSON reader represents exactly."""
 
 
 class Parameters(BaseModel):
-    """What an address or a body may say; anything else is refused."""
+    """Parameters of an address or a body; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -37,7 +37,7 @@ def page(
 
 
 def after(items: Sequence[Item], key: Callable[[Item], Key], cursor: str | None, order: str = "") -> Sequence[Item]:
-    """Those behind ``cursor``; arguments and errors as of ``page``."""
+    """The items after ``cursor``; arguments and errors as for ``page``."""
     if cursor is None:
         return items
     return items[bisect_right(items, _decoded(cursor, len(key(items[0])) if items else None, order), key=key) :]

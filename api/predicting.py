@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.forecast.documents import plan_json
 from autotune.forecast.facts import Facts, known_gpu, question_of
 from autotune.forecast.gpus import KnownGpu
-from autotune.forecast.with_models import foretold
+from autotune.forecast.with_models import plan_from_readings
 from autotune.insights.matching import Match, TrainingProfile
 from autotune.recommendation.reading import StudyReading
 from search_spaces.configuration import ModelFacts
@@ -58,7 +58,7 @@ class Predictor:
 def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
     try:
         question, presumed = question_of(facts)
-        plan = foretold(question, recorded)
+        plan = plan_from_readings(question, recorded)
     except UsageError as error:
         return b"", str(error)
     if not plan.feasible:

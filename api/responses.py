@@ -1,4 +1,4 @@
-"""JSON, pages and text with a validator, so that who polls gets 304 when nothing changed; compressed where it pays."""
+"""Responses with an ETag, so that a poll gets 304 when nothing changed; compressed where that saves time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def takes_gzip(accepted: str) -> bool:
 
 @lru_cache(maxsize=128)
 def tag_of(body: bytes) -> str:
-    """Of the content, so that the same content has the same tag whoever sends it; kept for bodies that are kept."""
+    """ETag of a body: equal content has an equal tag on every server. Cached for cached bodies."""
     return _tag(body)
 
 

@@ -71,10 +71,10 @@ class Serving:
         require_packages()
         from api.app import create_app
         from api.cache.studies import Library
-        from api.cache.warm_up import EarlyReading
         from api.guard.access import access_for
         from api.guard.codes import Codes
         from api.listening import listen, url_of
+        from api.read_ahead import ReadAhead
         from api.server import ThreadServer
         from autotune.wiring import open_to_read
 
@@ -89,10 +89,10 @@ class Serving:
             self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server = ThreadServer(app, bound)
-        self._early = EarlyReading(self._library, partial(_not_read, talk, crashed))
+        self._ahead = ReadAhead(self._library, partial(_not_read, talk, crashed))
         self._server.start()
         if read_ahead:
-            self._early.start()
+            self._ahead.start()
 
     def invite(self) -> None:
         """Tells a code for a browser, where one is needed; the login page tells the next ones."""
@@ -111,10 +111,10 @@ class Serving:
 
     def close(self) -> None:
         """Idempotent; takes a few seconds at most."""
-        self._early.stop()
+        self._ahead.stop()
         self._server.stop()
         self._library.close()
-        self._early.wait(ENDING_S)
+        self._ahead.wait(ENDING_S)
         self._library.close()  # of what it opened again meanwhile
 
 

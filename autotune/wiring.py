@@ -31,7 +31,7 @@ from autotune.specification.config_faults import Faults, faults_of
 from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
-from autotune.specification.resolve import Talk, complete
+from autotune.specification.resolve import Talk
 from autotune.store import OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
@@ -47,7 +47,6 @@ __all__ = [
     "begun",
     "check_machine",
     "check_rewards",
-    "complete",
     "directory_of",
     "end_processes",
     "find_or_create",

@@ -30,8 +30,8 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.frameworks import Integration, Source, framework_named
 from autotune.specification import build
 from autotune.specification.interpreter import Interpreter
-from autotune.specification.request import Complete, Request
-from autotune.specification.resolve import complete, read_files
+from autotune.specification.request import Request, ResolvedRequest
+from autotune.specification.resolve import read_files, resolve_request
 from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.errors import SpaceError
@@ -117,7 +117,7 @@ def row_of(path: Path, name: str, asked: Asked) -> Row:
     try:
         request = _request(path, asked)
         machine = _machine(request, asked)
-        whole = complete(request, Described(fields=asked.fields), machine, talk=notes.append)
+        whole = resolve_request(request, Described(fields=asked.fields), machine, talk=notes.append)
     except (AutotuneError, SpaceError) as error:
         return Row(name, REFUSED, sentence=str(error))
     gpus = machine.gpus * machine.nodes
@@ -170,7 +170,7 @@ def _machine(request: Request, asked: Asked) -> Resources:
     )
 
 
-def _judge(whole: Complete, framework: Integration, machine: Resources, notes: list[str]) -> None:
+def _judge(whole: ResolvedRequest, framework: Integration, machine: Resources, notes: list[str]) -> None:
     """Every rule on the baseline. Raises where one speaks against it."""
     build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
     space, lacked = build.fitted(build.load_space(whole, machine), framework)

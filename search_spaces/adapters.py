@@ -25,7 +25,7 @@ def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
 
 
 def adapted_projections(passthrough: Mapping[str, Any], framework: str) -> int:
-    """Of a layer, those that have an adapter."""
+    """The projections of a layer that have an adapter."""
     targets = next((passthrough[key] for key in TARGETS if passthrough.get(key)), None)
     if targets is None:
         return ALL_LINEAR if facts_of(framework).adapts_all_linear else QUERY_AND_VALUE

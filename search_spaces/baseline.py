@@ -10,7 +10,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
-from search_spaces.legality.knob_rules import rest_of, resting
+from search_spaces.legality.knob_rules import inactive_value_of, resting
 from search_spaces.legality.numeric_rules import attention_kernel
 
 REPLICAS, TENSOR, ATTENTION = "rollout_data_parallel_size", "tensor_parallel_size", "attn_implementation"
@@ -44,7 +44,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         if default is not None:
             values[name] = default
     case = Case(values, resources)
-    values.update({n: rest for n in names if n not in values and (rest := rest_of(n, case)) is not None})
+    values.update({n: value for n in names if n not in values and (value := inactive_value_of(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
 
 

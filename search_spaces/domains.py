@@ -16,7 +16,7 @@ from search_spaces.batch import MODEL_PARALLEL, batch_of, data_ranks, fit
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect
 from search_spaces.legality.case import COMPARED, Case, Reference
-from search_spaces.legality.knob_rules import rest_of, resting
+from search_spaces.legality.knob_rules import inactive_value_of, resting
 from search_spaces.product import spread
 from search_spaces.unset import UNSET, resolved
 
@@ -50,7 +50,7 @@ class SpacePart:
 
 @dataclass(frozen=True)
 class Situation:
-    """A space on a machine, beside a baseline."""
+    """A search space on a machine, with the baseline it is compared with."""
 
     baseline: Configuration
     domains: Domains
@@ -110,7 +110,7 @@ class Situation:
         for name, found in self.domains.items():
             if name in switches:
                 continue
-            rest = rest_of(name, case)
+            rest = inactive_value_of(name, case)
             free[name] = found if rest is None or all(value == rest for value in found) else (context[name],)
         key = repr([(context.get(name), free.get(name)) for name in (*sorted(COMPARED), "logprob_rows")])
         if key not in made:

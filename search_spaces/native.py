@@ -60,7 +60,7 @@ def _of_the_engine(setting: Setting) -> bool:
 
 
 def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) -> bool:
-    """Whether the framework cannot do this on ``device`` by itself, whatever the knobs are.
+    """Whether ``configuration`` runs on ``device`` only with our launcher, although each knob has a key.
 
     On a CPU TRL's weights do not reach a colocated vLLM, and accelerate refuses DeepSpeed.
     """

@@ -1,4 +1,4 @@
-"""What of the user's own objective is averaged over each micro-batch, so that its size changes what is learned.
+"""Terms of a user's loss that are averaged over each micro-batch: with them the micro-batch size changes learning.
 
 Measured on TRL 1.16's trainer (docs/decisions/0013-parity.md); read in ms-swift 4.6.0's
 (swift/rlhf_trainers/grpo_trainer.py, _compute_loss_and_metrics).
@@ -13,7 +13,7 @@ from search_spaces.frameworks import facts_of
 
 
 def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
-    """The key and value among the user's ``settings`` that make it so, as it stands there; empty if none does.
+    """The key and value in the user's ``settings`` that add such a term; empty if none does.
 
     A mixture of experts has such a term too (its router's loss); only ``router_aux_loss_coef`` tells of it here.
     """
@@ -39,10 +39,10 @@ def quantized(settings: Mapping[str, Any]) -> str:
 
 
 def not_guessed(framework: str, settings: Mapping[str, Any]) -> str:
-    """The key and value among the user's ``settings`` beside which no tokens can be guessed ahead; empty if none.
+    """The key and value in the user's ``settings`` that forbid speculative decoding; empty if none does.
 
-    vLLM refuses ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). A way of guessing that is the user's
-    own stays.
+    vLLM refuses it with ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). Where the user configured
+    speculative decoding it is kept as it is.
     """
     own = settings.get("generation_kwargs")
     for place, before in ((settings, ""), (own if isinstance(own, Mapping) else {}, "generation_kwargs.")):

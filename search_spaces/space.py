@@ -156,7 +156,7 @@ class SearchSpace:
         return _count(self._legal(baseline, resources, same_learning, 0))
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
-        """Of this space what agrees with ``base`` in all knobs but ``free``; one that ``base`` has not stays unset."""
+        """The part of this space where only ``free`` knobs vary around ``base``; one that it lacks stays unset."""
         kept = {n: base[n] for n in (*self.values, *self.fixed) if n not in free and n in base}
         values = {n: found for n, found in self.values.items() if n in free}
         return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)

@@ -1,4 +1,4 @@
-"""A trial as lists show it: what sorts it, and its JSON, made when first asked for and kept with the trial."""
+"""A trial of a list: its sort keys and its JSON, which is made once, on first use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from autotune.domain import Configuration, Trial
 from autotune.insights.standings import place
 
 Key = tuple[float, ...]
-"""Of numbers, so that a cursor can carry it; no two trials of a study have the same."""
+"""Sort key: numbers, so that a paging cursor can hold them; unique within a study."""
 
 
 @dataclass(frozen=True)
 class ListedTrial:
-    """Of one trial as it was read."""
+    """One trial as it was read, with the baseline it is compared with."""
 
     trial: Trial
     baseline: Configuration

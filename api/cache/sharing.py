@@ -1,7 +1,7 @@
-"""Readers who ask the same between two looks at the database are given one answer.
+"""Request coalescing: equal requests between two polls of the database get one answer.
 
-Everybody who has a study open hears of a change at the same moment, and asks for the same page. Working it out for each
-of them takes from the machine that is being measured; nothing is read that a look at the database would not have told.
+All readers of a study learn of a change at the same moment and request the same page. Computing it once spares the
+machine that is being measured.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from autotune.errors import AutotuneError
 
 KEPT = 64
 LARGEST_BODY = 1 << 20
-"""Bytes; of a larger answer everybody has their own."""
+"""Bytes; a larger answer is not shared."""
 
 _SHARED = re.compile(
     r"/|/studies/\d+(/(why|compare|recommendation))?"
     r"|/api/v1/(recommendations|studies(/\d+(/(trials|recommendation))?)?)"
 )
-"""What is made of the database. Logs and timelines are files, and streams have no end."""
+"""Addresses whose answers come from the database. Logs and timelines are files, and streams have no end."""
 _NAMED = frozenset({b"host", b"accept", b"accept-encoding", b"if-none-match"})
 """Headers an answer may depend on. Who asks is none of it: that was judged before."""
 _KEPT_STATUSES = frozenset({200, 304})

@@ -1,4 +1,4 @@
-"""A study as it was at one revision, with what lists of its trials need."""
+"""A study at one revision, with its trials sorted for lists."""
 
 from __future__ import annotations
 

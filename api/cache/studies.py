@@ -1,7 +1,7 @@
-"""The studies of one database for many readers: read once for all of them, and never so often that it shows.
+"""Read-through cache of one database: all readers share one reading of a study.
 
-Reading costs processor time on the machine that is being measured, so a reading is kept for as many times its
-own cost as ``PATIENCE`` says, whoever asks and however often.
+A reading is reused for ``PATIENCE`` times the seconds it took, because reading takes CPU time on the machine that is
+being measured. So polling costs at most 3 % of a core.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Made = TypeVar("Made")
 
 
 class Library:
-    """May be used by several threads. Only reads, and creates no database by looking."""
+    """Cached studies of one database. Safe for several threads; read-only; creates no database."""
 
     def __init__(self, settings: Settings, open_store: OpenStore, *, patience: float = PATIENCE) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class Library:
         return tuple(every[i] for i in revisions if i in every)
 
     def revisions(self) -> Mapping[int, int]:
-        """Of every study by its id, newest first. Raises ``StoreError``."""
+        """Revision of every study by its id, newest first. Raises ``StoreError``."""
         return dict(self.look()[1])
 
     @property
@@ -104,7 +104,7 @@ class Library:
         return known
 
     def known_look(self) -> Look | None:
-        """The same where that needs no reading."""
+        """The last poll of the database while it is fresh, else ``None``."""
         seen = self._seen
         fresh = seen is not None and time.monotonic() - seen[0] < min(GLANCE_S, self._patience)
         return seen if fresh else None

@@ -1,4 +1,4 @@
-"""One study as far as it has been read. Finished trials never change, so only the others are ever read again."""
+"""Cached reading of one study: a finished trial is read once, the others again when the study has changed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from autotune.ports import Store
 from autotune.recommendation.reading import Answer, answered, last_run
 
 LARGE_S = 0.2
-"""What took longer to read holds so many objects that Python's collector would stop all readers again and again to
-look through them, for 0.2 s with 10,000 trials: it is told to leave them alone. What nobody refers to goes all the
-same."""
+"""Seconds of reading from which a study counts as large. Its objects are then frozen (``gc.freeze``), because a pass of
+Python's garbage collector over 10,000 trials stops all readers for 0.2 s. Reference counting still frees them."""
 SLICE = 500
-"""Trials read in one transaction. While one of SQLite is read its log cannot be begun anew, so no reading is long; and
-between two of them one that is no longer wanted ends."""
+"""Trials read in one transaction. A long read keeps SQLite from resetting its write-ahead log; a reading that is no
+longer needed ends between two transactions."""
 
 
 class Shelf:
-    """May be used by several threads: while one reads the study, the others are given the reading before."""
+    """Caches one study. Safe for several threads: while one reads the study, the others get the previous reading."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -65,7 +65,7 @@ class TrialFilter:
         return tuple((name, value) for name, value in parts if value)
 
     def on(self, page: int) -> TrialFilter:
-        """The same on another page."""
+        """The filter on another page of the list."""
         return replace(self, page=page)
 
     @property

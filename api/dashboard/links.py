@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 
 def study_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
-    """Of a study, its trials filtered by ``query``."""
+    """Address of a study's page, its trials filtered by ``query``."""
     return _with(f"/studies/{study_id}", query)
 
 
@@ -17,7 +17,7 @@ def why_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
 
 
 def trial_page(study_id: int, number: int) -> str:
-    """Of one trial."""
+    """Address of a trial's page."""
     return f"/studies/{study_id}/trials/{number}"
 
 

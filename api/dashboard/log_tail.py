@@ -55,6 +55,6 @@ def cut(line: str) -> str:
 
 
 def logs_of(folder: Path, root: Path) -> tuple[LogTail, ...]:
-    """Of an attempt whose folder lies below ``root``: the trial's own log, and its rollout server's if it has one."""
+    """Log files of an attempt below ``root``: the trial's, and that of its rollout server if it has one."""
     paths = RunPaths(folder)
     return tuple(found for file in (paths.log, paths.server_log) if (found := log_tail(file, root)) is not None)

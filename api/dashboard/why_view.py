@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
 from autotune.charts.chart import Chart, Href, nowhere
-from autotune.charts.feasibility_map import MOST_VALUES, Foreseen, Pair, feasibility_map
-from autotune.charts.foretold import Foretold, predicted_peaks
+from autotune.charts.feasibility_map import MOST_VALUES, Pair, PredictedPair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
 from autotune.charts.parallel import MOST_AXES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import by_trial
+from autotune.charts.predicted_peaks import PredictedPeak, predicted_peaks
 from autotune.charts.scatter import Forecast, memory_front, predicted, teaching_front
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import Pool, StudySpec, Trial, TrialState
@@ -91,9 +91,9 @@ class WhyView:
     useful: Chart
 
 
-Foresee = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Foreseen]]
+PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, PredictedPair]]
 """What is known of pairs of two knobs' values nobody tried."""
-Foretell = Callable[[StudySpec, Sequence[Trial]], Sequence[Foretold]]
+PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
 """What was predicted of the peaks that were measured."""
 
 
@@ -102,8 +102,8 @@ def why_view(
     asked: WhyQuery,
     *,
     linked: bool = True,
-    foresee: Foresee = untried_pairs.foreseen,
-    foretell: Foretell = untried_pairs.foretold,
+    predict_pairs: PredictPairs = untried_pairs.predict_pairs,
+    predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
 ) -> WhyView:
     """Everything the page shows; without links where there is no server to follow them to."""
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
@@ -121,12 +121,12 @@ def why_view(
         against=tuple(AGAINST.items()),
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
-        fits=_fits(found, asked, linked, foresee),
+        fits=_fits(found, asked, linked, predict_pairs),
         parallel=parallel(trials, names, asked.logs, href),
         importance=importance_chart(importance(trials)),
         front=_front(found, asked, href),
         predicted=predicted(forecasts(found), href),
-        peaks=predicted_peaks(foretell(study.spec, trials), capacity.pool, href),
+        peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
         useful=useful_share(trials, baseline, href),
     )
 
@@ -160,9 +160,9 @@ def _axes(found: StudyReading, asked: WhyQuery) -> tuple[AxisChoice, ...]:
     return (*knobs, AxisChoice(SPEED, True, SPEED in asked.logs, True))
 
 
-def _fits(found: StudyReading, asked: WhyQuery, linked: bool, foresee: Foresee) -> Chart:
+def _fits(found: StudyReading, asked: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
     spec, knobs = found.study.spec, (asked.x, asked.y)
-    known = foresee(spec, found.trials, knobs) if all(knobs) else {}
+    known = predict_pairs(spec, found.trials, knobs) if all(knobs) else {}
 
     def href(across: str, up: str) -> str:
         return links.study_page(found.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"

@@ -1,5 +1,7 @@
-"""Who listens to what happens. One reader of the database for all listeners of a study, once a second while there
-are any; every listener has a queue of its own, and whoever lets it fill is dropped."""
+"""Live events of studies: polls the database once a second for each study that has listeners.
+
+Each listener has a queue of its own, and is dropped when the queue is full.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,24 @@ from autotune.errors import AutotuneError
 LOOK_S = 1.0
 """Between two looks at the database."""
 LARGEST_QUEUE = 256
-"""What a listener may be behind by; one that is further behind begins anew from its last id."""
+"""Messages a listener may be behind; it is then dropped, and can resume from its last event id."""
 MOST_LISTENERS = 100
 REPLAYED = 200
 """Events read at a time for a listener that catches up."""
 PING_S = 15.0
-"""A listener that has been told nothing for so long is sent a comment, as the HTML standard recommends."""
+"""Seconds without a message after which a comment is sent, as the HTML standard recommends."""
 PIECE_BYTES = 1 << 16
-"""What waits for a listener is sent in pieces of about so many bytes: each piece wakes its reader, and costs the server
-as much as a small answer does."""
+"""Waiting messages are sent in pieces of about so many bytes: each piece wakes the reader, and costs the server as much
+as a small answer."""
 
 
 @dataclass
 class WatchedStudy:
-    """What the listeners of a study have been told by now."""
+    """The revision and event that the listeners of a study have been sent."""
 
     revision: int
     after: int
-    """The greatest event id: who listens is told all that comes after it."""
+    """The greatest event id that was sent; listeners get every later event."""
     sound: bool = True
     """The last look at the database succeeded."""
     task: asyncio.Task[None] | None = None
@@ -59,7 +61,7 @@ class Listener:
         self.dropped = False
 
     def put(self, told: SseMessage) -> None:
-        """Of revisions only the newest waits; a listener that is too far behind is dropped."""
+        """Queues a message. Only the newest revision waits; a listener that is too far behind is dropped."""
         if told.id is None and self._waiting and self._waiting[-1].id is None:
             self._waiting.pop()
         self._waiting.append(told)
@@ -94,7 +96,7 @@ class Listener:
                 yield batch
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The same as it is sent."""
+        """The waiting messages as the bytes that are sent."""
         async for batch in self.batches():
             piece = b"" if batch else KEEPALIVE_COMMENT
             for told in batch:

@@ -1,4 +1,4 @@
-"""What listeners are told, as server-sent events: put into bytes once, however many listen."""
+"""Messages to listeners as server-sent events, encoded once for all of them."""
 
 from __future__ import annotations
 

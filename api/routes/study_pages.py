@@ -21,12 +21,12 @@ from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import HTML, conditional
-from autotune.charts.feasibility_map import Foreseen, Pair
-from autotune.charts.foretold import Foretold
+from autotune.charts.feasibility_map import Pair, PredictedPair
+from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
-from autotune.forecast.untried_pairs import foreseen, foretold
+from autotune.forecast.untried_pairs import predict_pairs, predict_peaks
 from autotune.recommendation.export import ExportChoice
 from trainer.child.contract import RunPaths
 
@@ -46,16 +46,18 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> b
     """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
-    def foresee(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Foreseen]:
-        """Worked out when a trial has ended, not with every cycle."""
-        return studies.kept(("foreseen", study_id, found.settled, knobs), lambda: foreseen(spec, trials, knobs))
+    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, PredictedPair]:
+        """Cached until another trial ends, not only until the next cycle."""
+        return studies.kept(
+            ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
+        )
 
-    def foretell(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Foretold]:
-        """The same of what was measured."""
-        return studies.kept(("foretold", study_id, found.settled), lambda: foretold(spec, trials))
+    def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
+        """Cached as ``pairs`` is."""
+        return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
-        return render("why.html", why=why_view(found, asked, foresee=foresee, foretell=foretell), stream=stream)
+        return render("why.html", why=why_view(found, asked, predict_pairs=pairs, predict_peaks=peaks), stream=stream)
 
     return studies.kept(("why", found.progress, asked.pairs), build)
 

@@ -32,7 +32,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing that is told in a sentence and in a table too, for who cannot or does not want to see it."""
+    """A drawing with the same content as a sentence and as a table, for readers who do not see the drawing."""
 
     name: str
     """Lower-case letters and hyphens; the same for the same kind of chart."""

@@ -1,4 +1,4 @@
-"""What became of every pair of values of two knobs: fits, ran out of memory and where, ruled out, foreseen, untried."""
+"""Map of two knobs: whether each pair of values fits, ran out of memory (and where), is ruled out or untried."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """What is known of a pair nobody tried."""
+class PredictedPair:
+    """Prediction for a pair of knob values that no trial has."""
 
     style: str
     """``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
@@ -52,7 +52,7 @@ class Foreseen:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of a pair."""
+    """One cell of the map: a pair of knob values."""
 
     style: str
     short: str
@@ -76,7 +76,7 @@ def feasibility_map(
     trials: Sequence[Trial],
     knobs: tuple[str, str],
     listed: Mapping[str, Sequence[KnobValue]],
-    foreseen: Mapping[Pair, Foreseen],
+    predicted: Mapping[Pair, PredictedPair],
     href: CellHref | None = None,
 ) -> Chart:
     """The map of ``knobs`` (across, up).
@@ -97,7 +97,7 @@ def feasibility_map(
     by_pair: dict[Pair, list[Trial]] = {}
     for trial in decided:
         by_pair.setdefault(pair_of(trial, across, up), []).append(trial)
-    cells = {(x, y): cell(by_pair.get((x, y), ()), foreseen.get((x, y))) for x in columns for y in rows}
+    cells = {(x, y): cell(by_pair.get((x, y), ()), predicted.get((x, y))) for x in columns for y in rows}
     says = _says(cells)
     frame = Frame(170.0, 846.0, 28.0, 28.0 + CELL * len(rows))
     view = drawing(frame.bottom + 44, _parts(frame, (across, up), columns, rows, cells, href), says, NAME)
@@ -108,12 +108,12 @@ def feasibility_map(
     return Chart(NAME, title, says, view, heads, table, tuple(m for m in LEGEND if m.style in seen), note)
 
 
-def cell(trials: Sequence[Trial], foreseen: Foreseen | None) -> Cell:
+def cell(trials: Sequence[Trial], predicted: PredictedPair | None) -> Cell:
     """What the trials of one pair, or else a forecast, say."""
     if not trials:
-        if foreseen is None:
+        if predicted is None:
             return Cell("cell-untried", "", "not tried")
-        return Cell(foreseen.style, foreseen.short, foreseen.words)
+        return Cell(predicted.style, predicted.short, predicted.words)
     fitting = [t for t in trials if t.fits]
     causes = Counter(cause(t.outcome or Outcome()) for t in trials if not t.fits)
     failed = ", ".join(f"{n} {what}" for what, n in sorted(causes.items(), key=lambda i: (-i[1], i[0])))

@@ -66,11 +66,11 @@ class Bands:
         return (self.end - self.start) / max(1, self.count)
 
     def centre(self, place: int) -> float:
-        """Of part ``place``, from 0."""
+        """The centre of part ``place``, counted from 0."""
         return self.start + self.width * (place + 0.5)
 
     def left(self, place: int) -> float:
-        """Where part ``place`` begins."""
+        """The left edge of part ``place``, counted from 0."""
         return self.start + self.width * place
 
 

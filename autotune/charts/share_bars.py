@@ -57,7 +57,7 @@ def importance_chart(found: Importance) -> Chart:
 
 
 def useful_share(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:
-    """Of the tokens the update's forward passes worked on, those that were no padding."""
+    """Share of the tokens in the update's forward passes that are not padding."""
     title = "Useful share: tokens that are no padding"
     shares = []
     for trial in chosen(trials, baseline):

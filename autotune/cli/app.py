@@ -44,7 +44,7 @@ scheduler's notice (run it again), 130 interrupted.
 
 
 def version() -> str:
-    """Of the installed distribution."""
+    """Version of the installed distribution."""
     from importlib import metadata
 
     try:

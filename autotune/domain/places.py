@@ -41,13 +41,13 @@ class TrialPlace:
 
     @property
     def short(self) -> str:
-        """The same, and its node if there are several and the name does not begin with it."""
+        """``title``, with the node if there are several and the name does not begin with it."""
         node = f"node {self.node}" if self.node and not self.name.startswith(f"{self.node} ") else ""
         return ", ".join(part for part in (self.title, node) if part)
 
     @property
     def whole(self) -> str:
-        """The same with each GPU's UUID."""
+        """``title`` with the UUID of each GPU."""
         uuids = ", ".join(gpu.uuid for gpu in self.gpus)
         return f"{self.short} ({uuids})" if uuids else self.short
 

@@ -32,7 +32,7 @@ class Gain:
         return self.low > 0 or self.high < 0
 
     def times(self, factor: float) -> Gain:
-        """Of throughputs that are ``factor`` times as far apart."""
+        """The gain if the ratio of throughputs were ``factor`` times as large."""
         value, low, high = ((1.0 + ratio) * factor - 1.0 for ratio in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 

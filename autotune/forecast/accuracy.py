@@ -25,7 +25,7 @@ Unfitted = Callable[[Task], tuple[TimeModel, PeakModel]]
 
 
 def accuracy(recorded: Iterable[StudyReading], models: Unfitted) -> Accuracy:
-    """Of all configurations measured: median error of a cycle's seconds and of the peak, and whether order agrees.
+    """Median errors of predicted cycle seconds and peaks over measured configurations, and agreement of their order.
 
     Errors are factors: ``within 30 %`` means that half of the predictions are at most 1.3 times too high or too low.
     """

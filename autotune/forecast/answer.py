@@ -169,6 +169,6 @@ class Needs:
     notes: tuple[str, ...] = ()
 
     def smallest(self, how: str) -> Need | None:
-        """Of the machines that fit, the one with the least memory in all; of equals the one with fewer GPUs."""
+        """The machine that fits with the least memory in total; among equals the one with fewer GPUs."""
         fitting = [(n.machine.total * n.memory, n.machine.total, n) for n in self.needs if n.how == how and n.machine]
         return min(fitting, key=lambda sized: sized[:2])[2] if fitting else None

@@ -1,4 +1,4 @@
-"""Why a recommendation is what it is: what limits it, what each knob gave, what was ruled out by what. Pure."""
+"""Explains a recommendation: what limits its speed, what each knob gained, which failures ruled out what. Pure."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from autotune.errors import UsageError
 from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import GPUS, KnownGpu, gpu_named
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
 from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.times.machine import sheet_of
@@ -61,7 +61,7 @@ def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
     shape = architecture_of(facts.model)
     gpus, nodes = _split(1 if facts.gpus is None else facts.gpus)
     machine = Machine(gpu.name, gpu.memory, gpus, nodes)
-    wanted = Wanted(
+    request = PlanRequest(
         model=facts.name or f"a model of {shape.parameters / 1e9:.3g} billion parameters",
         architecture=shape,
         framework=framework,
@@ -71,7 +71,7 @@ def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
     )
     name = preset_for(gpus, nodes)
     space, left_out = planned(SearchSpace.load(name), framework_named(framework))
-    question = Question(wanted.load(machine), machine, gpu, name, space, left_out)
+    question = Question(request.load(machine), machine, gpu, name, space, left_out)
     return question, (*_presumed(facts, question), *question.notes)
 
 

@@ -11,8 +11,8 @@ from autotune.errors import UsageError
 from autotune.forecast.answer import Accuracy, Machine, Need, Needs, Plan, Predicted
 from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import KnownGpu
-from autotune.forecast.question import Question, Wanted
-from autotune.forecast.search import Asked, Found, search
+from autotune.forecast.question import PlanRequest, Question
+from autotune.forecast.search import Found, SearchScope, search
 from autotune.proposals.forecasts import SURE
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import FACTS
@@ -62,13 +62,13 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if missing:
         raise UsageError(f"{question.space_name}: {missing}")
     forecasts, baseline = models(question), question.baseline()
-    asked = Asked(question.space, baseline, question.resources, same_learning=True)
-    same = search(asked, forecasts, count)
+    scope = SearchScope(question.space, baseline, question.resources, same_learning=True)
+    same = search(scope, forecasts, count)
     if same is None:
         told = question.space.explain(baseline, question.resources)
         why = [f"; rule {rule} removes most: {told.examples[rule].sentence}" for rule in told.removed][:1]
         raise UsageError(f"no combination of {question.space_name} is legal there{''.join(why)}")
-    freer = search(replace(asked, same_learning=False), forecasts, 1)
+    freer = search(replace(scope, same_learning=False), forecasts, 1)
     counted = same.counted if freer is None else freer.counted
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)
     likely = tuple(found for found in best if found.fits >= SURE)
@@ -101,37 +101,37 @@ def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predic
     return forecasts.predicted(freer.table, there)
 
 
-def needs(wanted: Wanted, gpus: Iterable[KnownGpu], models: Models) -> Needs:
+def needs(request: PlanRequest, gpus: Iterable[KnownGpu], models: Models) -> Needs:
     """For each kind of GPU and each way of training, the fewest that fit, with a configuration that does.
 
     Raises:
         UsageError: the framework shares state out in a way that is not looked at here.
     """
-    if wanted.framework not in NEED_FRAMEWORKS:
-        raise UsageError(f"--need knows ZeRO, which {', '.join(NEED_FRAMEWORKS)} have and {wanted.framework} has not")
-    found = [_need(replace(wanted, lora_rank=rank), gpu, how, models) for gpu in gpus for how, rank in _ways(wanted)]
+    if request.framework not in NEED_FRAMEWORKS:
+        raise UsageError(f"--need knows ZeRO, which {', '.join(NEED_FRAMEWORKS)} have and {request.framework} has not")
+    found = [_need(replace(request, lora_rank=rank), gpu, how, models) for gpu in gpus for how, rank in _ways(request)]
     gpus_each, nodes = COUNTS[-1]
     largest = f"{nodes} nodes x {gpus_each}"
-    return Needs(wanted.load(Machine("", 0, *COUNTS[0])), tuple(found), largest, wanted.architecture.notes)
+    return Needs(request.load(Machine("", 0, *COUNTS[0])), tuple(found), largest, request.architecture.notes)
 
 
-def _ways(wanted: Wanted) -> tuple[tuple[str, int | None], ...]:
-    if wanted.lora_rank is not None:
-        return ((LORA, wanted.lora_rank),)
+def _ways(request: PlanRequest) -> tuple[tuple[str, int | None], ...]:
+    if request.lora_rank is not None:
+        return ((LORA, request.lora_rank),)
     return ((FULL, None), (OFFLOADED, None), (LORA, NEED_RANK))
 
 
-def _need(wanted: Wanted, gpu: KnownGpu, how: str, models: Models) -> Need:
-    least = LEAST_BYTES * wanted.architecture.parameters
+def _need(request: PlanRequest, gpu: KnownGpu, how: str, models: Models) -> Need:
+    least = LEAST_BYTES * request.architecture.parameters
     for each, nodes in COUNTS:
         machine = Machine(gpu.name, gpu.memory, each, nodes)
         if machine.total * machine.memory < least:
             continue
-        question = Question(wanted.load(machine), machine, gpu, how, lean(how, wanted.framework))
+        question = Question(request.load(machine), machine, gpu, how, lean(how, request.framework))
         found = _lean_best(question, models)
         if found is not None:
-            return Need(how, gpu.name, gpu.memory, machine, found, wanted.lora_rank)
-    return Need(how, gpu.name, gpu.memory, None, lora_rank=wanted.lora_rank)
+            return Need(how, gpu.name, gpu.memory, machine, found, request.lora_rank)
+    return Need(how, gpu.name, gpu.memory, None, lora_rank=request.lora_rank)
 
 
 def lean(how: str, framework: str = "trl") -> SearchSpace:

@@ -1,4 +1,4 @@
-"""What a plan is asked: a model, a machine, lengths and rows; and what legality and the forecasts make of it. Pure."""
+"""Input of a plan: model, machine, lengths and rows, in the forms that legality and the forecasts take. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from autotune.forecast.gpus import KnownGpu
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
-from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
+from autotune.specification.request import (
+    GPU_SIZE,
+    TRL_DEFAULT_GROUP,
+    TRL_DEFAULT_MICRO_BATCH,
+    ResolvedRequest,
+    gpu_size,
+)
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
@@ -39,8 +45,8 @@ ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The training as given on the command line; ``None`` was not said."""
+class PlanRequest:
+    """The training that a plan is asked for; ``None``: not given."""
 
     model: str
     architecture: Architecture
@@ -52,7 +58,7 @@ class Wanted:
     lora_rank: int | None = None
 
     def load(self, machine: Machine) -> Load:
-        """With what was not said filled in as ``autotune start`` does on such a machine."""
+        """The load on ``machine``, with the defaults of ``autotune start`` for what was not given."""
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
         rows = self.rows_per_update or usual
@@ -133,7 +139,7 @@ class Question:
 
     def _baseline(self, split: Mapping[str, KnobValue]) -> Configuration:
         load = self.load
-        request = Complete(
+        request = ResolvedRequest(
             framework=load.framework,
             baseline={"num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,

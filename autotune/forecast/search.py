@@ -57,8 +57,8 @@ SHAPE = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A space on a machine, and what may change."""
+class SearchScope:
+    """The space, baseline and machine that a plan's search runs over."""
 
     space: SearchSpace
     baseline: Configuration
@@ -84,31 +84,33 @@ class Found:
     """All that are legal."""
 
 
-def search(asked: Asked, forecasts: Forecasts, count: int) -> Found | None:
+def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None:
     """The ``count`` best shapes; ``None`` where nothing is legal."""
-    about = asked.baseline, asked.resources
-    sample, counted = asked.space.counted(*about, same_learning=asked.same_learning, limit=asked.sample)
+    about = scope.baseline, scope.resources
+    sample, counted = scope.space.counted(*about, same_learning=scope.same_learning, limit=scope.sample)
     if not sample:
         return None
     table = forecasts.table(sample)
     score = table.score()
     seen = {table.configurations[i]: float(score[i]) for i in _best_shapes(table, max(STARTS, count))}
     for start in list(seen)[:STARTS]:
-        seen.update(_climbed(asked, forecasts, start, seen[start]))
+        seen.update(_climbed(scope, forecasts, start, seen[start]))
     found = forecasts.table(tuple(seen))
-    plain = [_plainer(asked, forecasts, found, index) for index in _best_shapes(found, count)]
+    plain = [_plainer(scope, forecasts, found, index) for index in _best_shapes(found, count)]
     best = forecasts.table(tuple(dict.fromkeys(plain)))
     score = best.score().round(3)
-    order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], asked.baseline)))
+    order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], scope.baseline)))
     return Found(best, tuple(order), len(sample) + len(seen), max(table.fitting(), best.fitting()), counted)
 
 
-def _climbed(asked: Asked, forecasts: Forecasts, start: Configuration, score: float) -> dict[Configuration, float]:
+def _climbed(
+    scope: SearchScope, forecasts: Forecasts, start: Configuration, score: float
+) -> dict[Configuration, float]:
     """The steps from ``start`` to where no block of knobs has anything better, with their scores."""
     path: dict[Configuration, float] = {}
     here, unmoved = start, 0
     for block in BLOCKS * ROUNDS:
-        near = _around(asked, here, block)
+        near = _around(scope, here, block)
         scores = forecasts.table(near).score() if near else np.empty(0)
         unmoved += 1
         if near and float(scores.max()) > score + TINY:
@@ -119,19 +121,19 @@ def _climbed(asked: Asked, forecasts: Forecasts, start: Configuration, score: fl
     return path
 
 
-def _around(asked: Asked, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
+def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
     """Legal combinations of ``block`` with all other knobs of the space as they are ``here``."""
-    moved = {name: asked.space.values[name] for name in block if name in asked.space.values}
+    moved = {name: scope.space.values[name] for name in block if name in scope.space.values}
     if not moved:
         return ()
     fixed = {
         name: here[name]
-        for name in (*asked.space.values, *asked.space.fixed)
+        for name in (*scope.space.values, *scope.space.fixed)
         if name not in moved and name in here and not _follows(name)
     }
-    left = {name: (UNSET,) for name, listed in asked.space.values.items() if UNSET in listed and name not in here}
-    narrowed = SearchSpace({**left, **moved}, Configuration(fixed), asked.space.require)
-    return narrowed.candidates(asked.baseline, asked.resources, same_learning=asked.same_learning, limit=BLOCK)
+    left = {name: (UNSET,) for name, listed in scope.space.values.items() if UNSET in listed and name not in here}
+    narrowed = SearchSpace({**left, **moved}, Configuration(fixed), scope.space.require)
+    return narrowed.candidates(scope.baseline, scope.resources, same_learning=scope.same_learning, limit=BLOCK)
 
 
 def _follows(name: str) -> bool:
@@ -153,16 +155,16 @@ def _changed(configuration: Configuration, baseline: Configuration) -> int:
     return sum(baseline.get(name) != value for name, value in configuration.items())
 
 
-def _plainer(asked: Asked, forecasts: Forecasts, table: Table, index: int) -> Configuration:
+def _plainer(scope: SearchScope, forecasts: Forecasts, table: Table, index: int) -> Configuration:
     """The configuration with every knob back at the baseline's value that gives less than ``ALIKE`` all together.
 
     So an answer names what matters, not what the models hardly tell apart.
     """
     here, floor = table.configurations[index], float(table.score()[index]) - ALIKE
     while True:
-        changed = [n for n, v in here.items() if asked.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
-        back = [here.with_(**{name: asked.baseline[name]}) for name in changed]
-        back = [c for c in back if legality.is_legal(c, asked.resources, asked.baseline)]
+        changed = [n for n, v in here.items() if scope.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
+        back = [here.with_(**{name: scope.baseline[name]}) for name in changed]
+        back = [c for c in back if legality.is_legal(c, scope.resources, scope.baseline)]
         if not back:
             return here
         scores = forecasts.table(back).score()

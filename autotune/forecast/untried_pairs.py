@@ -1,12 +1,12 @@
-"""What is known of pairs of knob values nobody tried, and how peaks came as predicted, for those who only read."""
+"""Predictions for pairs of knob values that no trial has, and predicted against measured peaks. For the why page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.charts.feasibility_map import Foreseen, Pair, pair_of
-from autotune.charts.foretold import Foretold
+from autotune.charts.feasibility_map import Pair, PredictedPair, pair_of
+from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.domain import Configuration, StudySpec, Trial
 from autotune.proposals.dominance import Region, covers, regions, sentence
 from autotune.proposals.forecasts import PeakForecast, Task
@@ -23,12 +23,12 @@ EACH_PAIR = 24
 """Configurations of a pair that are looked at."""
 MOST_REGIONS = 60
 MOST_FITTED = 400
-"""Trials the memory model learns from, the newest: more hardly change it, and somebody waits for the page."""
+"""The newest trials, on which the memory model is fitted: more hardly change it, and would delay the page."""
 NORMAL95 = 1.96
-MOST_FORETOLD = 120
-"""Peaks that are compared with what was predicted of them, the newest."""
+MOST_PEAKS = 120
+"""The newest measured peaks, which are compared with their predictions."""
 REFITTED = 1.25
-"""The model is fitted anew when so many times as many trials have ended: with each would take minutes."""
+"""Factor of ended trials after which the model is fitted again: a fit after each trial would take minutes."""
 
 
 def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
@@ -40,25 +40,28 @@ def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
     return {name: tuple(value for value in values if value != UNSET) for name, values in found.items()}
 
 
-def foreseen(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Foreseen]:
-    """Pairs of values of ``knobs`` no trial has: those of which every legal configuration looked at is ruled out by an
-    OOM, and of the others whether the likeliest of them is predicted to fit."""
+def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, PredictedPair]:
+    """Predicts every pair of values of ``knobs`` that no trial has.
+
+    A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model says
+    whether the configuration most likely to fit does.
+    """
     across, up = knobs
     tried = {pair_of(t, across, up) for t in trials}
     untried = {pair: some[:EACH_PAIR] for pair, some in _untried(spec, across, up, tried).items()}
     found = _distinct(regions(trials, one_memory=not spec.resources.gpus))
-    ruled: dict[Pair, Foreseen] = {}
+    ruled: dict[Pair, PredictedPair] = {}
     for pair, configurations in untried.items():
         words = [_ruled_out(found, c) for c in configurations]
         if words and all(words):
-            ruled[pair] = Foreseen("cell-ruled", f"ruled out: {words[0]}")
+            ruled[pair] = PredictedPair("cell-ruled", f"ruled out: {words[0]}")
     rest = {pair: configurations for pair, configurations in untried.items() if pair not in ruled}
     return {**ruled, **_predicted(spec, trials, rest)}
 
 
 def _predicted(
     spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
-) -> dict[Pair, Foreseen]:
+) -> dict[Pair, PredictedPair]:
     """By the memory model, fitted on the study's trials; nothing where no limit of memory is known."""
     task = Task.of(spec)
     if not untried or all(limit is None for limit in limits(task)):
@@ -66,7 +69,7 @@ def _predicted(
     finished = [t for t in trials if t.state.is_finished][-MOST_FITTED:]
     model = MemoryModel.before(task).fitted(task, finished)
     found = model.forecast([c for configurations in untried.values() for c in configurations])
-    verdicts: dict[Pair, Foreseen] = {}
+    verdicts: dict[Pair, PredictedPair] = {}
     first = 0
     for pair, configurations in untried.items():
         likeliest = max(range(first, first + len(configurations)), key=lambda place: float(found.fits[place]))
@@ -75,12 +78,12 @@ def _predicted(
     return verdicts
 
 
-def _verdict(found: PeakForecast, place: int, looked_at: int) -> Foreseen:
+def _verdict(found: PeakForecast, place: int, looked_at: int) -> PredictedPair:
     fits, peak = float(found.fits[place]), float(found.peak[place])
     wide = math.exp(NORMAL95 * float(found.spread[place]))
     likely = fits >= 0.5
     of = "the one configuration" if looked_at == 1 else f"the likeliest of {looked_at} configurations"
-    return Foreseen(
+    return PredictedPair(
         "cell-likely" if likely else "cell-unlikely",
         f"not tried; predicted {'' if likely else 'not '}to fit: {of} looked at fits with probability {fits:.0%}, "
         f"its peak is {format_size(peak)} (95 % {format_size(peak / wide)} to {format_size(peak * wide)})",
@@ -112,9 +115,11 @@ def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
     return "" if region is None else sentence(region, configuration)
 
 
-def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
-    """Of each configuration the first measured peak of the pool that fills first, as the memory model predicted it
-    from trials that had ended before."""
+def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPeak, ...]:
+    """Measured and predicted peak of each configuration, for the pool that fills first.
+
+    The peak is that of the configuration's first trial; the prediction uses only trials that ended before it.
+    """
     task = Task.of(spec)
     pool = pools(task)[0]
     finished = [t for t in sorted(trials, key=lambda t: t.number) if t.state.is_finished]
@@ -125,15 +130,15 @@ def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
         if measured:
             asked.append((before, trial, measured))
         seen.add(trial.configuration)
-    found: list[Foretold] = []
-    for some in _by_fit(asked[-MOST_FORETOLD:]):
+    found: list[PredictedPeak] = []
+    for some in _by_fit(asked[-MOST_PEAKS:]):
         known = some[0][0]
         model = MemoryModel.before(task).fitted(task, finished[max(0, known - MOST_FITTED) : known])
         peaks, spreads = model.peaks([trial.configuration for _, trial, _ in some], pool)
         for (_, trial, measured), middle, spread in zip(some, peaks, spreads, strict=True):
             wide = math.exp(NORMAL95 * float(spread))
             ends = (float(middle) / wide, float(middle) * wide)
-            found.append(Foretold(trial.number, known, float(middle), *ends, float(measured)))
+            found.append(PredictedPeak(trial.number, known, float(middle), *ends, float(measured)))
     return tuple(found)
 
 

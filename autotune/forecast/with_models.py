@@ -14,7 +14,7 @@ from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
 from autotune.forecast.gpus import GPUS, KnownGpu
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
@@ -39,9 +39,9 @@ def planned(question: Question, settings: Settings) -> Plan:
     return planner.plan(question, forecasts_for, compared)
 
 
-def foretold(question: Question, recorded: Iterable[StudyReading]) -> Plan:
-    """``planned``, with its accuracy on studies that have been read already, and wider intervals of tokens/hour where
-    the model's layers were guessed. Raises ``UsageError`` as that does."""
+def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
+    """The plan, with its accuracy on ``recorded``, and with wider intervals of tokens/hour if the model's layers were
+    guessed. Raises ``UsageError`` as ``planned`` does."""
     found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
     if not question.load.architecture.guessed:
         return found
@@ -58,9 +58,9 @@ def _less_sure(found: Predicted) -> Predicted:
     return replace(found, low=found.tokens_per_hour / wide, high=found.tokens_per_hour * wide)
 
 
-def needed(wanted: Wanted) -> Needs:
+def needed(request: PlanRequest) -> Needs:
     """The smallest machines, over all GPUs there are figures for."""
-    return planner.needs(wanted, GPUS.values(), forecasts_for)
+    return planner.needs(request, GPUS.values(), forecasts_for)
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
@@ -82,7 +82,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 
 def forecasts_for(question: Question) -> Forecasts:
-    """The memory and phase-time models told of the question, and of no trial."""
+    """The memory and phase-time models of ``question``, fitted to no trial."""
     task = question.task()
     peaks = MemoryModel.before(task)
     times = PhaseTimes(_hardware(question.gpu, task)).fitted(question.task(active=True), ())

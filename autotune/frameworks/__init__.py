@@ -8,7 +8,7 @@ from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
 from autotune.frameworks.ms_swift import SwiftFramework
 from autotune.frameworks.open_r1 import OpenR1Framework
-from autotune.frameworks.port import Beside, ExportNames, Integration, Source
+from autotune.frameworks.port import ExportExtras, ExportNames, Integration, Source
 from autotune.frameworks.trl import TrlFramework
 from autotune.frameworks.verl import VerlFramework
 from search_spaces.framework_names import SHORT, resolved
@@ -16,8 +16,8 @@ from search_spaces.framework_names import SHORT, resolved
 __all__ = [
     "ENVIRONMENTS",
     "FRAMEWORKS",
-    "Beside",
     "Environment",
+    "ExportExtras",
     "ExportNames",
     "Integration",
     "Source",

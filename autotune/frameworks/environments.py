@@ -72,11 +72,11 @@ class Environment:
         return {} if self.judged_by_probe else {each.name: each.distribution or each.name for each in self.needed}
 
     def lacking(self, packages: Mapping[str, str]) -> tuple[Needed, ...]:
-        """Those that are not there; ``packages``: name -> version, of an interpreter."""
+        """Required packages that an interpreter lacks; ``packages``: name -> version, as installed."""
         return tuple(each for each in self.needed if not packages.get(each.name))
 
     def outside(self, packages: Mapping[str, str]) -> tuple[Needed, ...]:
-        """Those that are there in a version that will not do."""
+        """Required packages that are installed in an unsupported version."""
         there = [each for each in self.needed if packages.get(each.name)]
         return tuple(each for each in there if not each.takes(packages[each.name]))
 

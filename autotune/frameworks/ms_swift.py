@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.frameworks.port import ExportExtras, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import PROMPTS, RUN, Wanted
+from trainer.frameworks.common.exported import PROMPTS, RUN, ExportRequest
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
@@ -83,7 +83,7 @@ class SwiftFramework(Packaged):
             trial_environment=trainer_environment(training),
         )
 
-    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
-        words = list(beside.facts.get("arguments", {}).get("argv", ()))
+    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
+        words = list(extras.facts.get("arguments", {}).get("argv", ()))
         places = {key: words.index(f"--{key}") + 1 for key in ADDED if f"--{key}" in words}
-        return ms_swift.Wanted(**vars(wanted), added={key: words[at] for key, at in places.items()})
+        return ms_swift.SwiftExportRequest(**vars(wanted), added={key: words[at] for key, at in places.items()})

@@ -8,11 +8,11 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.frameworks.port import ExportExtras, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
-from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, Wanted
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, ExportRequest
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
@@ -85,8 +85,8 @@ class OpenR1Framework(Packaged):
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}
 
-    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
-        return open_r1.Wanted(**vars(wanted), checkout=beside.checkout, accelerate=beside.accelerate)
+    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
+        return open_r1.OpenR1ExportRequest(**vars(wanted), checkout=extras.checkout, accelerate=extras.accelerate)
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from autotune.domain import Outcome
 from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
-from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.frameworks.port import ExportExtras, ExportNames, Source
 from autotune.ports import Assignment, Companion, Diagnosis, Place
 from search_spaces.batch import training_gpus
 from search_spaces.configuration import KnobValue
@@ -19,7 +19,7 @@ from search_spaces.native import acting
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
 
@@ -43,7 +43,7 @@ class Package(Protocol):
 
     @property
     def export(self) -> Callable[..., Export]:
-        """From a ``Wanted`` of the package's own (``Packaged._whole``)."""
+        """From an ``ExportRequest`` of the package's own (``Packaged._whole``)."""
 
     def diagnose(self, text: str) -> Diagnosis | None: ...
 
@@ -175,17 +175,17 @@ class Packaged:
     def prompt_length(self, imported: Imported) -> int | None:
         return imported.max_prompt_length
 
-    def export(self, wanted: Wanted, beside: Beside) -> Export:
+    def export(self, wanted: ExportRequest, extras: ExportExtras) -> Export:
         try:
-            return self.package.export(self._whole(wanted, beside))
+            return self.package.export(self._whole(wanted, extras))
         except YamlEditError as error:
             raise UsageError(f"your configuration cannot be changed in place: {error}") from None
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
+    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
         """What the package exports from, for those that want more."""
-        del beside
+        del extras
         return wanted
 
     def on_machine(self, cores: int, gpus: int) -> Sequence[str]:

@@ -12,7 +12,7 @@ from autotune.errors import UsageError
 from autotune.frameworks.environments import Environment
 from autotune.ports import Framework
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 
@@ -59,8 +59,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What an export needs of a study beside what is wanted."""
+class ExportExtras:
+    """Extra inputs of ``export`` that only some frameworks use."""
 
     facts: Mapping[str, Mapping[str, Any]]
     """What the trials of the configuration noted, by the note's name."""
@@ -178,7 +178,7 @@ class Integration(Framework, Port):
     def prompt_length(self, imported: Imported) -> int | None:
         """Tokens of the longest prompt, where the configuration says it."""
 
-    def export(self, wanted: Wanted, beside: Beside) -> Export:
+    def export(self, wanted: ExportRequest, extras: ExportExtras) -> Export:
         """The files and the command.
 
         Raises:

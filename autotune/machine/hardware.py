@@ -180,7 +180,7 @@ def usable_memory(files: Files = HOST) -> int | None:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Of a control group this process is in; bytes."""
+    """Memory limit of one control group of this process, in bytes."""
 
     limit: int
     used: int
@@ -198,7 +198,7 @@ def contained_memory(files: Files = HOST) -> int | None:
 
 
 def memory_limits(files: Files = HOST) -> Iterator[MemoryLimit]:
-    """Those of the groups that have a limit, the innermost first."""
+    """Memory limits of this process's control groups, the innermost first; groups without a limit are left out."""
     for group in groups(files, "memory"):
         for limit, used, cache in (
             ("memory.max", "memory.current", "inactive_file"),

@@ -26,7 +26,7 @@ Of the rows of recorded tables within a tenth of the limit that is wrong of some
 
 @dataclass(frozen=True)
 class Task:
-    """What of a study times and memory depend on beside the configuration."""
+    """The properties of a study, other than the configuration, that times and memory depend on."""
 
     resources: Resources
     """The machine's share, with the facts of the model (``Resources.model``)."""
@@ -83,7 +83,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Background:
-    """What is known before a study's first trial, beside its task."""
+    """Prior knowledge of a study's models: the probed device and earlier studies."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: not measured."""
@@ -93,7 +93,7 @@ class Background:
 
 @dataclass(frozen=True)
 class PeakForecast:
-    """Of the pool closest to its limit (the process tree's PSS on a CPU, a GPU's memory there), at the worst case."""
+    """Worst-case peaks in the pool closest to its limit: the process tree's PSS on a CPU, else a GPU's memory."""
 
     peak: Column
     """Median of the peak, in bytes."""
@@ -115,7 +115,7 @@ class PeakModel(Protocol):
 
 @dataclass(frozen=True)
 class TimeForecast:
-    """Of one steady cycle at the recorded lengths."""
+    """Predicted time of one steady cycle at the recorded lengths."""
 
     log_seconds: Column
     """Mean of the natural logarithm of the cycle's seconds."""
@@ -127,7 +127,7 @@ class TimeForecast:
     """Seconds from the trial's start to its first timed cycle, were it run in a fresh process."""
 
     def part(self, chosen: slice | NDArray[np.int64]) -> TimeForecast:
-        """Of some of the configurations."""
+        """The forecast of some of the configurations."""
         phases = {name: column[chosen] for name, column in self.phases.items()}
         return TimeForecast(self.log_seconds[chosen], self.spread[chosen], phases, self.restart_s[chosen])
 

@@ -106,7 +106,7 @@ def startup(
 
 
 def spread(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> int:
-    """Of ``SPREAD`` uniform draws from ``left``, the one least like what was tried."""
+    """The draw least similar to tried configurations, of ``SPREAD`` uniform draws from ``left``."""
     points = [p for e in evidence if (p := grid.point(e.configuration)) is not None]
     indices = np.flatnonzero(left)
     drawn = np.zeros_like(left)

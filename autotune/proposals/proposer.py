@@ -128,7 +128,7 @@ class TwoTrackProposer:
         self._read: Read = {}
 
     def seeded(self, seed: int) -> TwoTrackProposer:
-        """The same for a study of another seed; what was worked out of the candidates is shared."""
+        """A copy with another seed, which shares what was computed about the candidates."""
         other = copy.copy(self)
         other._seed, other._memory, other._read = seed, dominance.RegionCache(), {}
         return other
@@ -139,11 +139,11 @@ class TwoTrackProposer:
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """The same for one of several places, whose finished trials are ``here``."""
+        """``propose`` for one of several places; ``here`` are the trials that finished there."""
         return self._proposed(history, number, None, here)
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """The same, of those only that the process of the newest trial can run as it is."""
+        """``propose`` among the configurations that the newest trial's process can run without a restart."""
         key = restart_key(self._as_candidates(history)[-1].configuration, Restart.NONE, self._framework)
         return self._proposed(history, number, key)
 

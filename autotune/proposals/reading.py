@@ -39,7 +39,7 @@ class Reader(Generic[Table]):
         self._rows: Values = np.zeros(0)
 
     def rows(self, task: Task, configurations: Sequence[Configuration]) -> Values:
-        """Of each configuration, in their order."""
+        """One row for each configuration, in their order."""
         self._turn_to(task)
         new = tuple(dict.fromkeys(c for c in configurations if c not in self._places))
         if new:
@@ -48,7 +48,7 @@ class Reader(Generic[Table]):
         return self._rows[[self._places[c] for c in configurations]]
 
     def table(self, task: Task, configurations: Sequence[Configuration]) -> Table:
-        """The same, ready for a forecast."""
+        """The rows as columns, ready for a forecast."""
         if len(configurations) <= MANY:
             return self._tabled(self.rows(task, configurations))
         if not isinstance(configurations, tuple):
@@ -100,7 +100,7 @@ class Columns:
 
     def level(self, name: str, table: Mapping[str, float], otherwise: float) -> Values:
         """A choice's number in ``table``; ``otherwise`` for a value that is not in it."""
-        unset = self._unset.get(name, KNOBS[name].rest)
+        unset = self._unset.get(name, KNOBS[name].inactive)
         return self._numbers(name, lambda v: table.get(str(v), otherwise), unset)
 
     def has(self, name: str, *values: KnobValue) -> Values:

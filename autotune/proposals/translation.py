@@ -256,10 +256,10 @@ def asked(
     times: int,
     shapes: Mapping[str, BaseDistribution] | None = None,
 ) -> int:
-    """The first of ``times`` draws of the study that is a candidate of ``left``, else the one nearest to the first.
+    """Asks the study up to ``times`` times for a candidate that is ``left``; returns its index.
 
-    That one is enqueued. A draw that is no candidate is told as FAIL, which Optuna's samplers leave out. ``shapes``: as
-    of ``distributions``, unless the study has others.
+    A draw that is no such candidate is reported as FAIL, which Optuna's samplers ignore. After ``times`` of them the
+    candidate nearest to the first draw is enqueued. ``shapes``: as of ``distributions``, unless the study has others.
     """
     shapes = distributions(grid) if shapes is None else shapes
     draws: list[Point] = []
@@ -278,7 +278,7 @@ def asked(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No "A new study created" line for a study nobody will see."""
+    """Silences Optuna's "A new study created" line for the studies of proposals."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

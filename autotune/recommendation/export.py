@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from autotune.domain import RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
-from autotune.frameworks import Beside, Integration, framework_named
+from autotune.frameworks import ExportExtras, Integration, framework_named
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
@@ -22,7 +22,7 @@ from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import NoteRecord, write_atomic
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 HERE = "{here}"
 README = "README.md"
@@ -47,7 +47,7 @@ class Exported:
     row: RecommendationRow
     framework: Integration
     export: Export
-    wanted: Wanted
+    wanted: ExportRequest
     native: RecommendationRow | None
     """The best the framework's own settings reproduce, where ``row`` needs more."""
     prompts: Path | None
@@ -105,10 +105,10 @@ def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
 
 
 class HasNotes(Protocol):
-    """A store, or whatever else can read the notes of a trial."""
+    """Reads the notes of a trial: a store, or a server's client."""
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
-        """Of the last attempt, in the order they were added."""
+        """Notes of the last attempt, in the order they were added."""
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:
@@ -127,7 +127,7 @@ def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Expor
     facts = {note.name: note.data for note in reversed(notes)}
     wanted = wanted_of(study, row, _threads(study, row, facts))
     spec = study.spec
-    export = framework.export(wanted, Beside(facts, spec.user_accelerate, spec.checkout))
+    export = framework.export(wanted, ExportExtras(facts, spec.user_accelerate, spec.checkout))
     prompts = Path(study.spec.workload.prompts) if export.prompts else None
     return Exported(row, framework, export, wanted, native, prompts)
 
@@ -136,10 +136,10 @@ def _native(study: Study, row: RecommendationRow) -> bool:
     return is_native(row.configuration, study.spec.framework, study.spec.resources.device)
 
 
-def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
+def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportRequest:
     """The study's workload with the configuration of ``row``."""
     spec, workload = study.spec, study.spec.workload
-    return Wanted(
+    return ExportRequest(
         title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
         f"(95 % interval {rate(row.low)} to {rate(row.high)}), trials {', '.join(map(str, row.trials))}",
         configuration=row.configuration,

@@ -1,4 +1,4 @@
-"""What runs where in a study: each of its places, and what it does now."""
+"""The places of a running study (a node, or some GPUs of one), and what each does now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlaceState(StrEnum):
 
 @dataclass(frozen=True)
 class PlaceNow:
-    """One place of the study that runs, or of a trial that does."""
+    """One place of a running study, or of a running trial."""
 
     at: TrialPlace
     """Without GPUs while no trial is there."""
@@ -39,12 +39,12 @@ class PlaceNow:
 
 
 def running_trials(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Those that are being run, by number."""
+    """The trials in state RUNNING, by number."""
     return tuple(t for t in trials if t.state is TrialState.RUNNING)
 
 
 def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Event | None) -> tuple[PlaceNow, ...]:
-    """The places of the tuner that runs, with those of trials that run elsewhere; ``began`` is its first event."""
+    """The running tuner's places, and the places of trials that run elsewhere; ``began`` is the tuner's first event."""
     after = 0 if began is None else began.id
     over = began is None or bool(store.events(study.id, after, 1, "study_ended"))
     spots = () if over or began is None else _spots(began.data)

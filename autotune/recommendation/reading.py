@@ -1,4 +1,4 @@
-"""One study as it was read from the store: what every screen, report, route and page of it is made from."""
+"""One study as read from the store; every screen, report, route and page is made from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """Of the tuner on a study; before the first, no limit and no place."""
+    """The last run of the tuner on a study; before the first run without limits and places."""
 
     limits: Budget
     avoided_gpus: tuple[str, ...]
@@ -62,7 +62,7 @@ class LastRun:
 
 
 def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
-    """What the tuner was given when it began last, which GPUs it keeps its trials off since, and what runs where."""
+    """The tuner's last run: its limits, the GPUs it avoids since, and its places."""
     began = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if began is None else began.data
     given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}

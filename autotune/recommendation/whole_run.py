@@ -152,7 +152,7 @@ def _duration(hours: float) -> str:
 
 
 def whole_run_json(run: WholeRun | None) -> dict[str, Any] | None:
-    """The same as plain data; hours and money each with their interval."""
+    """``WholeRun`` as plain data; hours and money with their intervals."""
     if run is None:
         return None
     hours = {"before": run.before, "after": run.after, "saved": run.saved}

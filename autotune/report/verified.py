@@ -40,7 +40,7 @@ def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
 
 
 def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_run.LongVerdict | None:
-    """Of a long run, against the figure its configuration has now; ``None`` where it has none."""
+    """Compares a long run with its configuration's present figure; ``None`` without one."""
     row = row_of(study.spec, trials, trial.configuration)
     if row is None:
         return None

@@ -73,7 +73,7 @@ class GpuSampler(threading.Thread):
 
     @property
     def faults(self) -> tuple[GpuFault, ...]:
-        """Those seen so far; all of them after ``finish``."""
+        """Faults seen so far; complete after ``finish``."""
         return tuple(self._faults)
 
     def look(self, reader: GpuReader) -> None:

@@ -32,7 +32,7 @@ class PatientCall(Generic[T]):
         return max(0.0, self._patience - (self._running.age_s if self._running else 0.0))
 
     def soon(self, wait_s: float = 0.5) -> T | None:
-        """The same if it answers within ``wait_s`` seconds; ``None``: not yet. The next call then goes on waiting."""
+        """The result if it comes within ``wait_s`` seconds, else ``None``; the next call then continues to wait."""
         call = self._running = self._running or _Answer(self._function)
         if call.wait(wait_s):
             self._running = None

@@ -19,7 +19,7 @@ from autotune.domain import (
 )
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
-from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
+from autotune.specification.request import Request, ResolvedRequest, default_group, default_micro_batch, study_name
 from autotune.wording.numbers import counted
 from search_spaces import baseline as baselines
 from search_spaces import legality
@@ -175,7 +175,7 @@ def _no_server(framework: Integration, key: str, why: str) -> str:
     return f"{said}; set {key} to {'colocate' if key == 'rollout_mode' else framework.beside_training}"
 
 
-def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
+def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resources) -> Configuration:
     """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
 
     GPUs that a rollout server has do not train. Where the others cannot share the rows, an update has the nearest
@@ -266,7 +266,9 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
         raise UsageError(_located(said, request))
 
 
-def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
+def resources_for(
+    machine: Resources, request: ResolvedRequest, facts: ModelFacts, software: Mapping[str, str]
+) -> Resources:
     """The machine's resources with the workload's fixed quantities filled in."""
     group = min(default_group(request.framework), request.rows_per_update)
     return replace(
@@ -311,7 +313,7 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def workload_of(request: Complete, prompts: Path, prompts_sha256: str, commit: str | None) -> Workload:
+def workload_of(request: ResolvedRequest, prompts: Path, prompts_sha256: str, commit: str | None) -> Workload:
     """The fixed part of the study; ``commit`` is a hub model's."""
     return Workload(
         model=request.model,

@@ -16,8 +16,8 @@ from autotune.errors import FaultsError, UsageError
 from autotune.frameworks import framework_named
 from autotune.specification import build
 from autotune.specification.interpreter import Describes
-from autotune.specification.request import Complete, Request
-from autotune.specification.resolve import Talk, complete
+from autotune.specification.request import Request, ResolvedRequest
+from autotune.specification.resolve import Talk, resolve_request
 from autotune.specification.user_input import MATH_VERIFY
 from search_spaces import legality
 from search_spaces.configuration import ModelFacts
@@ -53,8 +53,8 @@ class Faults:
     """What is not in it and has to be given beside it; empty where that is nothing."""
 
 
-def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> Complete:
-    """The request with its configuration read and nothing left open (``resolve.complete``).
+def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> ResolvedRequest:
+    """``resolve.resolve_request``, which on a faulty configuration raises all of its faults at once.
 
     Raises:
         FaultsError: the configuration has several faults.
@@ -63,7 +63,7 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
     """
     asked = _AskedOnce(python, machine)
     try:
-        return complete(request, asked, machine, bundled, talk)
+        return resolve_request(request, asked, machine, bundled, talk)
     except UsageError as error:
         if request.config is None:
             raise
@@ -91,7 +91,7 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
         _judge(found, whole, machine)
     sentences = tuple(found.sentences)
     try:
-        complete(found.request, asked, machine, bundled)
+        resolve_request(found.request, asked, machine, bundled)
     except UsageError as error:
         told = [] if found.is_empty else _sentences(str(error), request)
         return Faults(sentences, "\n".join(sentence for sentence in told if found.add(sentence)))
@@ -177,11 +177,11 @@ class _Found:
         return True
 
 
-def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete | None:
+def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> ResolvedRequest | None:
     """The configuration without its unreadable keys; ``None`` where one cannot be taken out."""
     for _ in range(MOST):
         try:
-            return complete(_placed(found.request), python, machine)
+            return resolve_request(_placed(found.request), python, machine)
         except UsageError as error:
             told = _sentences(str(error), found.request)
             new = [sentence for sentence in told if found.add(sentence)]
@@ -209,7 +209,7 @@ def _placed(request: Request) -> Request:
     )
 
 
-def _judge(found: _Found, whole: Complete, machine: Resources) -> None:
+def _judge(found: _Found, whole: ResolvedRequest, machine: Resources) -> None:
     """What no trial could run, beside what the framework itself has said."""
     framework = framework_named(whole.framework)
     batch = bool(_BATCH & found.knobs)

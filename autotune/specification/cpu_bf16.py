@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotune.specification.request import Complete
+from autotune.specification.request import ResolvedRequest
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.space import SearchSpace
@@ -22,7 +22,7 @@ SLOW, FAST = "bf16", "fp32"
 WHY = "this CPU has no instructions for bf16, and computes in it many times as slowly as in fp32"
 
 
-def avoided(request: Complete, space: SearchSpace) -> tuple[Complete, SearchSpace, str]:
+def avoided(request: ResolvedRequest, space: SearchSpace) -> tuple[ResolvedRequest, SearchSpace, str]:
     """What is asked for, the space that is searched, and a sentence on what has been changed; empty: nothing was.
 
     Args:

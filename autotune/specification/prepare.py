@@ -18,7 +18,7 @@ from autotune.specification import build, cpu_bf16, prior_knowledge
 from autotune.specification.config_faults import read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
-from autotune.specification.request import Complete, Request, packages_of
+from autotune.specification.request import Request, ResolvedRequest, packages_of
 from autotune.specification.resolve import Talk, keep_prompts
 from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
@@ -127,8 +127,8 @@ def _specified(
 
 
 def searched(
-    whole: Complete, framework: Integration, machine: Resources, talk: Talk, *, nodes: int = 1
-) -> tuple[Complete, SearchSpace]:
+    whole: ResolvedRequest, framework: Integration, machine: Resources, talk: Talk, *, nodes: int = 1
+) -> tuple[ResolvedRequest, SearchSpace]:
     """The space of the search, and the request with what this machine changes of its baseline.
 
     ``nodes``: of the trials that are to be run; 1 where the machine's are only planned for.
@@ -149,7 +149,7 @@ def searched(
 
 
 def _judged(
-    whole: Complete,
+    whole: ResolvedRequest,
     framework: Integration,
     space: SearchSpace,
     baseline: Configuration,
@@ -165,7 +165,7 @@ def _judged(
 
 
 def check_baseline(
-    whole: Complete,
+    whole: ResolvedRequest,
     framework: Integration,
     space: SearchSpace,
     baseline: Configuration,

@@ -1,8 +1,8 @@
-"""What a search knows before its first trial: what the device can do, and what earlier studies measured.
+"""Prior knowledge of a search: the measured speed of the device, and trials of earlier studies.
 
-Both are fixed at the study's first start. A study that was begun without (by an earlier version, or by a sampler that
-forecasts nothing) goes on without, so that what is proposed depends on seed, history and what is stored with the study
-alone. Finished trials never change, so of earlier studies their numbers are enough.
+Both are stored at the study's first start. A study that started without them (by an earlier version, or with a sampler
+that forecasts nothing) continues without, so that proposals depend only on the seed, the history and the stored study.
+Of earlier studies only the numbers of their trials are stored, because finished trials never change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measuring(python: Interpreter, talk: Talk) -> Speed:
 def begun(
     study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk, *, history: bool = True
 ) -> Study:
-    """The study with what its sampler begins with; found out and stored at its first start, and then never again.
+    """The study with the prior knowledge of its sampler, which is collected and stored at the study's first start.
 
     Args:
         talk: told what could not be measured, and what it begins with.
@@ -105,7 +105,7 @@ def earlier_studies(study: Study, store: Store) -> tuple[EarlierStudy, ...]:
 
 
 def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
-    """Numbers of the measured trials of a search; of many some, spread over all of it, the first one among them."""
+    """Numbers of a search's measured trials; of more than ``MOST_TRIALS``, an evenly spread selection."""
     numbers = [
         t.number for t in trials if t.kind.is_searched and t.state in _MEASURED and t.speed_cycles() and not t.emulated
     ]
@@ -115,7 +115,7 @@ def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
 
 
 def background(study: Study, store: Store) -> Background:
-    """The same as the sampler's models take it, with the trials of earlier studies.
+    """The study's prior knowledge in the form of the sampler's models, with the trials of earlier studies.
 
     Raises:
         NotFoundError: an earlier study is no longer in the database.

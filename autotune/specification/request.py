@@ -1,4 +1,4 @@
-"""What ``autotune start`` was asked for, and what is filled in where it was not said. Pure."""
+"""Input of ``autotune start``, and its defaults. Pure."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ GPU_SIZE = Size(rows_per_update=64, max_completion_length=256)
 
 
 def gpu_size(gpus: int, ranks: int) -> Size:
-    """``GPU_SIZE`` with at least as many rows, which so many GPUs can share, and all but one of them too.
+    """Default rows per update: at least 64 (``GPU_SIZE``), and divisible among ``gpus`` as well as ``gpus - 1`` ranks.
 
-    So a split that leaves one GPU to a rollout server is not ruled out by a number nobody asked for: with groups of
-    8, no update of 64 rows, or of 5 % more or fewer, is whole on 3 GPUs.
+    So one GPU can become a rollout server. With groups of 8, no update of 64 rows, or of 5 % more or fewer, divides
+    among 3 GPUs.
 
     Args:
-        ranks: that train in the baseline; where they cannot share those rows, theirs alone count.
+        ranks: training ranks of the baseline; they come first where the rows cannot be divided among all three.
     """
     each = TRL_DEFAULT_MICRO_BATCH
     shared = math.lcm(each * gpus, each * max(1, gpus - 1))
@@ -72,7 +72,7 @@ def default_micro_batch(framework: str) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """What ``autotune start`` was asked for; what was not said is empty or ``None`` until ``completed``."""
+    """Input of ``autotune start``; a value that was not given is empty or ``None`` until ``with_defaults``."""
 
     model: str = ""
     """Absolute folder, or hub id."""
@@ -129,15 +129,15 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Complete(Request):
-    """A request in which nothing is left open but the longest prompt."""
+class ResolvedRequest(Request):
+    """A request with every value set except the longest prompt, which is measured later."""
 
     rows_per_update: int = 0
     max_completion_length: int = 0
 
 
-def completed(request: Request, size: Size, bundled: str) -> Complete:
-    """What was not said filled in: the task's reward, sizes, the bundled model.
+def with_defaults(request: Request, size: Size, bundled: str) -> ResolvedRequest:
+    """``request`` with defaults for what it leaves open: the task's reward, sizes, the bundled model.
 
     Raises:
         UsageError: something is lacking that only the user can say.
@@ -153,7 +153,7 @@ def completed(request: Request, size: Size, bundled: str) -> Complete:
         raise UsageError("name a model folder or hub id with --model; `make start` brings a small one of its own")
     task = request.task or ("" if request.data or request.dataset else DEFAULT_TASK)
     given = {f.name: getattr(request, f.name) for f in fields(Request)}
-    found = Complete(
+    found = ResolvedRequest(
         **{
             **given,
             "model": model,

@@ -12,7 +12,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Integration, Source, framework_named
 from autotune.specification.build import model_digest, refuse_server
 from autotune.specification.interpreter import Describes, Interpreter
-from autotune.specification.request import CPU_SIZE, Complete, Request, completed, gpu_size
+from autotune.specification.request import CPU_SIZE, Request, ResolvedRequest, gpu_size, with_defaults
 from autotune.specification.user_config import with_config
 from autotune.specification.user_input import is_folder, sha256_of
 from autotune.wording.text import clean
@@ -27,10 +27,10 @@ from trainer.frameworks.common.imported import Imported, located
 Talk = Callable[[str], None]
 
 
-def complete(
+def resolve_request(
     request: Request, python: Describes, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
-) -> Complete:
-    """The request with its configuration read and nothing left open; ``talk`` is told what may not be expected.
+) -> ResolvedRequest:
+    """Reads the request's configuration and fills in defaults; ``talk`` gets notes on what may surprise the user.
 
     Raises:
         UsageError: the configuration is refused, by us or by the framework, or something is lacking.
@@ -39,7 +39,7 @@ def complete(
     if request.config is not None:
         request = _configured(request, python, machine, talk)
     size = gpu_size(machine.gpus, training_gpus(request.baseline, machine)) if machine.gpus else CPU_SIZE
-    return completed(request, size, bundled)
+    return with_defaults(request, size, bundled)
 
 
 def _configured(request: Request, python: Describes, machine: Resources, talk: Talk) -> Request:
@@ -156,7 +156,7 @@ def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) ->
     return found
 
 
-def prepared_prompts(request: Complete, python: Interpreter, found: Result, talk: Talk) -> Result:
+def prepared_prompts(request: ResolvedRequest, python: Interpreter, found: Result, talk: Talk) -> Result:
     """The prompts, written and measured; tells how many of a larger dataset were taken."""
     local = is_folder(request.model)
     payload = {
@@ -186,7 +186,7 @@ def prepared_prompts(request: Complete, python: Interpreter, found: Result, talk
     return result
 
 
-def _prompts_of(request: Complete) -> dict[str, Any]:
+def _prompts_of(request: ResolvedRequest) -> dict[str, Any]:
     if request.data:
         return {"data": request.data, "data_sha256": sha256_of(request.data)}
     if request.dataset:

@@ -21,7 +21,7 @@ from autotune.proposals.times.machine import Hardware
 from autotune.specification import build, workload_size
 from autotune.specification.fewer_layers import first_layers, layers_of
 from autotune.specification.interpreter import Interpreter
-from autotune.specification.request import Complete, Request, Size, study_name
+from autotune.specification.request import Request, ResolvedRequest, Size, study_name
 from autotune.specification.resolve import Talk, prepared_prompts
 from autotune.specification.workload_size import Pace, Workload
 from search_spaces.configuration import ModelFacts
@@ -34,7 +34,7 @@ _BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
 
 @dataclass(frozen=True)
 class Open:
-    """What of the workload nobody chose, so that it may be made smaller."""
+    """Sizes of the workload that the user left open, so that they may be made smaller."""
 
     rows: bool = False
     tokens: bool = False
@@ -42,7 +42,7 @@ class Open:
 
     @classmethod
     def of(cls, request: Request, machine: Resources, bundled: str) -> Open:
-        """Of a request as it was typed: without a configuration and with the default prompts."""
+        """Which sizes ``request`` leaves open; none if it names a configuration, a task or prompts."""
         if request.config is not None or request.published or request.task or request.data or request.dataset:
             return cls()
         rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)
@@ -57,7 +57,7 @@ class Open:
 class Sized:
     """A request whose size is settled."""
 
-    request: Complete
+    request: ResolvedRequest
     written: Result
     """``Interpreter.prepare`` of its model and prompts."""
     words: str = ""
@@ -84,7 +84,7 @@ class Sizing:
     speed: Callable[[Mapping[str, Any], str], Result]
     """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
 
-    def settle(self, whole: Complete, may: Open) -> Sized:
+    def settle(self, whole: ResolvedRequest, may: Open) -> Sized:
         """``whole`` with a size the budget holds where nobody chose one.
 
         A stored study of the same name decides, so that the same command continues it whatever the machine does now.
@@ -119,7 +119,7 @@ class Sizing:
         words = workload_size.chosen_words(chosen, self.budget_s, layers)
         return replace(self._resized(whole, chosen.workload, written, name), words=words)
 
-    def _as_stored(self, whole: Complete, may: Open, there: StudySpec) -> Sized:
+    def _as_stored(self, whole: ResolvedRequest, may: Open, there: StudySpec) -> Sized:
         work = there.workload
         rows = work.rows_per_update if may.rows else whole.rows_per_update
         tokens = work.max_completion_length if may.tokens else whole.max_completion_length
@@ -129,14 +129,14 @@ class Sizing:
         words = f"{one.words(layers_of(Path(whole.model)))}, as the study began" if changed else ""
         return replace(self._resized(whole, one, None, study_name(whole)), words=words)
 
-    def _resized(self, whole: Complete, one: Workload, written: Result | None, name: str) -> Sized:
+    def _resized(self, whole: ResolvedRequest, one: Workload, written: Result | None, name: str) -> Sized:
         sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens)
         if one.layers is not None:
             model = first_layers(Path(whole.model), one.layers, self.models / _folder(Path(whole.model), one.layers))
             sized, written = replace(sized, model=str(model), name=name), None
         return Sized(sized, written or self._written(sized))
 
-    def _written(self, whole: Complete) -> Result:
+    def _written(self, whole: ResolvedRequest) -> Result:
         return prepared_prompts(whole, self.python, self.found, self.talk)
 
     def _present(self) -> Hardware | None:
@@ -149,7 +149,7 @@ class Sizing:
             answer = self.python.present_speed(device)
         return probed(answer.data) if answer.ok else None
 
-    def _pace(self, whole: Complete, written: Result, device: Hardware, one: Workload, layers: int) -> Pace:
+    def _pace(self, whole: ResolvedRequest, written: Result, device: Hardware, one: Workload, layers: int) -> Pace:
         data = written.data
         longest = whole.max_prompt_length or int(data["longest_prompt"])
         sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens, max_prompt_length=longest)

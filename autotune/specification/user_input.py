@@ -103,7 +103,7 @@ def data_named(word: str, folder: Path) -> str:
 
 
 def sha256_of(path: str | Path) -> str:
-    """Of a file's bytes. Raises ``UsageError`` if it cannot be read."""
+    """SHA-256 of a file's bytes. Raises ``UsageError`` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -55,25 +55,25 @@ class Pace:
     cycle_s: float
 
     def trial_s(self, cycles: int) -> float:
-        """Of a trial with so many cycles after the warm-up."""
+        """Seconds of a trial with so many cycles after the warm-up."""
         return self.start_s + cycles * self.cycle_s
 
     @property
     def baseline_s(self) -> float:
-        """The first trial also records the lengths."""
+        """Seconds of the first trial, which also records the lengths."""
         return self.trial_s(NATURAL_CYCLES + LOOKS[0])
 
     @property
     def confirmation_s(self) -> float:
-        """One round: the leader, and the baseline beside it."""
+        """Seconds of one confirmation round: the leader and the baseline."""
         return self.trial_s(LOOKS[0] + CONFIRMATION_EXTRAS) + self.trial_s(LOOKS[0])
 
     def study_s(self, trials: int = TRIALS) -> float:
-        """Of a study with so many trials, the baseline among them, and a round of confirmation."""
+        """Seconds of a study with so many trials (the baseline included) and one confirmation round."""
         return self.baseline_s + (trials - 1) * self.trial_s(LOOKS[0]) + self.confirmation_s
 
     def trials(self, budget_s: float) -> int:
-        """How many trials a budget holds beside the confirmation; 0: not even the baseline."""
+        """Number of trials that fit the budget besides the confirmation; 0 if not even the baseline does."""
         left = budget_s - self.baseline_s
         return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s(LOOKS[0])))
 

@@ -58,7 +58,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Known:
-    """All a running trial is weighed against."""
+    """Everything a running trial is compared with."""
 
     prior: NoisePrior
     between: float
@@ -80,7 +80,7 @@ GO_ON, ENOUGH = Decision(Verdict.GO_ON), Decision(Verdict.ENOUGH)
 
 
 def with_looks(protocol: Protocol) -> Protocol:
-    """``protocol`` with the looks, where it has as many recorded cycles as the first; any other number is meant."""
+    """``protocol`` with interim looks, if its number of recorded cycles is the default; another number was chosen."""
     return replace(protocol, recorded=LOOKS[-1], looks=LOOKS) if protocol.recorded == LOOKS[0] else protocol
 
 

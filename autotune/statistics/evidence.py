@@ -75,9 +75,10 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
 
 
 def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
-    """Configurations that passed the worst case in every trial they had, with their measured trials.
+    """Configurations that passed the worst case in every trial, with their measured trials.
 
-    Without emulated ones: a figure of theirs is nobody's speed, so nothing is stated over it and it leads nothing.
+    Trials that emulated FP8 are excluded: their speed is that of no hardware, so they are neither ranked nor used as
+    reference.
     """
     return _known(trials).held
 

@@ -1,4 +1,4 @@
-"""How far what the clock guard objected to can have moved the figures a gain rests on; pure."""
+"""Upper bound on how much cycles flagged by the clock guard can have changed a stated gain. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from autotune.statistics import evidence
 
 
 class Disturbed(NamedTuple):
-    """Cycles that were kept for want of repeats: their time is what was there, not what the configuration needs."""
+    """Disturbed cycles behind a gain. They were kept because no repeats were left, and may be slower than undisturbed
+    ones."""
 
     cycles: int
+    """Disturbed cycles."""
     of: int
+    """All speed cycles."""
     objected: int
-    """Of them, those the clock guard objected to; in the others something was compiled, or they were not warm yet."""
+    """Disturbed cycles that the clock guard flagged; the others compiled something, or were not warm yet."""
     shift: float
-    """Share by which they may have moved a gain, as far as the guard sees: for each configuration the largest drift of
-    the reference kernel, or share of the CPU that others took, of any of its disturbed cycles. It looks at both ends of
-    a cycle and not into it, so this is an estimate. Infinite where it saw nothing."""
+    """Largest share by which they may have changed the gain: summed over the configurations, the largest drift of the
+    reference kernel, or share of the CPU used by others, in a disturbed cycle. An estimate, because the guard measures
+    at both ends of a cycle only. Infinite if a cycle was disturbed and the guard did not flag it."""
 
     @property
     def cause(self) -> str:
@@ -32,13 +35,13 @@ class Disturbed(NamedTuple):
         return 2 * self.cycles <= self.of
 
     def leaves(self, gain: Gain) -> bool:
-        """Whether ``gain`` can be told from the disturbances: few cycles had any; or it was measured in rounds, which
-        take out what lasts, and even its lower bound is more than they may have moved it."""
+        """Whether ``gain`` is larger than the disturbances explain: few cycles were disturbed, or it was measured in
+        rounds, where a lasting slowdown cancels, and its lower bound is above ``shift``."""
         return self.few or (gain.pairs > 0 and gain.low > self.shift)
 
 
 def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> Disturbed:
-    """Of the speed cycles behind the configurations' figures."""
+    """Counts the disturbed cycles behind the speeds of ``configurations``."""
     held = evidence.feasible(trials)
     groups = [
         [(t.protocol, c) for t in evidence.basis(held.get(one, ())) for c in t.speed_cycles()] for one in configurations

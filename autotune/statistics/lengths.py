@@ -22,7 +22,7 @@ MANY_ROWS = 64
 
 
 def cycles_at(trial: Trial, kind: CycleKind) -> list[CycleRecord]:
-    """Those of a kind that count, as rank 0 saw them."""
+    """The accepted cycles of one kind, as rank 0 recorded them."""
     return [c for c in trial.cycles if c.cycle_kind is kind and c.accepted and c.rank == 0]
 
 

@@ -24,7 +24,7 @@ FREE = 10.0
 
 @dataclass(frozen=True)
 class NodeEffect:
-    """Of one node, in logarithms of tokens/hour, over the mean of all."""
+    """Effect of one node: log tokens/hour above the mean of all nodes."""
 
     log: float
     variance: float
@@ -32,7 +32,7 @@ class NodeEffect:
 
 
 def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
-    """By node; empty where all trials ran on one.
+    """Effect of each node; empty if all trials ran on one.
 
     Search trials tell nothing: each of their configurations ran once. Nor does the baseline that ran before all others:
     alone, and on a machine that had not run for minutes.
@@ -66,8 +66,8 @@ def _tells(trial: Trial) -> bool:
 
 
 class Levels:
-    """Puts a study's trials on one level, for one who asks again and again: while no effect has changed, a finished
-    trial stays the same object."""
+    """Adds the node effects to a study's trials. Cached: while no effect changes, a finished trial stays the same
+    object."""
 
     def __init__(self) -> None:
         self._told: tuple[tuple[int, int], ...] = ()
@@ -102,9 +102,9 @@ def levelled(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
-    """Variance that not knowing nodes leaves in the difference of two figures; 0 where all ran on one.
+    """Variance that uncertain node effects add to the difference of two figures; 0 if all trials ran on one node.
 
-    Of what ran outside the cluster no effect is known, so both count as before any is measured."""
+    Trials outside the cluster have no measured effect, so both sides then count as unmeasured."""
     names = {t.node for t in (*here, *there)}
     if len(names) < 2:
         return 0.0
@@ -114,5 +114,5 @@ def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
 
 
 def running_on(trials: Sequence[Trial], node: str) -> list[Trial]:
-    """Those that run there."""
+    """The trials that run on ``node`` now."""
     return [t for t in trials if t.state is TrialState.RUNNING and t.node == node]

@@ -125,7 +125,7 @@ def sample_of(trial: Trial) -> Sample:
 
 
 def cycle_logs(trial: Trial) -> tuple[float, ...]:
-    """Of all speed cycles, disturbed ones too."""
+    """Log tokens/hour of all speed cycles, including disturbed ones."""
     return tuple(_log(c) for c in trial.speed_cycles() if c.completion_tokens > 0)
 
 

@@ -22,7 +22,7 @@ def is_retry(trial: Trial) -> bool:
 
 
 def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
-    """Whether the budget ended while this configuration was measured, and nothing has told since what it is worth."""
+    """Whether the budget ended a trial of this configuration, and no other trial of it gave a verdict."""
     own = [t for t in trials if t.configuration == configuration]
     return any(stopped_by_budget(t) for t in own) and not any(decided(t) for t in own)
 

@@ -106,7 +106,7 @@ def set_beforehand(session: Session, study_id: int, beforehand: Beforehand) -> S
 
 
 def set_status(session: Session, study_id: int, status: StudyStatus) -> None:
-    """The same again changes nothing. Raises ``NotFoundError``."""
+    """Sets the status of a study; the same status again changes nothing. Raises ``NotFoundError``."""
     if locked(session, study_id).status != status.value:
         changing(session, study_id).status = status.value
 

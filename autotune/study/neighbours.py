@@ -1,4 +1,4 @@
-"""Whether trials that run side by side disturb each other, by copies of the baseline beside each other. Pure.
+"""Checks whether trials that run side by side slow each other, by running copies of the baseline at once. Pure.
 
 GPUs are each trial's own, but memory bandwidth, PCIe lanes, power and disks are shared. So before figures of trials
 side by side are believed, the baseline that ran alone runs again in every place at once.
@@ -26,7 +26,7 @@ def source(at_once: int) -> str:
 
 
 def copies(trials: Sequence[Trial], at_once: int) -> list[Trial]:
-    """Those of this check, in any state; what the machine or a person ended is owed again."""
+    """The copies of this check, in any state, without those that the machine or a person ended."""
     return [t for t in trials if t.source == source(at_once) and not t.inconclusive]
 
 
@@ -41,7 +41,7 @@ def due(study: Study, trials: Sequence[Trial], at_once: int) -> TrialDraft | Non
 
 @dataclass(frozen=True)
 class Check:
-    """What the copies showed."""
+    """Result of the copies that ran at once."""
 
     at_once: int
     slower: float | None

@@ -270,7 +270,7 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
-    """Of the ``left`` wall seconds, those a search trial that needs ``needed`` leaves for the confirmation.
+    """Of ``left`` wall seconds, those kept for the confirmation when a search trial that needs ``needed`` starts.
 
     ``reserve_s``; but time kept for a confirmation that cannot follow, and that no trial may have, would end the
     study with nothing at all.

@@ -15,20 +15,20 @@ from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Configuration, RewardSpec
 from autotune.errors import AutotuneError
-from autotune.frameworks import Beside, framework_named
+from autotune.frameworks import ExportExtras, framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.prepare import check_baseline, searched
-from autotune.specification.request import Complete, Request
+from autotune.specification.request import Request, ResolvedRequest
 from autotune.specification.user_input import MATH_VERIFY
 from benchmarks.cases.case import Case, Machine
 from search_spaces.batch import served_by, training_gpus
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.errors import SpaceError
 from trainer.child.contract import CurrentPhase, FailureReason, Phase, Result
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 FIELDS = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 RECORDED: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
@@ -110,9 +110,9 @@ def _judged(case: Case, answer: Answer) -> None:
         answer.exported = _exported(whole, baseline, resources).files
 
 
-def _exported(whole: Complete, baseline: Configuration, resources: Resources) -> Export:
+def _exported(whole: ResolvedRequest, baseline: Configuration, resources: Resources) -> Export:
     """As ``export`` writes it of a study."""
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="",
         configuration=baseline,
         python="/env/bin/python",
@@ -127,7 +127,7 @@ def _exported(whole: Complete, baseline: Configuration, resources: Resources) ->
         nodes=resources.nodes,
         user_config=whole.config or "",
     )
-    return framework_named(whole.framework).export(wanted, Beside({}, whole.accelerate, "/checkout"))
+    return framework_named(whole.framework).export(wanted, ExportExtras({}, whole.accelerate, "/checkout"))
 
 
 def _resources(machine: Machine, framework: str) -> Resources:

@@ -123,7 +123,7 @@ KNOBS = (
         memory=training(1, LOGPROB),
         bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
-        rest=16384,
+        inactive=16384,
         frameworks={
             "verl": native("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", follows="update_tokens")
         },

@@ -46,7 +46,7 @@ KNOBS = (
         memory=(*device(1), *cache(1)),
         bounds=(16, 16777216),
         needs=ENGINE,
-        rest=32768,
+        inactive=32768,
         frameworks={
             "trl": native("vllm_max_model_length"),
             "open_r1": seam("trl.trainer.grpo_trainer.LLM(max_model_len=...)"),
@@ -61,7 +61,7 @@ KNOBS = (
         memory=(*device(1), *cache(1)),
         bounds=(1, 65536),
         needs=ENGINE,
-        rest=256,
+        inactive=256,
         frameworks=engine_settings(
             "max_num_seqs", None, native("vllm_max_num_seqs"), native(_ROLLOUT + "max_num_seqs", 256)
         ),
@@ -73,7 +73,7 @@ KNOBS = (
         memory=(*device(1), *cache(1)),
         bounds=(1, 16777216),
         needs=VLLM,
-        rest=8192,
+        inactive=8192,
         frameworks=engine_settings(
             "max_num_batched_tokens",
             4096,
@@ -100,7 +100,7 @@ KNOBS = (
         memory=device(1),
         bounds=(1, 65536),
         needs={**VLLM, "enforce_eager": (False,)},
-        rest=512,
+        inactive=512,
         frameworks=_inside("compilation_config", "max_cudagraph_capture_size"),
         summary="CUDA graphs are captured for batches up to this size",
     ),
@@ -211,7 +211,7 @@ KNOBS = (
         memory=(*device(1), *cache(1)),
         bounds=(1, 64),
         needs=_SPECULATES,
-        rest=4,
+        inactive=4,
         frameworks=_inside("speculative_config", "num_speculative_tokens"),
         summary="tokens guessed at a time",
     ),
@@ -220,7 +220,7 @@ KNOBS = (
         unit="tokens",
         bounds=(1, 64),
         needs=_SPECULATES,
-        rest=5,  # vLLM 0.31, vllm/config/speculative.py:1191
+        inactive=5,  # vLLM 0.31, vllm/config/speculative.py:1191
         frameworks=_inside("speculative_config", "prompt_lookup_max"),
         summary="last tokens that have to stand earlier too for what follows there to be guessed",
     ),

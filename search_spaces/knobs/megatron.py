@@ -48,7 +48,7 @@ def _number(
         memory=memory,
         bounds=(least, _MOST),
         needs=needs,
-        rest=least,
+        inactive=least,
         frameworks=_both(native(key, default, follows=follows), native(swift, least)),
         summary=summary,
     )

@@ -121,11 +121,11 @@ class Knob:
     derived: bool = False
     """Follows from the others in a search; not to be listed in a space."""
     needs: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
-    """It acts only where each of these knobs has one of these values; elsewhere it rests."""
-    rest: KnobValue | None = None
-    """Where it rests if the framework has no default."""
+    """The knob has an effect only where each of these knobs has one of these values."""
+    inactive: KnobValue | None = None
+    """Value written where the knob has no effect, if the framework has no default."""
     without_gpu: KnobValue | None = None
-    """What it is on a CPU where nothing is set, if a seam of ours sees to that; the framework's default otherwise."""
+    """Value of an unset knob on a CPU, where our launcher sets it; ``None``: the framework's default."""
     preload: bool = False
     """Two trials can be forked from one process that has imported everything only if they agree on it: it decides what
     is imported, whether anything of that compiles, or a variable that an allocator reads once."""
@@ -147,10 +147,10 @@ class Knob:
         ours = device == "cpu" and setting.reach is Reach.SEAM
         return self.without_gpu if ours and self.without_gpu is not None else setting.default
 
-    def resting_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
-        """The value it has where it cannot act; ``None`` only for knobs that always act."""
+    def inactive_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
+        """Value of the knob where it has no effect; ``None`` only for knobs that always have one."""
         unset = self.unset_value(framework, device)
-        return self.rest if unset is None else unset
+        return self.inactive if unset is None else unset
 
     def parse(self, value: object) -> KnobValue:
         """``value`` as this knob holds it.

@@ -135,7 +135,7 @@ KNOBS = (
         restart=Restart.NONE,
         memory=training(0, UPDATE),
         needs={"gradient_checkpointing": (True,)},
-        rest=False,
+        inactive=False,
         frameworks=same(
             native("gradient_checkpointing_kwargs.use_reentrant", False),
             # Unset it is true for one process and false for several (swift/trainers/mixin.py,

@@ -110,7 +110,7 @@ KNOBS = (
         memory=(*training(1, ANY), *cache(-1)),
         bounds=(1 << 20, 1 << 44),
         needs=VLLM,
-        rest=1 << 30,
+        inactive=1 << 30,
         frameworks=engine_settings(
             "kv_cache_memory_bytes",
             None,

@@ -163,13 +163,15 @@ class Case:
         return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
 
     def moved(self, name: str, value: KnobValue) -> Case:
-        """The same with one knob changed: what acts no longer rests, and the accumulation follows fixed rows."""
+        """A copy with one knob changed: knobs that lose their effect get their inactive value, and fixed rows keep the
+        accumulation consistent."""
         values = {**self.values, name: value}
         for other in dependents(name):
             moved = Case(values, self.resources, self.reference)
             if other in values and self.acts(other) and not moved.acts(other):
-                rest = KNOBS[other].resting_value(self.framework, self.resources.device)
-                values = {k: v for k, v in values.items() if k != other} | ({} if rest is None else {other: rest})
+                inactive = KNOBS[other].inactive_value(self.framework, self.resources.device)
+                values = {k: v for k, v in values.items() if k != other}
+                values |= {} if inactive is None else {other: inactive}
         if self.reference.rows is not None and name in COMPARED and name != "gradient_accumulation_steps":
             batch = batch_of(values, self.resources)
             # What followed the accumulation goes on following it; a number somebody chose stays.

@@ -47,7 +47,7 @@ def _reachable(knob: Knob) -> Rule:
 def _acting(knob: Knob) -> Rule:
     def judge(case: Case) -> str | None:
         value = case.values.get(knob.name)
-        if value is None or case.acts(knob.name) or value == knob.resting_value(case.framework, case.resources.device):
+        if value is None or case.acts(knob.name) or value == knob.inactive_value(case.framework, case.resources.device):
             return None
         missing = [(n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted]
         name, wanted = missing[0]
@@ -71,15 +71,15 @@ def known_framework(case: Case) -> str | None:
 def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
     """``values`` with every knob that cannot act put where it rests, so that equal configurations look the same."""
     case = Case(values, resources)
-    return {name: value if (rest := rest_of(name, case)) is None else rest for name, value in values.items()}
+    return {name: value if (rest := inactive_value_of(name, case)) is None else rest for name, value in values.items()}
 
 
-def rest_of(name: str, case: Case) -> KnobValue | None:
-    """Where a knob rests that cannot act beside what the other knobs are set to; ``None`` for one that can."""
+def inactive_value_of(name: str, case: Case) -> KnobValue | None:
+    """The value of a knob that has no effect in ``case``; ``None`` if it has one, or needs no other knob."""
     knob = KNOBS.get(name)
     if knob is None or not knob.needs or case.acts(name):
         return None
-    return knob.resting_value(case.resources.framework, case.resources.device)
+    return knob.inactive_value(case.resources.framework, case.resources.device)
 
 
 RULES = (

@@ -154,7 +154,7 @@ def _rests(name: str) -> Rule:
     def megatron_rests(case: Case) -> str | None:
         """A knob of PyTorch's modules is not set beside Megatron."""
         value = case.values.get(name)
-        if value is None or value == KNOBS[name].resting_value(case.framework, case.resources.device):
+        if value is None or value == KNOBS[name].inactive_value(case.framework, case.resources.device):
             return None
         return f"{name} {value} does nothing beside {ENGINE} megatron"
 

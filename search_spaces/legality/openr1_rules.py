@@ -121,5 +121,5 @@ def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str
 
 
 def unknown_rewards(names: Sequence[str]) -> list[str]:
-    """Of ``names`` those that are not in Open-R1's registry, which knows no others."""
+    """Names that are not in Open-R1's registry of rewards."""
     return [name for name in names if name not in REWARDS]

@@ -11,11 +11,11 @@ import pytest
 
 from autotune.domain import Configuration, Outcome
 from autotune.errors import UsageError
-from autotune.frameworks import Beside, Integration, framework_named, runnable
+from autotune.frameworks import ExportExtras, Integration, framework_named, runnable
 from autotune.frameworks.packaged import Packaged
 from autotune.ports import Assignment, Place
 from autotune.specification.build import baseline_of, fitted, without_server
-from autotune.specification.request import Complete
+from autotune.specification.request import ResolvedRequest
 from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
@@ -24,7 +24,7 @@ from search_spaces.space_file import preset_for
 from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
-from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, ExportRequest
 
 SPACE = {"knobs": {"gradient_checkpointing": [True, False]}}
 CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"
@@ -41,8 +41,8 @@ class FrameworkSuite:
         return framework_named(self.name)
 
     @property
-    def beside(self) -> Beside:
-        return Beside({}, checkout="/sources/framework" if self.framework.script else "")
+    def extras(self) -> ExportExtras:
+        return ExportExtras({}, checkout="/sources/framework" if self.framework.script else "")
 
     @property
     def resources(self) -> Any:
@@ -55,7 +55,7 @@ class FrameworkSuite:
     @property
     def baseline(self) -> Configuration:
         """The defaults a study of it begins with."""
-        request = Complete(framework=self.name, rows_per_update=16, max_completion_length=32)
+        request = ResolvedRequest(framework=self.name, rows_per_update=16, max_completion_length=32)
         found = baseline_of(request, SearchSpace.from_json(SPACE), self.resources)
         return Configuration(found)
 
@@ -66,13 +66,13 @@ class FrameworkSuite:
             baseline=self.baseline,
             resources=self.resources,
             workload=workload,
-            checkout=self.beside.checkout,
+            checkout=self.extras.checkout,
         )
         trial = factories.trial(configuration=configuration or self.baseline, rows_per_update=16)
         return Assignment(factories.study(spec=spec), trial, directory, 60.0)
 
-    def wanted(self, **changes: Any) -> Wanted:
-        whole = Wanted(
+    def wanted(self, **changes: Any) -> ExportRequest:
+        whole = ExportRequest(
             title="a title",
             configuration=self.baseline,
             python="/env/bin/python",
@@ -135,7 +135,7 @@ class FrameworkSuite:
         wanted = self.baseline.with_(**{knob: _value(knob)})
         assert any(knob in sentence for sentence in self.framework.unsupported(wanted))
         with pytest.raises(UsageError, match=knob):
-            self.framework.export(self.wanted(configuration=wanted), self.beside)
+            self.framework.export(self.wanted(configuration=wanted), self.extras)
 
     def test_a_rendered_trial_says_everything_and_survives_the_wire(self, tmp_path: Path) -> None:
         assignment = self.assignment(tmp_path)
@@ -151,21 +151,21 @@ class FrameworkSuite:
         assert self.framework.companion(assignment, self.framework.render(assignment), place) is None
 
     def test_an_export_is_files_and_a_command_that_starts_them(self) -> None:
-        made = self.framework.export(self.wanted(), self.beside)
+        made = self.framework.export(self.wanted(), self.extras)
         names = self.framework.names
         assert names.run in made.files
         assert made.command.argv
-        assert made == self.framework.export(self.wanted(), self.beside)
+        assert made == self.framework.export(self.wanted(), self.extras)
         script = made.files[names.run]
         assert script.startswith("#!")
         assert all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in made.files)
         assert shlex.split(shlex.join(made.command.argv)) == list(made.command.argv)
 
     def test_an_export_takes_nothing_from_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before: Export = self.framework.export(self.wanted(), self.beside)
+        before: Export = self.framework.export(self.wanted(), self.extras)
         monkeypatch.setenv("HOME", "/elsewhere")
         monkeypatch.chdir("/")
-        assert self.framework.export(self.wanted(), self.beside) == before
+        assert self.framework.export(self.wanted(), self.extras) == before
 
     def test_an_oom_of_the_device_is_known_and_answered(self) -> None:
         found = self.framework.diagnose(f"step 3\n{CUDA}\n")

@@ -18,11 +18,11 @@ from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.verify.compare_run import read_step
 from tests.support import factories as f
-from tests.support.trl_keys import fate_of
+from tests.support.trl_keys import handling_of
 from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.common.key_handling import KeyHandling
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -162,7 +162,7 @@ def edited(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """From the user's own file, by settings of TRL's alone."""
     values = yaml.safe_load(OWN)
     inputs = ("model_name_or_path", "dataset_name", "reward_funcs", "max_completion_length")
-    passthrough = {k: v for k, v in values.items() if k not in inputs and fate_of(k) is not Fate.KNOB}
+    passthrough = {k: v for k, v in values.items() if k not in inputs and handling_of(k) is not KeyHandling.KNOB}
     passthrough["learning_rate"] = float(passthrough["learning_rate"])
     return make(tiny, tmp_path_factory.mktemp("edited"), KNOBS, OWN, passthrough)
 
@@ -267,7 +267,7 @@ def test_trial_and_script_build_the_same_trainer(name: str, tmp_path: Path, requ
     assert trial == script
     assert set(ours) == set(theirs)
     differing = {key for key in ours if ours[key] != theirs[key]}
-    allowed = {key for key in ours if fate_of(key) is Fate.MEASURING} | {"model_init_kwargs"}
+    allowed = {key for key in ours if handling_of(key) is KeyHandling.MEASURING} | {"model_init_kwargs"}
     assert differing - allowed == set(), {key: (ours[key], theirs[key]) for key in differing - allowed}
     assert (ours["per_device_train_batch_size"], ours["bf16"]) == ("2", "True")
     assert trial["attention"] == "eager"

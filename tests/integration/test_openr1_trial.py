@@ -16,7 +16,7 @@ from tests.support.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.open_r1 import Wanted, export
+from trainer.frameworks.open_r1 import OpenR1ExportRequest, export
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks]
 
@@ -129,7 +129,7 @@ def test_an_exported_recipe_runs_unchanged(tiny: Path, openr1: tuple[str, str], 
         "save_strategy": "no",
     }
     made = export(
-        Wanted(
+        OpenR1ExportRequest(
             title="a tiny run",
             configuration=KNOBS,
             python=python,

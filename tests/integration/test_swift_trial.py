@@ -137,7 +137,7 @@ def test_an_exported_run_trains_unchanged(tiny: Path, tmp_path: Path) -> None:
     spec = swift_spec(tiny, reward)
     ran = run_trial(tmp_path / "trial", spec)
     knobs = {"micro_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
-    wanted = ms_swift.Wanted(
+    wanted = ms_swift.SwiftExportRequest(
         title="a test",
         configuration={**knobs, "precision": "fp32", "master_weights": "fp32", "gradient_checkpointing": False},
         python=swift_python(),

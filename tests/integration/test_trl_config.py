@@ -131,7 +131,7 @@ def run(interpreter: Interpreter, code: str, folder: Path, *arguments: Path) -> 
 
 
 def test_the_installed_trl_has_the_recorded_keys_and_takes_a_real_config(tmp_path: Path) -> None:
-    """If TRL has another key: look at ``fates``, then record ``describe``'s answer in tests/fixtures anew."""
+    """If TRL has another key: look at ``key_handling``, then record ``describe``'s answer in tests/fixtures anew."""
     argv = [PYTHON, *described(tmp_path / "run", read_keys(OWN, "grpo.yaml"))]
     done = subprocess.run(argv, check=False, cwd=tmp_path / "run", capture_output=True, text=True)
     result = read_result(RunPaths(tmp_path / "run").result)

@@ -52,7 +52,7 @@ def test_every_value_of_a_choice_is_tried(knob: Knob) -> None:
     if knob.kind is not Kind.CHOICE or knob.name in LEFT_OUT:
         return
     alike = dict(knob.alike).get(Effect.SPEED, frozenset(knob.choices))
-    tried = moved(knob.name) | {PLAIN_KNOBS.get(knob.name, knob.resting_value("trl"))}
+    tried = moved(knob.name) | {PLAIN_KNOBS.get(knob.name, knob.inactive_value("trl"))}
     assert set(alike) - set(VALUES_LEFT_OUT.get(knob.name, {})) <= tried
 
 

@@ -7,21 +7,21 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.beyond import refuse
-from trainer.frameworks.common.fate import Fate
-from trainer.frameworks.trl.fates import INPUTS, MEASURING, REFUSED
+from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.trl.key_handling import INPUTS, MEASURING, REFUSED
 from trainer.frameworks.trl.key_tables import KEYS
 from trainer.frameworks.trl.keys import model_keys, training_keys, unsupported
 
 
-def fate_of(key: str) -> Fate:
+def handling_of(key: str) -> KeyHandling:
     """What becomes of ``key``."""
     if key in KEYS:
-        return Fate.KNOB
+        return KeyHandling.KNOB
     if key in INPUTS:
-        return Fate.INPUT
+        return KeyHandling.INPUT
     if key in REFUSED:
-        return Fate.REFUSED
-    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
+        return KeyHandling.REFUSED
+    return KeyHandling.MEASURING if key in MEASURING else KeyHandling.WORKLOAD
 
 
 def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:

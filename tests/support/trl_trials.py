@@ -39,7 +39,7 @@ from trainer.child.contract import (
     write_atomic,
 )
 from trainer.frameworks import trl
-from trainer.frameworks.common.told import Told
+from trainer.frameworks.common.trial_arguments import TrialArguments
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"
@@ -100,7 +100,7 @@ def reward_file(folder: Path, body: str) -> RewardSpec:
 PLAIN = "return [float(len(c) % 3) for c in completions]"
 
 
-def told_of(tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: Protocol) -> Told:
+def told_of(tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: Protocol) -> TrialArguments:
     """A trial of what ``build_tiny`` made: 16 rows per update, 16-token completions."""
     return {
         "trial": "1/0",

@@ -14,7 +14,7 @@ from search_spaces.knobs import KNOBS, Knob
 from search_spaces.legality import RULES, Case, Reference, is_legal
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.verl import SUPPORTED, explicit
 
 PROMPT, COMPLETION = 512, 1024
@@ -99,7 +99,7 @@ class Combination:
         values = self.configuration
         return self.ranks * int(values["micro_batch_size"]) * int(values["gradient_accumulation_steps"])
 
-    def wanted(self, **changes: Any) -> Wanted:
+    def wanted(self, **changes: Any) -> ExportRequest:
         given: dict[str, Any] = {
             "title": "a combination",
             "configuration": self.configuration,
@@ -112,7 +112,7 @@ class Combination:
             "device": "cuda",
             "world_size": self.training,
         }
-        return Wanted(**{**given, **changes})
+        return ExportRequest(**{**given, **changes})
 
 
 def legal(random: Random, *, modes: bool = False) -> Combination:

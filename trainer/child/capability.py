@@ -17,7 +17,7 @@ NAME = "get_device_capability"
 
 
 def driver_capability(load: Callable[[str], Any] = ctypes.CDLL) -> Capability:
-    """Of the machine's GPUs; ``None`` where they differ, or the driver does not say."""
+    """Compute capability of the machine's GPUs; ``None`` if they differ or the driver does not say."""
     try:
         nvml = load("libnvidia-ml.so.1")
         return _capability(nvml) if nvml.nvmlInit_v2() == 0 else None

@@ -65,7 +65,7 @@ def framework_of(path: Path) -> str:
 
 
 def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
-    """The same of another framework, whose ``module`` names its dataclasses and judges the keys."""
+    """``describe`` for another framework, whose ``module`` names its dataclasses and judges the keys."""
     theirs = importlib.import_module(module, __package__)
     found = fields(theirs.shapes())
     for prefix, shape in theirs.others().items():

@@ -61,7 +61,7 @@ class TreeUse:
 
 
 def tree_use() -> TreeUse:
-    """Of this process and all below it."""
+    """CPU use of this process and its descendants."""
     return _use([os.getpid(), *descendants(os.getpid())])
 
 

@@ -41,7 +41,7 @@ class Verifier:
 
     @property
     def pid(self) -> Optional[int]:
-        """Of the running helper."""
+        """Process id of the running helper."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:

@@ -47,7 +47,7 @@ def load_reward(spec: RewardSpec) -> Reward:
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
-    """Those of a trial, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Rewards of a trial, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
     try:
         return [load_reward(spec) for spec in specs]
     except Exception as error:

@@ -15,7 +15,7 @@ RAISED = (Exception, SystemExit)
 
 
 def told(error: BaseException) -> BaseException:
-    """What a reward raised, as a failure of the reward; that there is no memory stays what it is."""
+    """Converts an error that a reward raised to ``RewardFailedError``; out-of-memory errors stay as they are."""
     if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
         return error
     return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))

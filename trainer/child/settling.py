@@ -19,7 +19,7 @@ recorded), below what was seen: 0.9."""
 
 
 class Settling:
-    """Of one rank.
+    """Withholds the first timed cycle of one rank.
 
     Nothing is held back where a natural or maximum-length cycle stands between the warm-up and the first timed one.
 

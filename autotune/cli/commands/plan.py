@@ -21,7 +21,7 @@ from autotune.settings import Settings
 
 if TYPE_CHECKING:
     from autotune.forecast.gpus import KnownGpu
-    from autotune.forecast.question import Question, Wanted
+    from autotune.forecast.question import PlanRequest, Question
 
 
 class Format(StrEnum):
@@ -99,26 +99,26 @@ def plan(
     """
     framework = framework_word(framework)
     from autotune.forecast.model_file import model_at
-    from autotune.forecast.question import Wanted
+    from autotune.forecast.question import PlanRequest
 
     lengths = max_prompt_length, max_completion_length
-    wanted = Wanted(model, model_at(model), framework, rows_per_update, num_generations, *lengths, lora_rank)
+    request = PlanRequest(model, model_at(model), framework, rows_per_update, num_generations, *lengths, lora_rank)
     as_json = as_json or form is Format.JSON
     if need:
-        _show_needs(wanted, as_json)
+        _show_needs(request, as_json)
     else:
         from autotune.forecast.gpus import gpu_of
 
         kind = gpu_of(gpu, gpu_memory, gpu_tflops, gpu_bandwidth)
-        _show_plan(_question(wanted, kind, gpus, nodes, space), settings_for(home), as_json)
+        _show_plan(_question(request, kind, gpus, nodes, space), settings_for(home), as_json)
 
 
-def _question(wanted: Wanted, kind: KnownGpu, gpus: int, nodes: int, space: str | None) -> Question:
+def _question(request: PlanRequest, kind: KnownGpu, gpus: int, nodes: int, space: str | None) -> Question:
     from autotune.forecast.answer import Machine
     from autotune.forecast.question import Question
 
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    return Question(wanted.load(machine), machine, kind, *space_for(wanted.framework, space, gpus, nodes))
+    return Question(request.load(machine), machine, kind, *space_for(request.framework, space, gpus, nodes))
 
 
 def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:
@@ -135,12 +135,12 @@ def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:
         raise typer.Exit(exit_codes.NOTHING_FEASIBLE)
 
 
-def _show_needs(wanted: Wanted, as_json: bool) -> None:
+def _show_needs(request: PlanRequest, as_json: bool) -> None:
     from autotune.cli.screens.plan import needs_screen
     from autotune.forecast.documents import needs_json
     from autotune.forecast.with_models import needed
 
-    found = needed(wanted)
+    found = needed(request)
     if as_json:
         console.document(needs_json(found))
     else:

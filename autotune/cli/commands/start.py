@@ -189,7 +189,7 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, *,
 
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
-    """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    """Exit code for a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.preempted:
         return exit_codes.RUN_AGAIN
     if stop.signal is not None:

@@ -257,7 +257,7 @@ def limit_words(lengths: Sequence[int]) -> str:
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:
-    """Of a rollout engine: what it holds, how full its cache was, and how well it agrees with the trainer."""
+    """Rollout engine in words: memory held, use of its cache, log-prob mismatch with the trainer."""
     held = [c.engine_bytes for c in cycles if c.engine_bytes is not None]
     usage = [c.cache_usage for c in cycles if c.cache_usage is not None]
     mismatch = [c.logp_mismatch for c in cycles if c.logp_mismatch is not None]

@@ -94,7 +94,7 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
 
 
 def likely(holds: Array, least: float) -> NDArray[np.bool_]:
-    """Which are as likely as ``least``, or as the next of ``BARS`` where none is; all where none is that either."""
+    """Which candidates hold with probability ``least``; if none does, with the next lower of ``BARS``; if none, all."""
     for bar in (least, *(b for b in BARS if b < least)):
         if (found := holds >= bar).any():
             return found
@@ -149,7 +149,7 @@ class TrialCosts:
         return np.array(costs, dtype=np.int64)
 
     def seconds(self, cycle_s: Array, restarts: NDArray[np.int64], restart_s: Array | None = None) -> Array:
-        """Of a trial of each candidate.
+        """Expected seconds of a trial of each candidate.
 
         Args:
             cycle_s: seconds of one cycle.

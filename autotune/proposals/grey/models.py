@@ -23,7 +23,7 @@ from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 @dataclass(frozen=True)
 class Models:
-    """What is known before any trial; a model that is ``None`` is not asked."""
+    """The models of a study before its first trial; a model that is ``None`` is not used."""
 
     task: Task
     times: TimeModel | None = None
@@ -47,7 +47,7 @@ def models_for(task: Task, background: Background | None = None) -> Models:
 
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 60
-"""Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
+"""A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
 MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
@@ -59,7 +59,7 @@ def cycle_seconds(trial: Trial) -> float | None:
 
 
 def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
-    """Of a long history, by number, the fastest and the newest; ``known`` says which are fast."""
+    """The fastest and the newest trials of a long history, by number; ``known`` says which are fast."""
     kept = {e.number for e in selected(known, TOLD_FASTEST, TOLD_NEWEST)}
     return tuple(t for t in trials if t.number in kept)
 

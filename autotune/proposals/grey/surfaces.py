@@ -117,7 +117,7 @@ class Surfaces:
         return covariance
 
     def adding(self, inputs: Array, values: Array, variances: Array) -> Surfaces:
-        """The same with more observations: (k, d), and (P, k) of values and of their variances, in targets' units."""
+        """A copy with k more observations: points (k, d), values and variances (P, k) in units of the targets."""
         return replace(
             self,
             inputs=np.concatenate([self.inputs, inputs]),

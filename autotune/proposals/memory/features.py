@@ -149,7 +149,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
 
 
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-    """The same with the configuration as the first axis."""
+    """The matrix with the configuration as its first axis."""
     return np.moveaxis(features(task, configurations), 1, 0)
 
 

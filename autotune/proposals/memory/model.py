@@ -241,7 +241,7 @@ GROUPS: Mapping[str, tuple[Part, ...]] = {
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Of one pool: one GPU, or one machine's process tree."""
+    """Predicted memory by part in one pool: one GPU, or the process tree of one machine."""
 
     pool: Pool
     moment: Moment

@@ -138,7 +138,7 @@ class Settings:
 
     @property
     def held_bytes(self) -> Column:
-        """Of a weight as it is trained."""
+        """Bytes of one weight in the precision it is held in: 2, or 4 for fp32."""
         return 2.0 + 2.0 * self.wide
 
 

@@ -45,15 +45,15 @@ class StudySampler:
         raise NotImplementedError
 
     def bind(self, task: Task | None, background: Background | None = None) -> StudySampler:  # noqa: ARG002
-        """The same for one study: its task, and what is known of it beforehand."""
+        """A copy for one study, with its task and prior knowledge."""
         return self
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> StudySampler:  # noqa: ARG002
-        """The same at one point of a study: its trials, and what they teach."""
+        """A copy fitted to the study's trials so far, and to the observations made of them."""
         return self
 
     def at(self, here: Sequence[Trial]) -> StudySampler:  # noqa: ARG002
-        """The same for one of several places, whose finished trials are ``here``."""
+        """A copy for one of several places; ``here`` are the trials that finished there."""
         return self
 
     def told(
@@ -63,7 +63,7 @@ class StudySampler:
         *,
         elsewhere: bool,  # noqa: ARG002
     ) -> Sequence[Observation]:
-        """What the Optuna study holds, by trial number.
+        """The observations that go into the Optuna study, by trial number.
 
         Args:
             elsewhere: the track is the permitted one.

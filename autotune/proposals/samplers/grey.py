@@ -56,7 +56,7 @@ class GreySampler(StudySampler):
 
 
 class FittedGrey(StudySampler):
-    """The same with its models fitted to the trials.
+    """``GreySampler`` with its models fitted to the trials of a study.
 
     Where there is a model of times and it is trusted, it is ``grey``; else it is ``grey-fallback``: local search, then
     surfaces through what was measured, and the memory model as a filter.
@@ -82,7 +82,7 @@ class FittedGrey(StudySampler):
 
     @cached_property
     def pending(self) -> list[Configuration]:
-        """Of trials that run or wait, whose forecast stands in for what they will measure."""
+        """Configurations of trials that run or wait; their forecasts stand in for measurements."""
         return [e.configuration for e in self.known.values() if e.standing is OptunaTrialStatus.PENDING]
 
     def divisors(self, configurations: Sequence[Configuration]) -> Array:
@@ -123,7 +123,7 @@ class FittedGrey(StudySampler):
         return self.peaks is None or bool(self.peaks.forecast([configuration]).fits[0] >= self.least)
 
     def forecast(self, grid: CandidateGrid, times: TimeModel) -> TimeForecast:
-        """Of all candidates by ``times``, its model."""
+        """Forecast of all candidates by the model ``times``."""
         if id(grid) not in self._times_of:
             self._times_of[id(grid)] = times.forecast(grid.candidates)
         return self._times_of[id(grid)]
@@ -147,7 +147,7 @@ class FittedGrey(StudySampler):
         return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
     def promising(self, grid: CandidateGrid, indices: Indices, times: TimeModel) -> Indices:
-        """Of ``indices`` those with the most hope of being fast; what hardly fits comes last."""
+        """The candidates of ``indices`` that may be fastest; those unlikely to fit come last."""
         forecast, fits = self.forecast(grid, times), self.fits(grid, indices)
         hope = (forecast.spread - forecast.log_seconds - self.divisors(grid.candidates))[indices]
         hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))

@@ -308,7 +308,7 @@ class PhaseRows:
 
 @dataclass(frozen=True)
 class Features:
-    """Of a sequence of configurations, in their order."""
+    """Columns of a sequence of configurations, in their order."""
 
     phases: Mapping[str, PhaseRows]
     starts: NDArray[np.intp]

@@ -125,7 +125,7 @@ class Knobs:
 
     @cached_property
     def among(self) -> tuple[Matrix, Matrix]:
-        """Of all pairs of rows: what effects have in common, and in how many knobs they differ."""
+        """For all pairs of rows: covariance of the knobs' effects, and the number of knobs in which they differ."""
         return self.columns_of_own @ self.columns_of_own.T, self.apart(self.own, self.count)
 
     @cached_property
@@ -231,7 +231,7 @@ class Process:
 
     @property
     def level_variance(self) -> float:
-        """Of what all rows have in common."""
+        """Variance of the level that all rows share."""
         return self.level_sd**2 - self.level_sd**4 * float(self.inverse.sum())
 
 

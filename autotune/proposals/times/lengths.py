@@ -59,7 +59,7 @@ Pieces = NDArray[np.float64]
 
 
 def presumed(task: Task) -> Lengths:
-    """Of a task of which nothing ran: as it says, else half of what is allowed, with an exponential's spread."""
+    """Lengths of a task before any trial: those of the task, else exponential with a mean of half the limit."""
     rows = max(1, min(task.rows_per_update, MOST_ROWS))
     limit = max(1, task.max_completion_length)
     prompt = task.prompt_tokens if task.prompt_tokens else max(1.0, PRESUMED_SHARE * task.max_prompt_length)

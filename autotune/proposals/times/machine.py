@@ -173,7 +173,7 @@ def _plain(name: str) -> str:
 
 
 def presumed(resources: Resources, name: str = "") -> Hardware:
-    """Of a machine nobody measured: the data sheet of ``name``, else what its kind mostly has, marked as wide."""
+    """Figures of an unmeasured machine: from the data sheet of ``name``, else typical ones with a wide spread."""
     sheet = sheet_of(name) if name else None
     if sheet is not None:
         return sheet

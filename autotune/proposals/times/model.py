@@ -99,7 +99,7 @@ def account(prior: Prior, world: World, table: Features, found: Measured, carrie
 
 
 def without_prior(ours: Account) -> Account:
-    """The same trials with no opinion but which phases occur, for a comparison."""
+    """The same trials under a prior that only knows which phases occur, for comparison."""
     seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.foretold.items()}
     learnt = {
         phase: learn(phase, ours.learnt[phase].told, seconds[phase], ours.found, FLAT_LEVEL_SD) for phase in PHASES

@@ -37,7 +37,7 @@ LEAST_SPREAD = 0.005
 
 @dataclass(frozen=True)
 class Measured:
-    """Of trials in their order; one array element each."""
+    """Measurements of trials, in their order; one array element for each."""
 
     trials: tuple[Trial, ...]
     configurations: tuple[Configuration, ...]
@@ -60,7 +60,7 @@ class Measured:
 
     @cached_property
     def shares(self) -> Column:
-        """Of each trial one over the number of trials of its configuration: with it each configuration counts once."""
+        """Weight of each trial: 1 / number of trials of its configuration, so that each configuration counts once."""
         keys = [configuration.key for configuration in self.configurations]
         counts = Counter(keys)
         return np.array([1.0 / counts[key] for key in keys], dtype=np.float64)
@@ -159,7 +159,7 @@ class Starts:
     warm_up: float = WARM_UP
 
     def seconds(self, task: Task, kinds: tuple[NDArray[np.intp], NDArray[np.intp]], cycle_s: Column) -> Column:
-        """Of processes of these kinds (``Features.kinds``), whose cycles take ``cycle_s``."""
+        """Predicted seconds until a process's first timed cycle; ``kinds`` as of ``Features.kinds``."""
         several, place = kinds
         start = np.array([self._start(task, ProcessKind(int(kind))) for kind in several], dtype=np.float64)
         return start[place] + self.warm_up * cycle_s
@@ -173,7 +173,7 @@ class Starts:
 
 
 def starts_of(found: Measured, kinds: NDArray[np.intp]) -> Starts:
-    """Of trials that came as far as their first timed cycle, and the kinds of their processes.
+    """Start-up times by kind of process, of trials that reached a timed cycle.
 
     A process tells once how long it took to be there. Where any does, a trial without that ran in a process another
     one had started, and says nothing of a start.

@@ -97,7 +97,7 @@ class RayCluster:
             self._ray.shutdown()
 
     def nodes(self) -> tuple[Node, ...]:
-        """Those alive, by name."""
+        """The nodes that are alive, by name."""
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         names = distinct([node["NodeName"] for node in alive], [node["NodeID"] for node in alive])
         found = [

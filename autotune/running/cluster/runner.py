@@ -132,7 +132,7 @@ class PlaceRunner:
 
 
 def lost_report(lost: LostError, seconds: float, started: bool) -> RunReport:
-    """Of an attempt that cannot be followed any more."""
+    """Report of an attempt whose agent cannot be reached any more."""
     outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
     return RunReport(outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else "")
 

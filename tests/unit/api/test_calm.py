@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api.cache import warm_up
+from api import read_ahead
 from api.cache.studies import Library
-from api.cache.warm_up import CALM_S, EarlyReading
+from api.read_ahead import CALM_S, ReadAhead
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -35,16 +35,16 @@ class Asked:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pages, as they are drawn."""
     pages: list[str] = []
-    monkeypatch.setattr(warm_up, "work_out", lambda *_: pages.append("answer"))
-    monkeypatch.setattr(warm_up, "study_page", lambda *_: pages.append("study"))
-    monkeypatch.setattr(warm_up, "why_page", lambda *_: pages.append("why"))
-    monkeypatch.setattr(warm_up, "stream_at", lambda _: SimpleNamespace())
+    monkeypatch.setattr(read_ahead, "work_out", lambda *_: pages.append("answer"))
+    monkeypatch.setattr(read_ahead, "study_page", lambda *_: pages.append("study"))
+    monkeypatch.setattr(read_ahead, "why_page", lambda *_: pages.append("why"))
+    monkeypatch.setattr(read_ahead, "stream_at", lambda _: SimpleNamespace())
     return pages
 
 
-def begun(library: Any) -> EarlyReading:
+def begun(library: Any) -> ReadAhead:
     failures: list[Exception] = []
-    reading = EarlyReading(library, failures.append)
+    reading = ReadAhead(library, failures.append)
     reading.start()
     assert library.read.wait(PATIENCE_S)
     assert failures == []
@@ -66,7 +66,7 @@ def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:
     reading.stop()
     reading.wait(PATIENCE_S)
     assert drawn == []
-    assert not [t for t in threading.enumerate() if t.name == warm_up.NAME]
+    assert not [t for t in threading.enumerate() if t.name == read_ahead.NAME]
 
 
 def test_a_library_knows_since_when_nobody_has_asked(settings: Settings, study: Study) -> None:

@@ -21,7 +21,7 @@ from api.dashboard.why_view import WhyQuery, settled, why_view
 from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
-from autotune.forecast.untried_pairs import foreseen
+from autotune.forecast.untried_pairs import predict_pairs
 from autotune.recommendation.current import attempt_paths
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
@@ -211,17 +211,17 @@ def test_pairs_that_an_oom_rules_out_are_foreseen() -> None:
         f.finished(0),
         f.failed(1, configuration=f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)),
     ]
-    found = foreseen(spec, trials, PAIR)
+    found = predict_pairs(spec, trials, PAIR)
     assert found["8", "on"].style == "cell-ruled"
     assert "trial 1" in found["8", "on"].words
     assert found["1", "on"].style != "cell-ruled", "it needs less"
     assert ("4", "on") not in found, "it was tried"
-    alone = foreseen(spec, trials[:1], PAIR)
+    alone = predict_pairs(spec, trials[:1], PAIR)
     assert {cell.style for cell in alone.values()} <= {"cell-likely", "cell-unlikely"}
     wider = f.study_spec(space=SPACE.as_json())
-    known = foreseen(wider, trials, PAIR)
+    known = predict_pairs(wider, trials, PAIR)
     assert known["8", "on"].style != "cell-ruled", "with bf16 it may fit"
-    assert foreseen(f.study_spec(space={"knobs": {}}), trials, ("a", "b")) == {}
+    assert predict_pairs(f.study_spec(space={"knobs": {}}), trials, ("a", "b")) == {}
 
 
 def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
@@ -233,7 +233,7 @@ def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
         (roomy, "cell-likely", "predicted to fit"),
         (tight, "cell-unlikely", "predicted not to"),
     ):
-        found = foreseen(spec, trials, PAIR)
+        found = predict_pairs(spec, trials, PAIR)
         assert len(found) == 7
         assert tried not in found
         assert {cell.style for cell in found.values()} == {style}
@@ -242,7 +242,7 @@ def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
             assert "not tried" in cell.words
             assert cell.short.endswith("%")
             assert f"probability {cell.short}" in cell.words
-    chart = feasibility_map(trials, PAIR, untried_pairs.space_of(roomy), foreseen(roomy, trials, PAIR))
+    chart = feasibility_map(trials, PAIR, untried_pairs.space_of(roomy), predict_pairs(roomy, trials, PAIR))
     assert chart.drawing.count("? 100%") == 7, "the picture itself says how sure"
     assert any("predicted to fit" in mark.words for mark in chart.legend)
     assert "fit, best" in str(chart.rows), "what was measured stays what it was"
@@ -259,7 +259,7 @@ def test_what_trials_showed_changes_what_is_predicted() -> None:
     heavy = [t.with_(watchdog_peak=7 * f.GIB) for t in light]
 
     def fits(trials: list[Trial]) -> float:
-        return float(foreseen(spec, trials, PAIR)["1", "off"].short.rstrip("%"))
+        return float(predict_pairs(spec, trials, PAIR)["1", "off"].short.rstrip("%"))
 
     assert fits(light) > fits(heavy)
 
@@ -267,7 +267,7 @@ def test_what_trials_showed_changes_what_is_predicted() -> None:
 def test_without_a_limit_of_memory_nothing_is_predicted() -> None:
     space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
     resources = f.resources(host_memory=None)
-    assert foreseen(f.study_spec(space=space, memory_limit=None, resources=resources), [f.finished(0)], PAIR) == {}
+    assert predict_pairs(f.study_spec(space=space, memory_limit=None, resources=resources), [f.finished(0)], PAIR) == {}
 
 
 def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
@@ -276,7 +276,7 @@ def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
     from api.routes import study_pages  # noqa: PLC0415
 
     asked: list[str] = []
-    for name in ("foreseen", "foretold"):
+    for name in ("predict_pairs", "predict_peaks"):
         real = getattr(study_pages, name)
         monkeypatch.setattr(study_pages, name, lambda *given, name=name, real=real: asked.append(name) or real(*given))
     for query in ("", "?against=groups", "?axis=precision", ""):
@@ -284,7 +284,7 @@ def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
         assert "What fits: " in page
         assert "Predicted against measured host memory" in page
         assert "of what the trials before them predicted" in page
-    assert asked == ["foreseen", "foretold"]
+    assert asked == ["predict_pairs", "predict_peaks"]
 
 
 def test_ten_thousand_trials_make_no_large_page() -> None:

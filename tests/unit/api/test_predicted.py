@@ -34,8 +34,8 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 def test_what_nobody_ran_is_predicted_and_says_so(nobody: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    real = predicting.foretold
-    monkeypatch.setattr(predicting, "foretold", lambda *given: made.append(given) or real(*given))
+    real = predicting.plan_from_readings
+    monkeypatch.setattr(predicting, "plan_from_readings", lambda *given: made.append(given) or real(*given))
     document = nobody.json(KNOWN)
     (item,) = Matches.model_validate(document).items
     assert isinstance(item, PredictedItem)

@@ -19,7 +19,7 @@ import yaml
 
 from autotune.domain import Configuration, Study, TrialKind
 from autotune.errors import UsageError
-from autotune.frameworks import Beside, framework_named
+from autotune.frameworks import ExportExtras, framework_named
 from autotune.machine.clock import SystemClock
 from autotune.recommendation import export
 from autotune.running import proc
@@ -31,7 +31,7 @@ from autotune.verify import compare_run, exported_run
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
 from tests.unit.cli.conftest import Run, record
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ExportRequest
 
 SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
 NATIVE = factories.configuration(gradient_checkpointing=False)
@@ -399,7 +399,7 @@ def test_ctrl_c_ends_the_command_and_all_it_started(
 
 def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     framework = framework_named("swift")
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="a study",
         configuration=Configuration(
             {"micro_batch_size": 4, "logprob_rows": 2, "precision": "fp32", "master_weights": "fp32"}
@@ -410,7 +410,7 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
         rows_per_update=16,
         max_completion_length=8,
     )
-    made = framework.export(wanted, Beside({}))
+    made = framework.export(wanted, ExportExtras({}))
     row: Any = None
     said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
     assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said

@@ -17,7 +17,7 @@ from autotune.forecast.architecture import architecture
 from autotune.forecast.documents import needs_json, plan_json
 from autotune.forecast.gpus import GPUS
 from autotune.forecast.planner import FULL, LORA, OFFLOADED
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.forecast.with_models import forecasts_for
 from autotune.proposals.forecasts import SURE
 from search_spaces.space import SearchSpace
@@ -36,7 +36,7 @@ def question(
     machine = Machine(gpu, GPUS[gpu].memory, gpus, nodes)
     name = preset_for(gpus, nodes)
     space = SearchSpace.load(name) if knobs is None else SearchSpace.from_json({"knobs": dict(knobs)})
-    wanted = Wanted("model", architecture(config), **more)
+    wanted = PlanRequest("model", architecture(config), **more)
     return Question(wanted.load(machine), machine, GPUS[gpu], name, space)
 
 
@@ -106,7 +106,7 @@ def test_the_text_path_of_an_8b_vision_model_on_eight_nodes() -> None:
 def test_a_32b_model_does_not_fit_one_gpu_and_needs_less_with_adapters() -> None:
     config = PUBLISHED["Qwen2.5-32B"][0]
     parameters = PUBLISHED["Qwen2.5-32B"][1]
-    wanted = Wanted("32B", architecture(config), framework="ms_swift")  # which sends an adapter's weights in batches
+    wanted = PlanRequest("32B", architecture(config), framework="ms_swift")  # it sends an adapter's weights in batches
     found = planner.needs(wanted, (GPUS["h100"],), forecasts_for)
     by_way = {need.how: need for need in found.needs}
     assert set(by_way) == {FULL, OFFLOADED, LORA}

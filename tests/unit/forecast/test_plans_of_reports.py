@@ -15,7 +15,7 @@ from autotune.domain import Configuration
 from autotune.forecast.answer import Machine, Predicted
 from autotune.forecast.architecture import architecture
 from autotune.forecast.gpus import gpu_of
-from autotune.forecast.question import OF_MEGATRON, Question, Wanted
+from autotune.forecast.question import OF_MEGATRON, PlanRequest, Question
 from autotune.forecast.with_models import forecasts_for
 from search_spaces.space import SearchSpace
 from tests.support.published_models import PUBLISHED, QWEN3_30B_A3B, family
@@ -50,7 +50,7 @@ def question(report: dict[str, Any]) -> Question:
     knobs = {name: value if isinstance(value, list) else [value] for name, value in report["knobs"].items()}
     fixed = {n: v[0] for n, v in knobs.items() if len(v) == 1 and n != "micro_batch_size"}
     space = SearchSpace({n: tuple(v) for n, v in knobs.items() if n not in fixed}, Configuration(fixed))
-    wanted = Wanted(
+    wanted = PlanRequest(
         report["model"], architecture(MODELS[report["model"]]), report.get("framework", "trl"),
         **{name: report[name] for name in LOAD if name in report},
     )  # fmt: skip

@@ -14,10 +14,10 @@ from autotune.errors import UsageError
 from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import architecture
 from autotune.forecast.gpus import gpu_named
-from autotune.forecast.question import Question, Wanted
+from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
 from autotune.specification import build
-from autotune.specification.request import Complete, gpu_size
+from autotune.specification.request import ResolvedRequest, gpu_size
 from search_spaces import legality
 from search_spaces.batch import batch_of
 from search_spaces.configuration import Resources
@@ -37,7 +37,7 @@ def question(framework: str, gpus: int, nodes: int = 1, space: SearchSpace | Non
     """As ``autotune plan`` puts it."""
     kind, name = gpu_named("h100"), preset_for(gpus, nodes)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    wanted = Wanted("m", MODEL, framework=framework, **more)
+    wanted = PlanRequest("m", MODEL, framework=framework, **more)
     found, left_out = build.planned(space or SearchSpace.load(name), framework_named(framework))
     return Question(wanted.load(machine), machine, kind, name, found, left_out)
 
@@ -62,7 +62,7 @@ def test_a_study_has_legal_combinations(framework: str, gpus: int) -> None:
     ours, rows = framework_named(framework), gpu_size(gpus, gpus).rows_per_update
     machine = Resources(gpus=gpus, device="cuda", framework=framework, rows_per_update=rows, num_generations=8)
     space, _ = build.without_server(build.fitted(SearchSpace.load(preset_for(gpus)), ours)[0], ours)
-    whole = Complete(framework=framework, baseline={}, rows_per_update=rows)
+    whole = ResolvedRequest(framework=framework, baseline={}, rows_per_update=rows)
     baseline = build.baseline_of(whole, space, machine)
     build.check_baseline(whole, baseline, machine)
     assert set(space.values) | set(space.fixed) <= ours.supported | set(space.values_in(machine)) | {"rollout_mode"}

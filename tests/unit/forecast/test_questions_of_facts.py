@@ -15,7 +15,7 @@ from autotune.forecast.answer import Accuracy
 from autotune.forecast.architecture import architecture
 from autotune.forecast.facts import MOST_GPUS, Facts, architecture_of, known_gpu, question_of
 from autotune.forecast.gpus import GPUS
-from autotune.forecast.with_models import _less_sure, forecasts_for, foretold
+from autotune.forecast.with_models import _less_sure, forecasts_for, plan_from_readings
 from search_spaces.configuration import ModelFacts
 from tests.support.published_models import PUBLISHED
 
@@ -106,7 +106,7 @@ def test_a_guess_makes_intervals_wider_and_figures_no_other() -> None:
     after = _less_sure(before)
     assert after.tokens_per_hour == before.tokens_per_hour
     assert after.low < before.low < before.high < after.high
-    found = foretold(small, ())
+    found = plan_from_readings(small, ())
     assert found.accuracy == Accuracy(NONE)
     assert found.baseline.low == pytest.approx(after.low)
 

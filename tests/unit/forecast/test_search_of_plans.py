@@ -15,8 +15,8 @@ from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import architecture
 from autotune.forecast.forecasting import Forecasts, Memory
 from autotune.forecast.gpus import GPUS, gpu_named
-from autotune.forecast.question import Question, Wanted
-from autotune.forecast.search import ALIKE, SHAPE, Asked, _around, search
+from autotune.forecast.question import PlanRequest, Question
+from autotune.forecast.search import ALIKE, SHAPE, SearchScope, _around, search
 from autotune.proposals.forecasts import SURE, PeakForecast, Task, TimeForecast
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
@@ -73,13 +73,13 @@ def forecasts(limit: float) -> Forecasts:
 
 def question(space: SearchSpace, gpus: int = 8) -> Question:
     machine = Machine("h100", GPUS["h100"].memory, gpus)
-    wanted = Wanted("Qwen2.5-7B", architecture(PUBLISHED["Qwen2.5-7B"][0]))
+    wanted = PlanRequest("Qwen2.5-7B", architecture(PUBLISHED["Qwen2.5-7B"][0]))
     return Question(wanted.load(machine), machine, GPUS["h100"], "space", space)
 
 
-def asked(space: SearchSpace, gpus: int = 8) -> Asked:
+def asked(space: SearchSpace, gpus: int = 8) -> SearchScope:
     about = question(space, gpus)
-    return Asked(space, about.baseline(), about.resources, same_learning=True)
+    return SearchScope(space, about.baseline(), about.resources, same_learning=True)
 
 
 def test_in_a_small_space_it_finds_the_very_best_that_fits() -> None:

@@ -21,8 +21,8 @@ from autotune.recommendation.recommend import recommend
 from autotune.settings import read_settings
 from autotune.specification import build
 from autotune.specification.interpreter import Interpreter
-from autotune.specification.request import Complete, Request, gpu_size
-from autotune.specification.resolve import complete
+from autotune.specification.request import Request, ResolvedRequest, gpu_size
+from autotune.specification.resolve import resolve_request
 from autotune.store import open_store
 from autotune.study import schedule
 from autotune.study.budget import Ledger
@@ -47,8 +47,8 @@ def machine(count: int, **changes: Any) -> Resources:
     return replace(hardware.resources(gpus=gpus(count)), **changes)
 
 
-def asked(rows: int, **knobs: Any) -> Complete:
-    return Complete(model="/m", rows_per_update=rows, max_completion_length=256, baseline=knobs)
+def asked(rows: int, **knobs: Any) -> ResolvedRequest:
+    return ResolvedRequest(model="/m", rows_per_update=rows, max_completion_length=256, baseline=knobs)
 
 
 def baseline(count: int, rows: int, space: str | None = None, **knobs: Any) -> Configuration:
@@ -220,11 +220,11 @@ max_completion_length: 64
 """
 
 
-def configured(count: int, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Complete:
+def configured(count: int, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> ResolvedRequest:
     monkeypatch.setattr(Interpreter, "known_fields", lambda *_: None)
     monkeypatch.setattr(Interpreter, "describe", lambda *_: Result(ok=True, data=RECORDED))
     request = Request(config=CONFIG, config_name="grpo.yaml", folder="/", baseline=knobs)
-    return complete(request, Interpreter("/env/bin/python", None), machine(count))  # type: ignore[arg-type]
+    return resolve_request(request, Interpreter("/env/bin/python", None), machine(count))  # type: ignore[arg-type]
 
 
 def test_a_configuration_with_a_server_must_be_told_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from autotune.proposals.translation import OptunaTrialStatus, evidence
 from autotune.recommendation.recommend import recommend
 from autotune.recommendation.whole_run import whole_run, whole_run_json, whole_run_words
 from autotune.specification import build
-from autotune.specification.request import Complete
+from autotune.specification.request import ResolvedRequest
 from autotune.store import open_store
 from autotune.study.judging import Judge, judge_of
 from autotune.wording.sentences import headline, row_gain_words
@@ -199,7 +199,7 @@ def test_the_objective_is_part_of_the_identity_and_the_usual_one_changes_no_dige
 
 
 def test_gpu_hours_of_a_cpu_run_are_refused() -> None:
-    asked = Complete(objective=Objective.PER_GPU_HOUR)
+    asked = ResolvedRequest(objective=Objective.PER_GPU_HOUR)
     with pytest.raises(UsageError, match="this is a CPU run"):
         build.specification(asked, SPEC.workload, SearchSpace.from_json(SPEC.space), ALL, f.resources())
 

@@ -117,7 +117,7 @@ def test_a_knob_that_can_be_off_has_a_place_to_rest(knob: Knob) -> None:
         assert other in KNOBS
         assert all(KNOBS[other].parse(value) == value for value in wanted)
     if knob.needs:
-        assert all(knob.resting_value(framework) is not None for framework in knob.frameworks)
+        assert all(knob.inactive_value(framework) is not None for framework in knob.frameworks)
 
 
 @EACH

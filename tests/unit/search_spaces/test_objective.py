@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.specification.build import resources_for
-from autotune.specification.request import Complete
+from autotune.specification.request import ResolvedRequest
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.objective import per_micro_batch
 from tests.parity.objectives import OBJECTIVES, Objective
@@ -39,7 +39,7 @@ def test_the_key_is_named(settings: dict[str, Any], said: str) -> None:
 
 def test_a_study_is_told() -> None:
     """Else the rule would never speak."""
-    request = Complete(passthrough={"loss_type": "bnpo"}, rows_per_update=16, max_completion_length=8)
+    request = ResolvedRequest(passthrough={"loss_type": "bnpo"}, rows_per_update=16, max_completion_length=8)
     told = resources_for(Resources(), request, ModelFacts(), {})
     assert told.per_micro_batch == "loss_type bnpo"
     assert told.as_json()["per_micro_batch"] == "loss_type bnpo"

@@ -16,7 +16,7 @@ from autotune.domain import Resources
 from autotune.machine import hardware
 from autotune.settings import read_settings
 from autotune.specification import build, cpu_bf16
-from autotune.specification.request import Complete, Request
+from autotune.specification.request import Request, ResolvedRequest
 from search_spaces import legality
 from search_spaces.space import SearchSpace
 from tests.support.node import Node
@@ -25,10 +25,12 @@ from trainer.child.contract import RewardSpec
 HERE = Resources(cpu_cores=2, rows_per_update=8, num_generations=8)
 PRESET = SearchSpace.load("cpu")
 OWN = SearchSpace.from_json({"knobs": {"precision": ["bf16", "fp32"], "micro_batch_size": [4, 8]}})
-ASKED = Complete(model="/model", task="chain_sum", rows_per_update=8, max_completion_length=32, max_prompt_length=64)
+ASKED = ResolvedRequest(
+    model="/model", task="chain_sum", rows_per_update=8, max_completion_length=32, max_prompt_length=64
+)
 
 
-def computes_in(space: SearchSpace, request: Complete = ASKED) -> set[Any]:
+def computes_in(space: SearchSpace, request: ResolvedRequest = ASKED) -> set[Any]:
     """What candidates compute in, the baseline among them."""
     here = replace(HERE, framework=request.framework)
     baseline = build.baseline_of(request, space, here)

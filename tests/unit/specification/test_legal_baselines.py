@@ -14,7 +14,7 @@ from autotune.domain import RewardSpec
 from autotune.frameworks import framework_named
 from autotune.specification import build
 from autotune.specification.published_baseline import with_published
-from autotune.specification.request import GPU_SIZE, Complete, Request, completed
+from autotune.specification.request import GPU_SIZE, Request, ResolvedRequest, with_defaults
 from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration, ModelFacts, Resources
 from search_spaces.legality import check, check_baseline
@@ -25,11 +25,11 @@ H100: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}
 GROUP = 8
 
 
-def study_of(one: Published) -> tuple[Complete, SearchSpace, Resources]:
+def study_of(one: Published) -> tuple[ResolvedRequest, SearchSpace, Resources]:
     """The study that ``--baseline NAME`` begins, on the GPUs the configuration was written for."""
     framework, reward = framework_named(one.framework), (RewardSpec("file", "score", "/r.py"),)
     request = Request(framework=one.framework, published=one.name, folder="/work", data="p.jsonl", rewards=reward)
-    whole = completed(with_published(request, one.gpus)[0], GPU_SIZE, "")
+    whole = with_defaults(with_published(request, one.gpus)[0], GPU_SIZE, "")
     machine = Resources(gpus=one.gpus, framework=one.framework, **H100)
     space, _ = build.fitted(build.load_space(whole, machine), framework)
     space, _ = build.without_server(space, framework)
@@ -67,7 +67,7 @@ def test_verls_own_baseline_is_what_the_machine_and_its_environment_have(
 ) -> None:
     """verl's own are 2 GPUs an engine and flash attention; a baseline nobody wrote follows what is there."""
     whole, verl = (
-        Complete(framework="verl", rows_per_update=24 * gpus, max_completion_length=256),
+        ResolvedRequest(framework="verl", rows_per_update=24 * gpus, max_completion_length=256),
         framework_named("verl"),
     )
     machine = Resources(gpus=gpus, framework="verl", **H100)

@@ -12,7 +12,7 @@ import pytest
 from autotune.domain import StudySpec
 from autotune.specification import sizing
 from autotune.specification.build import load_space
-from autotune.specification.request import CPU_SIZE, Request, completed
+from autotune.specification.request import CPU_SIZE, Request, with_defaults
 from autotune.specification.sizing import Open, Sized, Sizing
 from tests.support import factories as f
 from tests.unit.specification.test_fewer_layers import _model as a_model
@@ -62,7 +62,7 @@ def settled(
     if not bundled.is_dir():
         a_model(bundled, layers=30)
     request = request or Request()
-    whole = completed(request, CPU_SIZE, str(bundled))
+    whole = with_defaults(request, CPU_SIZE, str(bundled))
     settle = Sizing(
         python=python,  # type: ignore[arg-type]
         found=Result(ok=True, data={"packages": {}}),
@@ -121,7 +121,7 @@ def test_only_where_nothing_else_helps_the_model_is_cut_and_the_study_keeps_its_
     model = Path(found.request.model)
     assert model.parent == tmp_path / "models"
     assert python.prepared == [str(tmp_path / "bundled"), str(model)], "prompts are those of the model that runs"
-    assert found.request.name == sizing.study_name(completed(Request(), CPU_SIZE, str(tmp_path / "bundled")))
+    assert found.request.name == sizing.study_name(with_defaults(Request(), CPU_SIZE, str(tmp_path / "bundled")))
     assert "the first 7 of the model's 30 layers" in found.words
     assert "6 trials need a budget of" in found.words
     again = settled(Python(10 * IDLE), tmp_path, there=as_stored(found))

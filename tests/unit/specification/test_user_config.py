@@ -12,7 +12,7 @@ from autotune import frameworks
 from autotune.domain import RewardSpec
 from autotune.errors import UsageError
 from autotune.frameworks import TrlFramework
-from autotune.specification.request import CPU_SIZE, Complete, Request, completed, packages_of, study_name
+from autotune.specification.request import CPU_SIZE, Request, ResolvedRequest, packages_of, study_name, with_defaults
 from autotune.specification.user_config import with_config
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
@@ -43,8 +43,8 @@ def asked(**changes: Any) -> Request:
     return replace(Request(folder="/work", config="beta: 0.1", config_name="grpo.yaml"), **changes)
 
 
-def joined(request: Request, file: Imported, ranks: int = 1) -> Complete:
-    return completed(with_config(request, file, FIELDS, ranks), CPU_SIZE, bundled="/bundled")
+def joined(request: Request, file: Imported, ranks: int = 1) -> ResolvedRequest:
+    return with_defaults(with_config(request, file, FIELDS, ranks), CPU_SIZE, bundled="/bundled")
 
 
 def test_a_file_that_says_nothing_of_the_batch_means_trls_defaults() -> None:
@@ -121,15 +121,15 @@ def test_what_a_file_lacks_is_said_with_its_name(file: Imported, said: str) -> N
 
 
 def test_without_a_file_the_bundled_model_and_task_are_taken() -> None:
-    whole = completed(Request(), CPU_SIZE, bundled="/bundled")
+    whole = with_defaults(Request(), CPU_SIZE, bundled="/bundled")
     assert (whole.model, whole.task, whole.rows_per_update) == ("/bundled", "chain_sum", 8)
     with pytest.raises(UsageError, match="--model"):
-        completed(Request(), CPU_SIZE, bundled="")
+        with_defaults(Request(), CPU_SIZE, bundled="")
 
 
 def test_prompts_without_a_reward_say_what_to_add() -> None:
     with pytest.raises(UsageError, match=r"--data gives prompts but no reward: add --reward my_reward\.py:score"):
-        completed(Request(model="/m", data="/p.jsonl"), CPU_SIZE, bundled="")
+        with_defaults(Request(model="/m", data="/p.jsonl"), CPU_SIZE, bundled="")
 
 
 def test_packages_the_workload_needs() -> None:
@@ -182,7 +182,7 @@ def test_a_file_for_more_processes_keeps_its_rows_on_fewer() -> None:
 def test_lengths_a_file_states_or_its_framework_has_are_taken() -> None:
     file = imported(dataset={})
     request = asked(data="/p.jsonl")
-    whole = completed(with_config(request, file, {}, 1), CPU_SIZE, bundled="")
+    whole = with_defaults(with_config(request, file, {}, 1), CPU_SIZE, bundled="")
     assert (whole.max_prompt_length, whole.max_completion_length) == (77, 512)
     assert joined(asked(data="/p.jsonl", max_prompt_length=9), file).max_prompt_length == 9
 

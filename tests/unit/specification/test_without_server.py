@@ -19,8 +19,8 @@ from autotune.ports import Assignment
 from autotune.specification import build, prepare
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
-from autotune.specification.request import Complete, Request
-from autotune.specification.resolve import complete
+from autotune.specification.request import Request, ResolvedRequest
+from autotune.specification.resolve import resolve_request
 from search_spaces.batch import served_by
 from search_spaces.configuration import Configuration
 from search_spaces.errors import SpaceError
@@ -62,7 +62,9 @@ def searched(name: str, preset: str) -> SearchSpace:
 @pytest.mark.parametrize("name", SERVED)
 def test_both_splits_are_searched_on_a_node(name: str) -> None:
     space, machine = searched(name, "node-8gpu"), on(name)
-    own = build.baseline_of(Complete(framework=name, rows_per_update=504, max_completion_length=256), space, machine)
+    own = build.baseline_of(
+        ResolvedRequest(framework=name, rows_per_update=504, max_completion_length=256), space, machine
+    )
     found = space.candidates(own, machine, same_learning=False, limit=3000)
     assert {c["rollout_mode"] for c in found if c["rollout_engine"] == "vllm"} == {"colocate", "server"}
     assert len({c["rollout_gpus"] for c in found if c["rollout_mode"] == "server"}) > 1
@@ -81,7 +83,7 @@ def test_open_r1_on_one_gpu_tries_vllm_beside_the_training() -> None:
     machine = on("open_r1", gpus=1, rows_per_update=64)
     space = searched("open_r1", "single-gpu")
     own = build.baseline_of(
-        Complete(framework="open_r1", rows_per_update=64, max_completion_length=256), space, machine
+        ResolvedRequest(framework="open_r1", rows_per_update=64, max_completion_length=256), space, machine
     )
     found = space.candidates(own, machine, same_learning=True, limit=3000)
     assert "vllm" in {c["rollout_engine"] for c in found}
@@ -132,7 +134,7 @@ def test_verls_word_for_no_server_is_its_own() -> None:
 def test_a_study_that_begins_with_sglang_is_refused_in_one_sentence() -> None:
     sglang = {"rollout_engine": "sglang", "tensor_parallel_size": 1, "micro_batch_size": 2, "num_generations": 2}
     machine = on("verl", gpus=2, rows_per_update=4, num_generations=2)
-    request = Complete(framework="verl", rows_per_update=4)
+    request = ResolvedRequest(framework="verl", rows_per_update=4)
     space = SearchSpace.from_json({"knobs": {"fsdp": ["fsdp1", "fsdp2"]}})
     words = "^no verl trial can run this: .*rollout.name sglang: no trial has generated with SGLang yet"
     with pytest.raises(UsageError, match=words) as refused:
@@ -167,21 +169,21 @@ def test_a_study_with_megatron_is_refused_in_one_sentence(
     own = {"tensor_parallel_size": 1, "micro_batch_size": 2, "num_generations": 2, "training_engine": beginning}
     own["rollout_engine"] = "vllm"
     machine = on(name, gpus=2, rows_per_update=4, num_generations=2)
-    request, space = Complete(framework=name, rows_per_update=4), SearchSpace.from_json({"knobs": knobs})
+    request, space = ResolvedRequest(framework=name, rows_per_update=4), SearchSpace.from_json({"knobs": knobs})
     with pytest.raises(UsageError, match=f"^{words}"):
         prepare.check_baseline(request, framework_named(name), space, Configuration(own), machine, print)
 
 
 def own_run(
     name: str, text: str, gpus: int, monkeypatch: pytest.MonkeyPatch, **more: Any
-) -> tuple[Complete, list[str]]:
+) -> tuple[ResolvedRequest, list[str]]:
     """A user's own run on so many GPUs, and what is said of it."""
     monkeypatch.setattr(Interpreter, "known_fields", lambda *_: None)
     monkeypatch.setattr(Interpreter, "describe", lambda *_: Result(ok=True, data=RECORDED))
     python: Any = Interpreter("/env/bin/python", None)  # type: ignore[arg-type]
     request = Request(framework=name, config=text, config_name="own", folder="/", data="/p.jsonl", **more)
     said: list[str] = []
-    return complete(request, python, on(name, gpus=gpus), talk=said.append), said
+    return resolve_request(request, python, on(name, gpus=gpus), talk=said.append), said
 
 
 def test_the_gpus_that_do_not_train_are_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,24 +15,24 @@ import pytest
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.ms_swift import fates as swift_fates
+from trainer.frameworks.ms_swift import key_handling as swift_handling
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
 from trainer.frameworks.ms_swift.megatron import PREFIX
-from trainer.frameworks.open_r1 import fates as openr1_fates
+from trainer.frameworks.open_r1 import key_handling as openr1_handling
 from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
-from trainer.frameworks.trl import fates as trl_fates
+from trainer.frameworks.trl import key_handling as trl_handling
 from trainer.frameworks.trl.import_config import import_config as import_trl
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRL = fields_of(json.loads((FIXTURES / "trl_fields.json").read_text())["fields"])
 SWIFT = fields_of(json.loads((FIXTURES / "swift_fields.json").read_text())["fields"])
-STUDY_OWN = {"trl": trl_fates.INPUTS, "open_r1": openr1_fates.INPUTS, "ms_swift": swift_fates.INPUTS}
-WITHOUT = {"trl": trl_fates.MEASURING, "open_r1": openr1_fates.MEASURING, "ms_swift": swift_fates.MEASURING}
+STUDY_OWN = {"trl": trl_handling.INPUTS, "open_r1": openr1_handling.INPUTS, "ms_swift": swift_handling.INPUTS}
+WITHOUT = {"trl": trl_handling.MEASURING, "open_r1": openr1_handling.MEASURING, "ms_swift": swift_handling.MEASURING}
 FOR_TRIAL: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "trl": trl_fates.for_trial,
-    "open_r1": openr1_fates.for_trial,
-    "ms_swift": swift_fates.for_trial,
+    "trl": trl_handling.for_trial,
+    "open_r1": openr1_handling.for_trial,
+    "ms_swift": swift_handling.for_trial,
 }
 SPECIAL: Mapping[str, Any] = {
     "deepspeed": {"zero_optimization": {"stage": 2}},

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import RUN, Export, Wanted
+from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.trl import export
 
 KNOBS: dict[str, Any] = {
@@ -51,7 +51,7 @@ optim: adamw_torch
 """
 
 
-def wanted(**changes: Any) -> Wanted:
+def wanted(**changes: Any) -> ExportRequest:
     base: dict[str, Any] = {
         "title": "first: 226.0k tokens/hour",
         "configuration": KNOBS,
@@ -61,10 +61,10 @@ def wanted(**changes: Any) -> Wanted:
         "rows_per_update": 8,
         "max_completion_length": 16,
     }
-    return Wanted(**{**base, **changes})
+    return ExportRequest(**{**base, **changes})
 
 
-def own(**changes: Any) -> Wanted:
+def own(**changes: Any) -> ExportRequest:
     imported = (RewardSpec("import", "rewards.score", path="/home/me/run"),)
     changed = {"model": "/home/me/run/models/small", "rewards": imported, "user_config": OWN, "own_data": True}
     return wanted(**{**changed, **changes})

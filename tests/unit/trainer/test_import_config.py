@@ -15,13 +15,13 @@ from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
-from tests.support.trl_keys import fate_of
+from tests.support.trl_keys import handling_of
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported, located
-from trainer.frameworks.trl.fates import for_trial
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
+from trainer.frameworks.trl.key_handling import for_trial
 
 OWN = """\
 # what I train with
@@ -94,8 +94,8 @@ def test_each_key_goes_where_it_belongs() -> None:
 def test_no_key_is_lost_or_counted_twice() -> None:
     found = imported(OWN)
     given_ = set(read_keys(OWN, "grpo.yaml"))
-    inputs = {key for key in given_ if fate_of(key) is Fate.INPUT}
-    knobs = {key for key in given_ if fate_of(key) is Fate.KNOB}
+    inputs = {key for key in given_ if handling_of(key) is KeyHandling.INPUT}
+    knobs = {key for key in given_ if handling_of(key) is KeyHandling.KNOB}
     assert set(found.passthrough) == given_ - inputs - knobs
     assert {"model_name_or_path", "reward_funcs", "max_completion_length", *found.dataset} == inputs
 
@@ -337,7 +337,7 @@ PLAIN = {
 
 @st.composite
 def workloads(draw: st.DrawFn) -> dict[str, Any]:
-    names = sorted(name for name in FIELDS if fate_of(name) in (Fate.WORKLOAD, Fate.MEASURING))
+    names = sorted(name for name in FIELDS if handling_of(name) in (KeyHandling.WORKLOAD, KeyHandling.MEASURING))
     chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=8))
     return {name: draw(_value_of(FIELDS[name])) for name in chosen if name != "lr_scheduler_type"}
 

@@ -18,7 +18,7 @@ from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.deepspeed_places import PLACES
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.open_r1 import SUPPORTED, Wanted, export, unsupported
+from trainer.frameworks.open_r1 import SUPPORTED, OpenR1ExportRequest, export, unsupported
 from trainer.frameworks.open_r1.exported import RECIPE
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
@@ -29,7 +29,9 @@ from trainer.frameworks.open_r1.objective import OBJECTIVE
 LONGEST = 512 + 1024
 
 
-def wanted(configuration: dict[str, KnobValue] | Configuration, processes: int = 8, **changes: Any) -> Wanted:
+def wanted(
+    configuration: dict[str, KnobValue] | Configuration, processes: int = 8, **changes: Any
+) -> OpenR1ExportRequest:
     base: dict[str, Any] = {
         "title": "first: 226.0k tokens/hour",
         "configuration": Configuration(dict(configuration)),
@@ -43,7 +45,7 @@ def wanted(configuration: dict[str, KnobValue] | Configuration, processes: int =
         "world_size": processes,
         "checkout": "/src/open-r1",
     }
-    return Wanted(**{**base, **changes})
+    return OpenR1ExportRequest(**{**base, **changes})
 
 
 def read_again(made: Export) -> Imported:

@@ -21,7 +21,7 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import trl
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.trl.keys import acting
 
@@ -165,7 +165,7 @@ def test_what_is_exported_with_trls_server_is_the_same_when_it_is_imported(
     guessing = {"speculative_decoding": "ngram"} if "speculative_tokens" in values else {}
     configuration: dict[str, KnobValue] = {**values, **guessing, **served, **spreading}
     made = trl.export(
-        Wanted(
+        ExportRequest(
             title="first",
             configuration=configuration,
             python="/env/bin/python",

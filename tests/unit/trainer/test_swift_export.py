@@ -23,8 +23,8 @@ from trainer.frameworks.ms_swift.server import server_arguments, server_command
 SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2, "rollout_data_parallel_size": 2}
 
 
-def wanted(**changes: Any) -> ms_swift.Wanted:
-    given = ms_swift.Wanted(
+def wanted(**changes: Any) -> ms_swift.SwiftExportRequest:
+    given = ms_swift.SwiftExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"}),
         python="/env/bin/python",

@@ -21,7 +21,7 @@ LINE = "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d"
 def exported(script: str, **changes: Any) -> str:
     """``run.sh`` of a study of ``script``."""
     before = ms_swift.import_config(script, "run.sh", FIELDS)
-    wanted = ms_swift.Wanted(
+    wanted = ms_swift.SwiftExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",
@@ -103,7 +103,7 @@ def test_the_same_holds_for_variables_in_a_file() -> None:
         "ENV:\n  NPROC_PER_NODE: 8  # the whole machine\n  CUDA_VISIBLE_DEVICES: 0,1,2,3,4,5,6,7\n  MINE: 1\n"
     )
     before = ms_swift.import_config(own, "grpo.yaml", FIELDS)
-    wanted = ms_swift.Wanted(
+    wanted = ms_swift.SwiftExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",

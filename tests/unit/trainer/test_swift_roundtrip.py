@@ -97,8 +97,8 @@ def legal(draw: st.DrawFn) -> tuple[Configuration, Resources]:
     return found, machine
 
 
-def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ms_swift.Wanted:
-    given_ = ms_swift.Wanted(
+def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ms_swift.SwiftExportRequest:
+    given_ = ms_swift.SwiftExportRequest(
         title="a study",
         configuration=configuration,
         python="/usr/bin/python3",

@@ -7,7 +7,7 @@ import pytest
 from tests.support.trl_fields import FIELDS
 from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.export import export
 from trainer.frameworks.trl.import_config import import_config, named_files, read_keys
@@ -112,7 +112,7 @@ def test_the_file_of_the_launch_may_be_given_beside() -> None:
 
 def test_an_export_beside_a_script_is_a_whole_file() -> None:
     found = import_config(LAUNCH, "run.sh", FIELDS)
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="t", configuration=found.knobs, python="python", model="org/model", rewards=(), rows_per_update=8,
         max_completion_length=64, passthrough=found.passthrough, user_config=LAUNCH, own_data=True,
     )  # fmt: skip

@@ -15,8 +15,8 @@ import pytest
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import import_config
-from trainer.frameworks.verl.fates import INPUTS, MEASURING
 from trainer.frameworks.verl.hydra import written
+from trainer.frameworks.verl.key_handling import INPUTS, MEASURING
 from trainer.frameworks.verl.key_tables import BESIDE
 
 DEFAULTS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "fixtures" / "verl_fields.json").read_text())[

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.verl import import_config
-from trainer.frameworks.verl.fates import fate_of
+from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
 from trainer.frameworks.verl.reading import call_of
 
@@ -249,7 +249,7 @@ def test_a_key_the_installed_verl_does_not_have_is_refused() -> None:
 
 
 def test_every_key_has_one_fate() -> None:
-    assert all(fate_of(key) is Fate.KNOB for key in KEYS)
+    assert all(handling_of(key) is KeyHandling.KNOB for key in KEYS)
     assert not KEYS & set(FIXED)
     assert len(set(NATIVE.values())) == len(NATIVE)
 

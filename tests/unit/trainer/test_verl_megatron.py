@@ -16,7 +16,7 @@ from search_spaces.configuration import Configuration, ModelFacts, Resources
 from search_spaces.legality import check
 from tests.support.verl_cases import legal
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.exported import RUN, Wanted
+from trainer.frameworks.common.exported import RUN, ExportRequest
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl import export, import_config, unsupported
 from trainer.frameworks.verl.hydra import override
@@ -169,7 +169,7 @@ def given_back(found: Imported, gpus: int) -> str:
     knobs = found.knobs
     ranks = gpus // int(knobs.get("training_tensor_parallel_size", 1)) // int(knobs.get("pipeline_parallel_size", 1))
     rows = ranks // int(knobs.get("sequence_parallel_size", 1)) * int(knobs["micro_batch_size"])
-    wanted = Wanted(
+    wanted = ExportRequest(
         title="", configuration=Configuration(knobs), python="python", model="m", rewards=(), device="cuda",
         rows_per_update=rows * int(knobs["gradient_accumulation_steps"]), max_completion_length=64,
         max_prompt_length=64, world_size=gpus, nodes=max(1, gpus // 8), passthrough=found.passthrough,

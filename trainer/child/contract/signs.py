@@ -45,7 +45,7 @@ class Sign:
 
 
 def illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
-    """Of a setting that the framework refuses."""
+    """Sign of a setting that the framework refuses."""
     return Sign(name, texts, FailureReason.ILLEGAL, None, phase)
 
 

@@ -132,7 +132,7 @@ class RunPaths:
 
     @property
     def server_log(self) -> Path:
-        """Of the rollout server, where the trial has one."""
+        """Log of the trial's rollout server, if it has one."""
         return self.root / "server.txt"
 
     @property

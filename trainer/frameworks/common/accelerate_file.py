@@ -83,7 +83,7 @@ class AccelerateFile:
     name: str = ""
 
     def line(self, key: str) -> int:
-        """Of a key, or of the mapping it is in; 0 if neither is there."""
+        """Line of a key, or of the mapping it is in; 0 if neither is there."""
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
     def problem(self, place: str, text: str) -> ConfigError:

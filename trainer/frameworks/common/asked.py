@@ -1,4 +1,4 @@
-"""What a script leaves to a shell, and the option of the command line that gives it instead. Pure."""
+"""Values of a script that only a shell knows, such as ``$MODEL``, and the command-line option for each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no trial of a framework that trains with transformers can set, and the keys such frameworks share. Pure."""
+"""Keys that frameworks on transformers' ``Trainer`` share, and values of them that no trial can have. Pure."""
 
 from __future__ import annotations
 

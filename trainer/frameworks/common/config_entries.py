@@ -155,7 +155,7 @@ def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
 
 
 def line_of(entries: Mapping[str, Entry], key: str) -> int:
-    """Of a key, or of the mapping it is in; 0 if neither is there."""
+    """Line of a key, or of the mapping it is in; 0 if neither is there."""
     entry = entries.get(key) or entries.get(key.partition(".")[0])
     return entry.line if entry is not None else 0
 

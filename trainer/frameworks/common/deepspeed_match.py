@@ -1,4 +1,4 @@
-"""What DeepSpeed's configuration says a second time, beside the trainer's keys. Pure.
+"""Settings that DeepSpeed's configuration repeats from the trainer's keys; they must agree. Pure.
 
 transformers fills in what is ``auto``, and refuses a value that differs from the trainer's
 (``integrations/deepspeed.py:129-189`` of 5.17, as of 4.52: ``trainer_config_process``, ``trainer_config_finalize``).

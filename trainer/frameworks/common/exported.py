@@ -1,4 +1,4 @@
-"""What an export is of, and what it is, whichever framework trains with it."""
+"""Input and result of an export, shared by all frameworks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROMPTS = "prompts"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be exported."""
+class ExportRequest:
+    """Input of an export: a configuration with its workload, interpreter and machine."""
 
     title: str
     """One line for the heads of the files."""
@@ -61,7 +61,7 @@ class Wanted:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """As ``told.sizes``."""
+        """As ``trial_arguments.sizes``."""
         return {
             "rows_per_update": self.rows_per_update,
             "world_size": self.world_size,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from trainer.frameworks.common.exported import Command, Wanted
+from trainer.frameworks.common.exported import Command, ExportRequest
 from trainer.frameworks.common.gpu_split import split
 
 HERE = "{here}"
@@ -31,13 +31,13 @@ def quoted(word: str) -> str:
     return (shlex.quote(before) if before else "") + '"$here"' + (shlex.quote(after) if after else "")
 
 
-def gpus_of(wanted: Wanted) -> list[str]:
-    """Those of one machine that train, then those of the rollout server."""
-    held = wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0))
-    return [str(i) for i in range(held // wanted.nodes)]
+def gpus_of(request: ExportRequest) -> list[str]:
+    """GPUs of one machine: those that train, then those of the rollout server."""
+    held = request.world_size + int(request.configuration.get("rollout_gpus", 0))
+    return [str(i) for i in range(held // request.nodes)]
 
 
-def visible(wanted: Wanted, *, served: bool) -> dict[str, str]:
+def visible(request: ExportRequest, *, served: bool) -> dict[str, str]:
     """The variable that leaves what trains its GPUs, where these are not all there may be.
 
     Args:
@@ -47,24 +47,24 @@ def visible(wanted: Wanted, *, served: bool) -> dict[str, str]:
         ValueError: the GPUs cannot be split as the configuration says.
     """
     if served:
-        return {VISIBLE: ",".join(split(gpus_of(wanted), wanted.configuration)[0])}
-    alone = wanted.device == "cuda" and wanted.world_size == 1
+        return {VISIBLE: ",".join(split(gpus_of(request), request.configuration)[0])}
+    alone = request.device == "cuda" and request.world_size == 1
     return {VISIBLE: "0"} if alone else {}  # of several, a process by itself would use all
 
 
-def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> str:
+def run_script(request: ExportRequest, made: Command, remark: str, *, served: bool) -> str:
     """``RUN``: the same command from wherever it is started.
 
     Args:
         remark: a sentence on what may follow it.
         served: beside a rollout server.
     """
-    lines = ["#!/bin/sh", f"# {comment(wanted.title)}", f"# {remark}", FIND_HERE]
+    lines = ["#!/bin/sh", f"# {comment(request.title)}", f"# {remark}", FIND_HERE]
     for name, value in made.environment.items():
         if name == "PYTHONPATH":
             lines.append(f"PYTHONPATH={quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
         elif name == VISIBLE and served:
-            lines.append(_taken(wanted, serving=False))
+            lines.append(_taken(request, serving=False))
         else:
             lines.append(f': "${{{name}:={value}}}"')
         lines.append(f"export {name}")
@@ -74,7 +74,7 @@ def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> s
     return "\n".join(lines) + "\n"
 
 
-def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str, str], note: str = "") -> str:
+def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapping[str, str], note: str = "") -> str:
     """The script that starts the rollout server by ``argv``.
 
     Args:
@@ -84,17 +84,17 @@ def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str,
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
-    lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
+    lines = ["#!/bin/sh", f"# {comment(request.title)}", "# The rollout server; start it before run.sh."]
     lines += [f"# {note}"] if note else []
-    lines += [_taken(wanted, serving=True), f"export {VISIBLE}"]
+    lines += [_taken(request, serving=True), f"export {VISIBLE}"]
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
     return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
 
 
-def _taken(wanted: Wanted, *, serving: bool) -> str:
+def _taken(request: ExportRequest, *, serving: bool) -> str:
     """The line that leaves one side its GPUs, of those the caller lets it see as of all."""
-    gpus = gpus_of(wanted)
-    training = len(split(gpus, wanted.configuration)[0])
+    gpus = gpus_of(request)
+    training = len(split(gpus, request.configuration)[0])
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
     held = f'"${{{VISIBLE}:-{",".join(gpus)}}}"'
     return f'{VISIBLE}=$(printf "%s\\n" {held} | cut -s -d, -f{places})'

@@ -163,7 +163,7 @@ def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Progr
 
 
 def training_processes(text: str, name: str) -> int:
-    """Those that a server's script starts too, where it also starts the training; 0 if it does not say.
+    """Training processes that a server's script starts as well; 0 if it starts none or does not say.
 
     Raises:
         ConfigError: no shell can read it.

@@ -35,7 +35,7 @@ class ShellError(ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """Of a word."""
+    """Part of a shell word."""
 
     text: str
     quoted: bool = False

@@ -1,4 +1,4 @@
-"""DeepSpeed's settings in a user's file as knobs, and what of them is none. Pure."""
+"""DeepSpeed's settings in a user's file: those that are knobs, and the others. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """DeepSpeed's configuration ``ours`` with the user's ``own`` in it; places of knobs that act stay ours."""
+    """DeepSpeed's configuration ``ours`` merged with the user's ``own``; knobs with an effect keep our value."""
     return merged(ours, without(own, {path for knob, path in PLACES.items() if knob in acts}))
 
 

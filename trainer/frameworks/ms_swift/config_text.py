@@ -20,7 +20,7 @@ from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, SwiftExportRequest
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
 from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
 from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
@@ -44,56 +44,56 @@ def is_script(text: str) -> bool:
     return re.search(r"(?:^|[{,])\s*[\"']?rlhf_type[\"']?\s*:", text, re.MULTILINE) is None
 
 
-def knob_keys(wanted: Wanted) -> dict[str, Any]:
+def knob_keys(request: SwiftExportRequest) -> dict[str, Any]:
     """What the configuration sets, by ms-swift's arguments.
 
     Raises:
         ValueError: ms-swift cannot be given the configuration.
     """
-    found, _, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
-    if wants_server(wanted.configuration):
+    found, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
+    if wants_server(request.configuration):
         found.update(trainer_settings(PORT))
     return found
 
 
-def explicit(wanted: Wanted) -> dict[str, Any]:
+def explicit(request: SwiftExportRequest) -> dict[str, Any]:
     """``knob_keys`` with ms-swift's own value for every knob that nobody set, so that it stays what it is today."""
-    of_megatron = megatron.chosen(wanted.configuration)
+    of_megatron = megatron.chosen(request.configuration)
     skipped = _UNWRITTEN | _LEFT | (megatron.TORCH if of_megatron else {ENGINE_KNOB, *OF_MEGATRON})
     unset = {knob: value for knob, value in defaults("ms_swift").items() if knob not in skipped}
     unset.update(megatron.UNSET if of_megatron else {})
-    if wants_server(wanted.configuration):
+    if wants_server(request.configuration):
         unset.pop("rollout_data_parallel_size", None)
-    return knob_keys(replace(wanted, configuration={**unset, **wanted.configuration}))
+    return knob_keys(replace(request, configuration={**unset, **request.configuration}))
 
 
-def written(wanted: Wanted, plugin: Plugin) -> str:
+def written(request: SwiftExportRequest, plugin: Plugin) -> str:
     """A whole run, every argument said."""
-    of_megatron = megatron.chosen(wanted.configuration)
-    tuned = _taken(explicit(wanted), wanted)
-    own = own_keys(wanted.passthrough, wanted.configuration, measuring=True)
-    environment = {**_own_environment(own), **launch_environment(wanted)}
+    of_megatron = megatron.chosen(request.configuration)
+    tuned = _taken(explicit(request), request)
+    own = own_keys(request.passthrough, request.configuration, measuring=True)
+    environment = {**_own_environment(own), **launch_environment(request)}
     run = {
         "output_dir": "output",
         "add_version": False,
         "num_train_epochs": 1,
         "logging_steps": 1,
-        **({} if of_megatron else {"save_strategy": "no", "report_to": "none", "use_cpu": wanted.device == "cpu"}),
-        "seed": wanted.seed,
+        **({} if of_megatron else {"save_strategy": "no", "report_to": "none", "use_cpu": request.device == "cpu"}),
+        "seed": request.seed,
         "check_model": False,
         **own,
     }
     sections: dict[str, dict[str, Any]] = {
         "model, data and reward": {
             "rlhf_type": "grpo",
-            "model": wanted.model,
-            **({"model_revision": wanted.revision} if wanted.revision else {}),
-            **{key: value for key, value in wanted.added.items() if key not in own},
+            "model": request.model,
+            **({"model_revision": request.revision} if request.revision else {}),
+            **{key: value for key, value in request.added.items() if key not in own},
             **({"dataset": [TRAIN]} if plugin.prompts else {}),
             **({"external_plugins": [*plugin.others, PLUGIN]} if plugin.needed else {}),
             "reward_funcs": list(plugin.names),
-            **({} if wanted.max_prompt_length is None else {"max_length": wanted.max_prompt_length}),
-            "max_completion_length": wanted.max_completion_length,
+            **({} if request.max_prompt_length is None else {"max_length": request.max_prompt_length}),
+            "max_completion_length": request.max_completion_length,
         },
         "what was tuned": tuned,
     }
@@ -101,50 +101,52 @@ def written(wanted: Wanted, plugin: Plugin) -> str:
     sections["everything else"] = {key: value for key, value in run.items() if key not in said and value is not None}
     if environment:
         sections["variables of the processes"] = {ENVIRONMENT: environment}
-    return sections_text(wanted.title, sections)
+    return sections_text(request.title, sections)
 
 
-def _taken(arguments: dict[str, Any], wanted: Wanted, present: Collection[str] = ()) -> dict[str, Any]:
+def _taken(arguments: dict[str, Any], request: SwiftExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
     """``arguments`` without those that only a rollout server of Megatron-SWIFT's takes and a run does not have."""
-    gone = megatron.SERVERS.difference(present) if megatron.chosen(wanted.configuration) else ()
+    gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 
 
-def by_torchrun(wanted: Wanted) -> bool:
+def by_torchrun(request: SwiftExportRequest) -> bool:
     """Whether ms-swift starts the processes by torchrun, as it does for several; sharding and Megatron ask for it."""
-    sharded = {"deepspeed", "fsdp"} & set(knob_keys(wanted))
-    return wanted.world_size > 1 or bool(sharded) or megatron.chosen(wanted.configuration)
+    sharded = {"deepspeed", "fsdp"} & set(knob_keys(request))
+    return request.world_size > 1 or bool(sharded) or megatron.chosen(request.configuration)
 
 
-def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = MappingProxyType({})) -> dict[str, str]:
+def launch_environment(
+    request: SwiftExportRequest, present: Mapping[str, Argument] = MappingProxyType({})
+) -> dict[str, str]:
     """Variables of the configuration, how many processes train, and on which GPUs.
 
     Args:
         present: variables of the user's own run, which may be for another machine.
     """
-    found = variables(wanted.configuration)
-    if wanted.nodes > 1:  # the run's own say it, machine by machine
+    found = variables(request.configuration)
+    if request.nodes > 1:  # the run's own say it, machine by machine
         return found
-    if by_torchrun(wanted):
-        found["OMP_NUM_THREADS"] = str(wanted.threads)  # torchrun would leave a process one thread
-    if by_torchrun(wanted) or "NPROC_PER_NODE" in present:
-        found["NPROC_PER_NODE"] = str(wanted.world_size)
+    if by_torchrun(request):
+        found["OMP_NUM_THREADS"] = str(request.threads)  # torchrun would leave a process one thread
+    if by_torchrun(request) or "NPROC_PER_NODE" in present:
+        found["NPROC_PER_NODE"] = str(request.world_size)
     if "NNODES" in present:
         found["NNODES"] = "1"
-    if wanted.device == "cpu" and wanted.world_size > 1:
+    if request.device == "cpu" and request.world_size > 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
-    gpus = _gpus(wanted, _word(present, VISIBLE))
+    gpus = _gpus(request, _word(present, VISIBLE))
     return {**found, VISIBLE: gpus} if gpus else found
 
 
-def _gpus(wanted: Wanted, named: str) -> str:
+def _gpus(request: SwiftExportRequest, named: str) -> str:
     """GPUs in place of those the user's run names; empty where it names none, or as many as train.
 
     ms-swift asks for a process on every GPU it sees.
     """
     there = [name for name in named.split(",") if name.strip()]
-    count = wanted.world_size
-    if not there or wanted.device != "cuda" or wants_server(wanted.configuration) or len(there) == count:
+    count = request.world_size
+    if not there or request.device != "cuda" or wants_server(request.configuration) or len(there) == count:
         return ""
     return ",".join(there[:count] if len(there) > count else map(str, range(count)))
 
@@ -154,19 +156,19 @@ def _own_environment(own: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in (own.pop("env", None) or {}).items()}
 
 
-def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
+def changes(request: SwiftExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
     """Argument -> new value, ``None`` to remove it, for a user's own run with the arguments ``present``."""
-    found: dict[str, Any] = _taken(knob_keys(wanted), wanted, present)
-    nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(wanted.configuration) else []
+    found: dict[str, Any] = _taken(knob_keys(request), request, present)
+    nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(request.configuration) else []
     for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend", *nulls):
-        if key in present and key not in found and not _kept(key, wanted):
+        if key in present and key not in found and not _kept(key, request):
             found[key] = None
     if "generation_batch_size" in present:
         found["generation_batch_size"] = None  # steps_per_generation says it
-    if not same_model(_word(present, "model"), wanted.model):
-        found["model"] = wanted.model
-        if wanted.revision:
-            found["model_revision"] = wanted.revision
+    if not same_model(_word(present, "model"), request.model):
+        found["model"] = request.model
+        if request.revision:
+            found["model_revision"] = request.revision
     if plugin.wrapped or "reward_funcs" not in present:
         found["reward_funcs"] = list(plugin.names)
     if plugin.prompts:
@@ -174,10 +176,10 @@ def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> 
         found.update({key: None for key in ("columns", "split_dataset_ratio") if key in present})
     if plugin.needed:
         found["external_plugins"] = [*plugin.others, PLUGIN]
-    if (_word(present, "max_completion_length") or "512") != str(wanted.max_completion_length):
-        found["max_completion_length"] = wanted.max_completion_length
+    if (_word(present, "max_completion_length") or "512") != str(request.max_completion_length):
+        found["max_completion_length"] = request.max_completion_length
         found.update({key: None for key in ("max_new_tokens", "response_length") if key in present})
-    found.update({key: value for key, value in wanted.added.items() if key not in present})
+    found.update({key: value for key, value in request.added.items() if key not in present})
     return found
 
 
@@ -185,26 +187,26 @@ def _word(present: Mapping[str, Argument], key: str) -> str:
     return present[key].words[0] if key in present and present[key].words else ""
 
 
-def _kept(key: str, wanted: Wanted) -> bool:
+def _kept(key: str, request: SwiftExportRequest) -> bool:
     """Whether the user's own value stays although no knob says it."""
     if key == "optimizer":
-        return wanted.configuration.get("optimizer") is None
+        return request.configuration.get("optimizer") is None
     if key == "torch_compile_backend":
-        return wanted.configuration.get("torch_compile") is not False
+        return request.configuration.get("torch_compile") is not False
     knob = {"deepspeed": "zero_stage", "fsdp": "fsdp"}.get(key)
-    return knob is not None and knob not in wanted.configuration
+    return knob is not None and knob not in request.configuration
 
 
-def edited(wanted: Wanted, plugin: Plugin) -> str:
+def edited(request: SwiftExportRequest, plugin: Plugin) -> str:
     """The user's own YAML or JSON file with the arguments of the configuration."""
-    present = given(wanted.user_config, CONFIG)
-    made = changes(wanted, plugin, present.arguments)
+    present = given(request.user_config, CONFIG)
+    made = changes(request, plugin, present.arguments)
     removed = [key for key, value in made.items() if value is None]
-    text = _without(wanted.user_config, removed) if removed else wanted.user_config
+    text = _without(request.user_config, removed) if removed else request.user_config
     wished: dict[yaml_edit.Path, Any] = {(key,): value for key, value in made.items() if value is not None}
     environment = {
         name: value
-        for name, value in launch_environment(wanted, present.environment).items()
+        for name, value in launch_environment(request, present.environment).items()
         if name not in present.environment or present.environment[name].words != (value,)
     }
     if environment and present.environment:

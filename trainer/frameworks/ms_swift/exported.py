@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.frameworks.common.exported import PROMPTS
-from trainer.frameworks.common.exported import Wanted as AnyWanted
+from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 
 CONFIG = "grpo.yaml"
 PLUGIN = "plugin.py"
@@ -15,8 +14,8 @@ TRAIN = f"{PROMPTS}/train.jsonl"
 
 
 @dataclass(frozen=True)
-class Wanted(AnyWanted):
-    """What is to be exported; ``user_config`` is a YAML or JSON file's text, or a shell script's."""
+class SwiftExportRequest(ExportRequest):
+    """Input of an export to ms-swift; ``user_config`` is the text of a YAML or JSON file, or of a shell script."""
 
     added: Mapping[str, Any] = field(default_factory=dict)
     """Arguments a trial had to add to load this model and read these prompts (its fact ``arguments``), such as

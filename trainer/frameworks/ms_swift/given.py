@@ -15,7 +15,7 @@ from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.words import as_words
-from trainer.frameworks.ms_swift.fates import NOT_NEEDED
+from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
 from trainer.frameworks.ms_swift.megatron import MARKS
 

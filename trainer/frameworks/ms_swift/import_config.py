@@ -36,8 +36,8 @@ from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
+from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.rollout_script import server_knobs

@@ -60,7 +60,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``keys`` is no knob; of a mapping with knobs inside, what is beside them."""
+    """``keys`` without knobs; of a mapping that holds knobs, its other entries."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "deepspeed" and isinstance(value, Mapping):

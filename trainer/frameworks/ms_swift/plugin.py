@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child import contract
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
 from trainer.frameworks.common.template_files import fill
-from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, SwiftExportRequest
 from trainer.frameworks.ms_swift.keys import seams
 
 OWN = "ms_swift"
@@ -41,17 +41,17 @@ class Plugin:
         return bool(self.wrapped or self.prompts or self.seams)
 
 
-def plugin_of(wanted: Wanted) -> Plugin:
+def plugin_of(request: SwiftExportRequest) -> Plugin:
     """The plugin of an export.
 
     Raises:
         ValueError: a kind of reward that is not known.
     """
-    made = rewards_of([spec for spec in wanted.rewards if spec.kind != OWN])
+    made = rewards_of([spec for spec in request.rewards if spec.kind != OWN])
     wrapped: dict[str, str] = {}
     registered = iter(made.names)
     names: list[str] = []
-    for spec in wanted.rewards:
+    for spec in request.rewards:
         if spec.kind == OWN:
             names.append(spec.name)
             continue
@@ -60,10 +60,10 @@ def plugin_of(wanted: Wanted) -> Plugin:
         name = name if name not in names else f"{name}_{len(names)}"
         wrapped[name] = place if "." in place else f"trl.rewards.{place}"
         names.append(name)
-    prompts = not (wanted.user_config and wanted.own_data)
-    others = tuple(wanted.passthrough.get("external_plugins") or ())
-    raw = str({**wanted.added, **wanted.passthrough}.get("use_chat_template", True)).lower() == "false"
-    return Plugin(made, tuple(names), wrapped, prompts, seams(wanted.configuration), others, raw)
+    prompts = not (request.user_config and request.own_data)
+    others = tuple(request.passthrough.get("external_plugins") or ())
+    raw = str({**request.added, **request.passthrough}.get("use_chat_template", True)).lower() == "false"
+    return Plugin(made, tuple(names), wrapped, prompts, seams(request.configuration), others, raw)
 
 
 def plugin_files(plugin: Plugin) -> dict[str, str]:

@@ -8,12 +8,12 @@ from typing import Any, Unpack
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.fate import uncompiled
-from trainer.frameworks.common.told import Told, following, sizes
+from trainer.frameworks.common.key_handling import uncompiled
+from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
-from trainer.frameworks.ms_swift.fates import for_trial
+from trainer.frameworks.ms_swift.key_handling import for_trial
 from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys, unsupported
 from trainer.frameworks.ms_swift.objective import OBJECTIVE, in_megatrons_words
@@ -64,17 +64,18 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """The user's arguments beside ``configuration``; what they do not say of the objective is said (``OBJECTIVE``).
+    """The user's arguments that are no knobs. Objective settings that the user left out are written explicitly
+    (``OBJECTIVE``).
 
     Args:
-        measuring: with those a trial does without (``fates.MEASURING``).
+        measuring: includes the arguments that trials ignore (``key_handling.MEASURING``).
     """
     objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
     return {**objective, **uncompiled(passthrough if measuring else for_trial(passthrough), configuration)}
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -84,7 +85,7 @@ def render(
     untried = unsupported(configuration)
     if untried:
         raise ValueError("; ".join(untried))
-    arguments, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
+    arguments, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="ms_swift",
         settings=arguments,
@@ -92,5 +93,5 @@ def render(
         seams=replaced,
         passthrough=own_keys(passthrough, configuration),
         environment=variables(configuration),
-        **told,
+        **trial,
     )

@@ -9,8 +9,8 @@ from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
-from trainer.frameworks.ms_swift.fates import refusal
 from trainer.frameworks.ms_swift.given import rollout_given
+from trainer.frameworks.ms_swift.key_handling import refusal
 from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.key_values import from_keys
 

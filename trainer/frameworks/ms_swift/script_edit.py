@@ -11,7 +11,7 @@ from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
 from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
-from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, SwiftExportRequest
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.server import wants_server
@@ -23,15 +23,15 @@ Piece = tuple[int, int, str]
 """Start, end and new text of what is replaced."""
 
 
-def edited_script(wanted: Wanted, plugin: Plugin) -> str:
+def edited_script(request: SwiftExportRequest, plugin: Plugin) -> str:
     """The script, to be run from the exported folder; it works in the user's own.
 
     Raises:
         ValueError: ms-swift cannot be given the configuration, or the script has no run that can be read.
     """
-    text = wanted.user_config
+    text = request.user_config
     found = given(text, RUN)
-    made = changes(wanted, plugin, found.arguments)
+    made = changes(request, plugin, found.arguments)
     pieces, added = [], []
     for key, value in made.items():
         there = found.arguments.get(key)
@@ -43,17 +43,17 @@ def edited_script(wanted: Wanted, plugin: Plugin) -> str:
             added.append(_argument(key, value))
     added += [] if found.forwards else ['"$@"']  # what a caller adds wins, as it does over a file
     pieces += [(found.end, found.end, "".join(f" \\\n    {words}" for words in added))]
-    variables, exported = _environment(wanted, found)
+    variables, exported = _environment(request, found)
     pieces += variables
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
         text = text[:start] + new + text[end:]
-    place = [f"cd {shlex.quote(wanted.folder)} || exit 1"] if wanted.folder else []
-    return _begun(text, [FIND_HERE, _found(wanted), *exported, *place])
+    place = [f"cd {shlex.quote(request.folder)} || exit 1"] if request.folder else []
+    return _begun(text, [FIND_HERE, _found(request), *exported, *place])
 
 
-def _found(wanted: Wanted) -> str:
+def _found(request: SwiftExportRequest) -> str:
     """The line by which ``swift`` is the one of the interpreter that was measured."""
-    return f'export PATH={shlex.quote(str(PurePosixPath(wanted.python).parent))}:"$PATH"'
+    return f'export PATH={shlex.quote(str(PurePosixPath(request.python).parent))}:"$PATH"'
 
 
 def _removed(text: str, there: Argument) -> Piece:
@@ -67,12 +67,12 @@ def _argument(key: str, value: Any) -> str:
     return " ".join([name, *(f'"$here"/{word}' if word in _EXPORTED else shlex.quote(word) for word in words)])
 
 
-def _environment(wanted: Wanted, found: Given) -> tuple[list[Piece], list[str]]:
+def _environment(request: SwiftExportRequest, found: Given) -> tuple[list[Piece], list[str]]:
     """(Assignments that are there and become others, lines for those that are not)."""
-    wished = launch_environment(wanted, found.environment)
+    wished = launch_environment(request, found.environment)
     pieces, lines = [], []
     if VISIBLE not in found.environment:
-        alone = visible(wanted, served=False) if not wants_server(wanted.configuration) else {}
+        alone = visible(request, served=False) if not wants_server(request.configuration) else {}
         lines += [f'export {name}="${{{name}:-{value}}}"' for name, value in alone.items()]
     for name, value in wished.items():
         there = found.environment.get(name)

@@ -1,7 +1,7 @@
-"""The parent's side of Open-R1: what a trial is told, and what its failures mean."""
+"""Parent side of Open-R1: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.open_r1.export import export
-from trainer.frameworks.open_r1.exported import Wanted
+from trainer.frameworks.open_r1.exported import OpenR1ExportRequest
 from trainer.frameworks.open_r1.failures import diagnose, suggest
 from trainer.frameworks.open_r1.key_tables import SUPPORTED
 from trainer.frameworks.open_r1.keys import unsupported

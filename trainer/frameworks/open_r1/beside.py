@@ -1,4 +1,4 @@
-"""What a recipe and the accelerate file beside it say of the same thing. Pure."""
+"""Settings that both an Open-R1 recipe and its accelerate file may have: which one holds, and contradictions. Pure."""
 
 from __future__ import annotations
 

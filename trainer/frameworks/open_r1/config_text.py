@@ -11,7 +11,7 @@ from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.common.exported import PROMPTS
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import sections_text
-from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, Wanted
+from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, OpenR1ExportRequest
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
 from trainer.frameworks.open_r1.keys import acting, wants_server
@@ -30,28 +30,30 @@ _OWN_CHOICE = {
 _COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
-def explicit(wanted: Wanted) -> Wanted:
-    """``wanted`` with Open-R1's default for every knob that nobody set."""
+def explicit(request: OpenR1ExportRequest) -> OpenR1ExportRequest:
+    """``request`` with Open-R1's default for every knob that nobody set."""
     unset = {knob: value for knob, value in defaults(FRAMEWORK).items() if knob in _EXPLICIT - set(_OWN_CHOICE)}
-    if wants_server(wanted.configuration):
+    if wants_server(request.configuration):
         unset["gpu_memory_utilization"] = SERVER_SHARE
-    return replace(wanted, configuration={**unset, **wanted.configuration})
+    return replace(request, configuration={**unset, **request.configuration})
 
 
-def knob_keys(wanted: Wanted) -> dict[str, Any]:
+def knob_keys(request: OpenR1ExportRequest) -> dict[str, Any]:
     """What the configuration sets, by recipe key.
 
     Raises:
         ValueError: Open-R1 cannot be given the configuration.
     """
-    found = settings(wanted.configuration, wanted.rows_per_update, wanted.world_size, passthrough=wanted.passthrough)
-    return {**found, **(trainer_keys() if wants_server(wanted.configuration) else {})}
+    found = settings(
+        request.configuration, request.rows_per_update, request.world_size, passthrough=request.passthrough
+    )
+    return {**found, **(trainer_keys() if wants_server(request.configuration) else {})}
 
 
-def written(wanted: Wanted, rewards: Rewards) -> str:
+def written(request: OpenR1ExportRequest, rewards: Rewards) -> str:
     """A whole recipe, every knob explicit, and the objective but ``top_k``: TRL's defaults move."""
-    tuned = knob_keys(explicit(wanted))
-    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in wanted.configuration})
+    tuned = knob_keys(explicit(request))
+    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in request.configuration})
     run = {
         "output_dir": "output",
         "num_train_epochs": 1,
@@ -61,52 +63,52 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
         "push_to_hub": False,
         "do_eval": False,
         "eval_strategy": "no",
-        "seed": wanted.seed,
-        "use_cpu": wanted.device == "cpu",
+        "seed": request.seed,
+        "use_cpu": request.device == "cpu",
         **OBJECTIVE,
-        **wanted.passthrough,
+        **request.passthrough,
     }
     sections: dict[str, dict[str, Any]] = {
         "model, data and reward": {
-            "model_name_or_path": wanted.model,
-            "model_revision": wanted.revision or "main",
+            "model_name_or_path": request.model,
+            "model_revision": request.revision or "main",
             "dataset_name": PROMPTS,
             "dataset_prompt_column": PROMPT_COLUMN,
             "dataset_train_split": "train",
             "reward_funcs": list(rewards.names),
-            **_lengths(wanted),
+            **_lengths(request),
         },
         "what was tuned": tuned,
     }
     said = {key for keys in sections.values() for key in keys}
     left = {key: value for key, value in run.items() if key not in said}
     sections["everything else (Open-R1 goes on from a checkpoint it finds in output_dir)"] = left
-    return sections_text(wanted.title, sections)
+    return sections_text(request.title, sections)
 
 
-def _lengths(wanted: Wanted) -> dict[str, int]:
-    prompt = wanted.max_prompt_length
+def _lengths(request: OpenR1ExportRequest) -> dict[str, int]:
+    prompt = request.max_prompt_length
     return {
         **({} if prompt is None else {"max_prompt_length": prompt}),
-        "max_completion_length": wanted.max_completion_length,
+        "max_completion_length": request.max_completion_length,
     }
 
 
-def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
+def edited(request: OpenR1ExportRequest, rewards: Rewards, prompts: bool) -> str:
     """The user's own recipe with the knobs of the configuration, and what the command line put in place of its own.
 
     Raises:
         YamlEditError: it cannot be changed in place.
     """
-    document = yaml_edit.located(wanted.user_config)
-    changes = _knob_changes(document, wanted)
+    document = yaml_edit.located(request.user_config)
+    changes = _knob_changes(document, request)
     if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
         changes.update({(key,): None for key in _COMPILING if (key,) in document.values})
-    if wanted.device == "cpu" and yaml_edit.lookup(document, ("use_cpu",)) is not True:
+    if request.device == "cpu" and yaml_edit.lookup(document, ("use_cpu",)) is not True:
         changes[("use_cpu",)] = True
-    if yaml_edit.lookup(document, ("model_name_or_path",)) != wanted.model:
-        changes[("model_name_or_path",)] = wanted.model
-        changes[("model_revision",)] = wanted.revision or "main"
+    if yaml_edit.lookup(document, ("model_name_or_path",)) != request.model:
+        changes[("model_name_or_path",)] = request.model
+        changes[("model_revision",)] = request.revision or "main"
     if rewards.files or ("reward_funcs",) not in document.values:
         changes[("reward_funcs",)] = list(rewards.names)
     if prompts:
@@ -115,18 +117,18 @@ def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
         changes.update({(key,): None for key in nothing if (key,) in document.values})
         if ("dataset_train_split",) in document.values:
             changes[("dataset_train_split",)] = "train"
-    for key, length in _lengths(wanted).items():
+    for key, length in _lengths(request).items():
         own = yaml_edit.lookup(document, (key,))
         if (FIELDS[key].default if own is None else own) != length:
             changes[(key,)] = length
-    return yaml_edit.edited(wanted.user_config, changes)
+    return yaml_edit.edited(request.user_config, changes)
 
 
-def _knob_changes(document: yaml_edit.Document, wanted: Wanted) -> dict[yaml_edit.Path, Any]:
+def _knob_changes(document: yaml_edit.Document, request: OpenR1ExportRequest) -> dict[yaml_edit.Path, Any]:
     """Each knob at the place the user's recipe has it."""
     changes: dict[yaml_edit.Path, Any] = {}
     key, inner = CHECKPOINTING
-    for name, value in knob_keys(wanted).items():
+    for name, value in knob_keys(request).items():
         if name == key and isinstance(document.values.get((key,)), yaml_edit.MAPPING):
             changes[key, inner] = value[inner]
         elif name != "fp16" or value or (name,) in document.values:
@@ -134,5 +136,5 @@ def _knob_changes(document: yaml_edit.Document, wanted: Wanted) -> dict[yaml_edi
     rows, steps = ("generation_batch_size",), changes.get(("steps_per_generation",))
     if yaml_edit.lookup(document, rows) is not None and steps is not None:  # TRL refuses both
         del changes[("steps_per_generation",)]
-        changes[rows] = steps * int(acting(wanted.configuration)["micro_batch_size"]) * wanted.world_size
+        changes[rows] = steps * int(acting(request.configuration)["micro_batch_size"]) * request.world_size
     return changes

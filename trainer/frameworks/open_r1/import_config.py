@@ -43,8 +43,8 @@ from trainer.frameworks.common.training_script import is_script, refuse_config, 
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.accelerate_config import Accelerate, read_accelerate
 from trainer.frameworks.open_r1.beside import differing, notes_beside, precision_beside
-from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
+from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.key_values import from_keys, rest
 from trainer.frameworks.open_r1.keys import wants_server
 from trainer.frameworks.open_r1.server import read_server

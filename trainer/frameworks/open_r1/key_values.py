@@ -32,7 +32,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``keys`` is no knob; of the mapping with a knob inside, what is beside it."""
+    """``keys`` without knobs; of the mapping that holds a knob, its other entries."""
     found = {key: value for key, value in keys.items() if key not in KEYS}
     key, inner = CHECKPOINTING
     if isinstance(found.get(key), Mapping):

@@ -8,9 +8,9 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.told import Told, following
+from trainer.frameworks.common.trial_arguments import TrialArguments, following
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.open_r1.fates import for_trial
+from trainer.frameworks.open_r1.key_handling import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys
 from trainer.frameworks.open_r1.objective import OBJECTIVE
 
@@ -51,7 +51,7 @@ def render(
     configuration: Mapping[str, KnobValue],
     passthrough: Mapping[str, Any],
     checkout: str,
-    **told: Unpack[Told],
+    **trial: Unpack[TrialArguments],
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -63,9 +63,9 @@ def render(
     """
     if not checkout:
         raise ValueError("an Open-R1 trial needs a checkout of Open-R1, whose grpo.py it runs")
-    rows, ranks = told["rows_per_update"], told.get("world_size", 1)
+    rows, ranks = trial["rows_per_update"], trial.get("world_size", 1)
     chosen = settings(configuration, rows, ranks, passthrough=passthrough)
-    if sharding := deepspeed_config(acting(configuration), told.get("device", "cpu")):
+    if sharding := deepspeed_config(acting(configuration), trial.get("device", "cpu")):
         chosen["deepspeed"] = sharding
     return TrialSpec(
         framework="open_r1",
@@ -74,5 +74,5 @@ def render(
         seams={},
         passthrough={**OBJECTIVE, **for_trial(passthrough)},
         environment={**variables(configuration), CHECKOUT: checkout},
-        **told,
+        **trial,
     )

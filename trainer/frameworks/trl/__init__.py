@@ -1,4 +1,4 @@
-"""The parent's side of TRL: what a trial is told, and what its failures mean."""
+"""Parent side of TRL: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.common.suggestions import suggest
 from trainer.frameworks.trl.export import export

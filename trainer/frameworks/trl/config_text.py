@@ -8,7 +8,7 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
-from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, Wanted
+from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.trl.key_tables import NATIVE, NESTED
@@ -29,81 +29,81 @@ DEFAULT_COMPLETION = 512
 """``max_completion_length`` of TRL when nobody sets it."""
 
 
-def knob_keys(wanted: Wanted) -> dict[str, Any]:
+def knob_keys(request: ExportRequest) -> dict[str, Any]:
     """What the configuration sets, by the keys of TRL's script; DeepSpeed's part by the name of its file.
 
     Raises:
         ValueError: TRL cannot be given the configuration.
     """
-    training, model = _rendered(wanted)
+    training, model = _rendered(request)
     if "use_kernels" in model:
-        own = wanted.passthrough.get("model_init_kwargs") or {}
+        own = request.passthrough.get("model_init_kwargs") or {}
         model["model_init_kwargs"] = {**own, "use_kernels": model.pop("use_kernels")}
     if training.get("deepspeed"):
         training["deepspeed"] = DEEPSPEED
-    if wants_server(wanted.configuration):
+    if wants_server(request.configuration):
         reached = trainer_settings(PORT, GROUP_PORT)
         training.update({key: reached[key] for key in ("vllm_server_base_url", "vllm_group_port")})
     return {**training, **model}
 
 
-def deepspeed_text(wanted: Wanted) -> str:
+def deepspeed_text(request: ExportRequest) -> str:
     """DeepSpeed's configuration as JSON; empty without DeepSpeed."""
-    found = _rendered(wanted)[0].get("deepspeed")
+    found = _rendered(request)[0].get("deepspeed")
     return json.dumps(found, indent=2) + "\n" if found else ""
 
 
-def _rendered(wanted: Wanted) -> tuple[dict[str, Any], dict[str, Any]]:
-    training, model, _ = settings(wanted.configuration, **wanted.sizes, passthrough=wanted.passthrough)
+def _rendered(request: ExportRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    training, model, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
     return training, model
 
 
-def written(wanted: Wanted, rewards: Rewards) -> str:
+def written(request: ExportRequest, rewards: Rewards) -> str:
     """A whole configuration, every knob explicit: what is left out would be TRL's default of another day."""
     unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
-    tuned = knob_keys(replace(wanted, configuration={**unset, **wanted.configuration}))
-    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in wanted.configuration})
+    tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))
+    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in request.configuration})
     run = {
         "output_dir": "output",
         "num_train_epochs": 1,
         "logging_steps": 1,
         "report_to": "none",
-        "seed": wanted.seed,
-        "use_cpu": _use_cpu(wanted),
-        **own_keys(wanted.passthrough, wanted.configuration, measuring=True),
+        "seed": request.seed,
+        "use_cpu": _use_cpu(request),
+        **own_keys(request.passthrough, request.configuration, measuring=True),
     }
     sections = {
         "model, data and reward": {
-            "model_name_or_path": wanted.model,
-            **({"model_revision": wanted.revision} if wanted.revision else {}),
+            "model_name_or_path": request.model,
+            **({"model_revision": request.revision} if request.revision else {}),
             "dataset_name": PROMPTS,
             "dataset_train_split": "train",
             "reward_funcs": list(rewards.names),
-            "max_completion_length": wanted.max_completion_length,
+            "max_completion_length": request.max_completion_length,
         },
         "what was tuned": tuned,
         "everything else": {key: value for key, value in run.items() if key not in tuned},
     }
-    return sections_text(wanted.title, sections)
+    return sections_text(request.title, sections)
 
 
-def _use_cpu(wanted: Wanted) -> bool:
-    return wanted.device == "cpu" and not on_cpu_with_deepspeed(wanted)
+def _use_cpu(request: ExportRequest) -> bool:
+    return request.device == "cpu" and not on_cpu_with_deepspeed(request)
 
 
-def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
+def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     """The user's own file with the knobs of the configuration, and what the command line put in place of its own."""
-    document = yaml_edit.located(wanted.user_config)
-    changes = _knob_changes(document, wanted)
+    document = yaml_edit.located(request.user_config)
+    changes = _knob_changes(document, request)
     if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
         compiling = [("torch_compile_mode",), ("torch_compile_backend",)]
         changes.update({path: None for path in compiling if path in document.values})
-    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != _use_cpu(wanted) and wanted.device == "cpu":
-        changes[("use_cpu",)] = _use_cpu(wanted)
-    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), wanted.model):
-        changes[("model_name_or_path",)] = wanted.model
-        if wanted.revision or ("model_revision",) in document.values:
-            changes[("model_revision",)] = wanted.revision or "main"
+    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != _use_cpu(request) and request.device == "cpu":
+        changes[("use_cpu",)] = _use_cpu(request)
+    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
+        changes[("model_name_or_path",)] = request.model
+        if request.revision or ("model_revision",) in document.values:
+            changes[("model_revision",)] = request.revision or "main"
     if rewards.files or ("reward_funcs",) not in document.values:
         changes[("reward_funcs",)] = list(rewards.names)
     if prompts:
@@ -111,16 +111,16 @@ def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
         nothing: dict[str, Any] = {"dataset_config": None, "datasets": []}
         changes.update({(key,): value for key, value in nothing.items() if (key,) in document.values})
     own = yaml_edit.lookup(document, ("max_completion_length",))
-    if (DEFAULT_COMPLETION if own is None else own) != wanted.max_completion_length:
-        changes[("max_completion_length",)] = wanted.max_completion_length
-    return yaml_edit.edited(wanted.user_config, changes)
+    if (DEFAULT_COMPLETION if own is None else own) != request.max_completion_length:
+        changes[("max_completion_length",)] = request.max_completion_length
+    return yaml_edit.edited(request.user_config, changes)
 
 
-def _knob_changes(document: yaml_edit.Document, wanted: Wanted) -> dict[yaml_edit.Path, Any]:
+def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
     """Each knob at the place the user's file has it; what only says that nothing is used is not added."""
     changes: dict[yaml_edit.Path, Any] = {}
     inner = dict(NESTED.values())
-    for key, value in knob_keys(wanted).items():
+    for key, value in knob_keys(request).items():
         there = document.values.get((key,))
         nested = ("model_init_kwargs", key)
         if key in inner and isinstance(there, yaml_edit.MAPPING):
@@ -129,15 +129,17 @@ def _knob_changes(document: yaml_edit.Document, wanted: Wanted) -> dict[yaml_edi
             changes[nested] = value
         elif value is not None or there is not None or key not in ("deepspeed", "fsdp"):
             changes[(key,)] = value
-    _keep_generation_size(document, changes, wanted)
+    _keep_generation_size(document, changes, request)
     return changes
 
 
-def _keep_generation_size(document: yaml_edit.Document, changes: dict[yaml_edit.Path, Any], wanted: Wanted) -> None:
+def _keep_generation_size(
+    document: yaml_edit.Document, changes: dict[yaml_edit.Path, Any], request: ExportRequest
+) -> None:
     """Who states rows per generation keeps that key: TRL refuses both."""
     steps = changes.get(("steps_per_generation",))
     micro = changes.get(("per_device_train_batch_size",))
     if yaml_edit.lookup(document, ("generation_batch_size",)) is None or steps is None or micro is None:
         return
     del changes[("steps_per_generation",)]
-    changes[("generation_batch_size",)] = steps * micro * wanted.world_size
+    changes[("generation_batch_size",)] = steps * micro * request.world_size

@@ -51,7 +51,7 @@ from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.trl.beside import keys_beside, place_of
-from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
+from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import read_server, wants_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces import yaml_edit
 from trainer.frameworks.common import scripts
-from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command, Wanted
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command, ExportRequest
 from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.scripts import gpus_of, visible
@@ -18,34 +18,34 @@ PORT, GROUP_PORT = 8000, 51216
 """Of an exported rollout server, and of the group that weights are sent in: TRL's own."""
 
 
-def by_torchrun(wanted: Wanted) -> bool:
+def by_torchrun(request: ExportRequest) -> bool:
     """Whether ``torchrun`` starts the processes, as it does a trial's.
 
     Sharding asks for it even with one process; of several on a CPU, ``accelerate launch`` would start one. On several
     nodes it takes what differs between them from variables.
     """
-    acts = acting(wanted.configuration)
+    acts = acting(request.configuration)
     sharded = bool(acts.get("zero_stage")) or acts.get("fsdp") == "fsdp2"
-    return sharded or wanted.nodes > 1 or (wanted.device == "cpu" and wanted.world_size > 1)
+    return sharded or request.nodes > 1 or (request.device == "cpu" and request.world_size > 1)
 
 
-def on_cpu_with_deepspeed(wanted: Wanted) -> bool:
+def on_cpu_with_deepspeed(request: ExportRequest) -> bool:
     """Then nothing may say ``use_cpu``, which turns DeepSpeed off."""
-    return wanted.device == "cpu" and bool(acting(wanted.configuration).get("zero_stage"))
+    return request.device == "cpu" and bool(acting(request.configuration).get("zero_stage"))
 
 
-def accelerate_text(wanted: Wanted) -> str:
+def accelerate_text(request: ExportRequest) -> str:
     """``accelerate launch``'s own file."""
-    precision = str(wanted.configuration.get("precision", "fp32"))
-    several = wanted.world_size > 1
+    precision = str(request.configuration.get("precision", "fp32"))
+    several = request.world_size > 1
     values = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "MULTI_GPU" if several else "NO",
         "mixed_precision": {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}.get(precision, "no"),
         "num_machines": 1,
         "machine_rank": 0,
-        "num_processes": wanted.world_size,
-        "use_cpu": wanted.device == "cpu",
+        "num_processes": request.world_size,
+        "use_cpu": request.device == "cpu",
         "main_training_function": "main",
         "enable_cpu_affinity": False,
         "debug": False,
@@ -53,78 +53,78 @@ def accelerate_text(wanted: Wanted) -> str:
     return "".join(f"{key}: {yaml_edit.scalar(value)}\n" for key, value in values.items())
 
 
-def command(wanted: Wanted, rewards: Rewards, launcher: bool) -> Command:
+def command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
     """The words that train; ``launcher``: by ``LAUNCHER`` instead of TRL's script itself."""
     script = ("{here}/" + LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
-    own_folder = bool(wanted.user_config)
-    environment = _environment(wanted)
+    own_folder = bool(request.user_config)
+    environment = _environment(request)
     if own_folder and rewards.files:
         environment["PYTHONPATH"] = "{here}"
     return Command(
-        argv=(wanted.python, *_started(wanted), *script, "--config", "{here}/" + CONFIG, *_files(wanted)),
-        folder=rewards.folder or wanted.folder if own_folder else "{here}",
+        argv=(request.python, *_started(request), *script, "--config", "{here}/" + CONFIG, *_files(request)),
+        folder=rewards.folder or request.folder if own_folder else "{here}",
         environment=environment,
     )
 
 
-def _started(wanted: Wanted) -> tuple[str, ...]:
-    if by_torchrun(wanted):
-        place = ("--nnodes", str(wanted.nodes)) if wanted.nodes > 1 else ("--standalone", "--local-addr", "127.0.0.1")
-        ranks = (*place, "--nproc-per-node", str(wanted.world_size // wanted.nodes))
+def _started(request: ExportRequest) -> tuple[str, ...]:
+    if by_torchrun(request):
+        place = ("--nnodes", str(request.nodes)) if request.nodes > 1 else ("--standalone", "--local-addr", "127.0.0.1")
+        ranks = (*place, "--nproc-per-node", str(request.world_size // request.nodes))
         return ("-m", "torch.distributed.run", *ranks, "--log-dir", "{here}/ranks")
-    threads = ("--num_cpu_threads_per_process", str(wanted.threads))
+    threads = ("--num_cpu_threads_per_process", str(request.threads))
     return ("-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE, *threads)
 
 
-def _environment(wanted: Wanted) -> dict[str, str]:
-    found = variables(wanted.configuration)
-    if by_torchrun(wanted):
-        found["OMP_NUM_THREADS"] = str(wanted.threads)  # it would leave a process one thread
-    if wanted.device == "cpu" and wanted.world_size > wanted.nodes == 1:
+def _environment(request: ExportRequest) -> dict[str, str]:
+    found = variables(request.configuration)
+    if by_torchrun(request):
+        found["OMP_NUM_THREADS"] = str(request.threads)  # it would leave a process one thread
+    if request.device == "cpu" and request.world_size > request.nodes == 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
-    if wants_server(wanted.configuration):
-        return {**found, **trainer_environment(split(gpus_of(wanted), wanted.configuration)[0])}
-    return {**found, **visible(wanted, served=False)}
+    if wants_server(request.configuration):
+        return {**found, **trainer_environment(split(gpus_of(request), request.configuration)[0])}
+    return {**found, **visible(request, served=False)}
 
 
-def server_script(wanted: Wanted) -> str:
+def server_script(request: ExportRequest) -> str:
     """The script that starts the rollout server.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
     """
-    longest = (wanted.max_prompt_length or 0) + wanted.max_completion_length
+    longest = (request.max_prompt_length or 0) + request.max_completion_length
     argv = server_command(
-        wanted.configuration,
-        wanted.model,
-        wanted.python,
+        request.configuration,
+        request.model,
+        request.python,
         PORT,
         longest=longest,
-        revision=wanted.revision,
-        passthrough=wanted.passthrough,
+        revision=request.revision,
+        passthrough=request.passthrough,
     )
-    environment = server_environment(split(gpus_of(wanted), wanted.configuration)[1])
+    environment = server_environment(split(gpus_of(request), request.configuration)[1])
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
     del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
-    return scripts.server_script(wanted, argv, environment)
+    return scripts.server_script(request, argv, environment)
 
 
-def _files(wanted: Wanted) -> tuple[str, ...]:
+def _files(request: ExportRequest) -> tuple[str, ...]:
     """Exported files the configuration names, by their whole path where the command runs in the user's folder."""
     found: list[str] = []
-    if wanted.user_config and not wanted.own_data:
+    if request.user_config and not request.own_data:
         found += ["--dataset_name", "{here}/" + PROMPTS]
-    if wanted.user_config and acting(wanted.configuration).get("zero_stage"):
+    if request.user_config and acting(request.configuration).get("zero_stage"):
         found += ["--deepspeed", "{here}/" + DEEPSPEED]
     return tuple(found)
 
 
-def script(wanted: Wanted, made: Command) -> str:
+def script(request: ExportRequest, made: Command) -> str:
     """``RUN``."""
     remark = f"Options of TRL's script may follow; they win over {CONFIG}."
-    if wanted.nodes > 1:  # torchrun's own variables for its options
+    if request.nodes > 1:  # torchrun's own variables for its options
         remark += (
-            f" Start it on each of the {wanted.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
+            f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
             "PET_MASTER_PORT set: the address of the first and a port that is free there."
         )
-    return scripts.run_script(wanted, made, remark, served=wants_server(wanted.configuration))
+    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))

@@ -8,10 +8,10 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
-from trainer.frameworks.common.fate import uncompiled
-from trainer.frameworks.common.told import Told, following, sizes
+from trainer.frameworks.common.key_handling import uncompiled
+from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.trl.fates import for_trial
+from trainer.frameworks.trl.key_handling import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.sharding import beside
 
@@ -51,20 +51,20 @@ def own_keys(
     """The user's keys beside ``configuration``.
 
     Args:
-        measuring: with those a trial does without (``fates.MEASURING``).
+        measuring: with those a trial does without (``key_handling.MEASURING``).
     """
     return uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
     """The spec of one trial.
 
     Raises:
         ValueError: a knob or value TRL cannot be given.
     """
-    training, loading, replaced = settings(configuration, **sizes(told), passthrough=passthrough)
+    training, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="trl",
         settings=training,
@@ -72,5 +72,5 @@ def render(
         seams=replaced,
         passthrough=own_keys(passthrough, configuration),
         environment=variables(configuration),
-        **told,
+        **trial,
     )

@@ -13,7 +13,7 @@ from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH,
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
 from trainer.frameworks.common.shell import Command
 from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
-from trainer.frameworks.trl.fates import MEASURING
+from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.key_tables import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)

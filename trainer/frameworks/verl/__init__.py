@@ -1,4 +1,4 @@
-"""The parent's side of verl: what a trial is told, and what its failures mean."""
+"""Parent side of verl: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.verl.export import export
 from trainer.frameworks.verl.failures import diagnose, suggest

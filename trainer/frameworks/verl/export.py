@@ -9,12 +9,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, Wanted
+from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, ExportRequest
 from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.fates import (
+from trainer.frameworks.verl.hydra import override, quoted
+from trainer.frameworks.verl.key_handling import (
     DATASET,
     DATASET_NAME,
     DATASET_PATH,
@@ -24,7 +25,6 @@ from trainer.frameworks.verl.fates import (
     TRAIN_FILES,
     VALIDATION_FILES,
 )
-from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.objective import OBJECTIVE
@@ -52,25 +52,25 @@ _RUN: Mapping[str, Any] = {
 """What a run says of itself unless the user's own keys do."""
 
 
-def export(wanted: Wanted) -> Export:
+def export(request: ExportRequest) -> Export:
     """The files and the command; ``prompts/train.jsonl`` belongs to it unless the prompts are the user's own.
 
     Raises:
         ValueError: verl cannot be given the configuration, the device or the rewards.
     """
-    own = given(wanted.user_config, "your configuration", wanted.folder or ".").values if wanted.user_config else {}
-    theirs = {key: _placed(own[key], wanted.folder) if key in _PATHS else own[key] for key in own}
-    prompts = not (own and wanted.own_data)
+    own = given(request.user_config, "your configuration", request.folder or ".").values if request.user_config else {}
+    theirs = {key: _placed(own[key], request.folder) if key in _PATHS else own[key] for key in own}
+    prompts = not (own and request.own_data)
     files = {DATA: fill(__file__, "data")} if prompts else {}
     data = _exported_data() if prompts else {key: theirs[key] for key in sorted(DATASET) if key in theirs}
     reward = {key: theirs[key] for key in (REWARD_PATH, REWARD_NAME) if key in theirs}
-    if wanted.rewards:
-        files.update(scoring_of(wanted.rewards).files)
+    if request.rewards:
+        files.update(scoring_of(request.rewards).files)
         reward = {REWARD_PATH: f"{HERE}/{REWARD}", REWARD_NAME: FUNCTION}
-    command = _command(wanted, {**data, **reward})
-    commit = f"{wanted.model} was at commit {wanted.revision}; verl takes no commit, only what the name stands for."
-    text = script(wanted.title, command, *([commit] if wanted.revision else []))
-    return Export({RUN: text, **files}, command, {}, (), prompts, difference(wanted.user_config, text, RUN))
+    command = _command(request, {**data, **reward})
+    commit = f"{request.model} was at commit {request.revision}; verl takes no commit, only what the name stands for."
+    text = script(request.title, command, *([commit] if request.revision else []))
+    return Export({RUN: text, **files}, command, {}, (), prompts, difference(request.user_config, text, RUN))
 
 
 def _exported_data() -> dict[str, Any]:
@@ -88,33 +88,33 @@ def _placed(value: Any, folder: str) -> Any:
     return os.path.join(folder, value) if local else value
 
 
-def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
-    tuned = settings(wanted.configuration, **wanted.sizes)
+def _command(request: ExportRequest, inputs: Mapping[str, Any]) -> Command:
+    tuned = settings(request.configuration, **request.sizes)
     fixed = workload(
-        model=wanted.model,
-        max_prompt_length=wanted.max_prompt_length,
-        max_completion_length=wanted.max_completion_length,
-        world_size=wanted.world_size,
-        seed=wanted.seed,
-        nodes=wanted.nodes,
+        model=request.model,
+        max_prompt_length=request.max_prompt_length,
+        max_completion_length=request.max_completion_length,
+        world_size=request.world_size,
+        seed=request.seed,
+        nodes=request.nodes,
     )
-    cores = wanted.cores if wanted.nodes == 1 else 0  # Ray of several nodes is there before verl
-    ours = {**fixed, **inputs, **tuned, **cpus(wanted.passthrough, wanted.world_size, cores)}
+    cores = request.cores if request.nodes == 1 else 0  # Ray of several nodes is there before verl
+    ours = {**fixed, **inputs, **tuned, **cpus(request.passthrough, request.world_size, cores)}
     other = megatron.chosen(tuned)
     ours = megatron.renamed(ours) if other else ours
-    theirs = {key: value for key, value in wanted.passthrough.items() if key not in ours and key != ENVIRONMENT}
+    theirs = {key: value for key, value in request.passthrough.items() if key not in ours and key != ENVIRONMENT}
     words = [_word(key, value, new=added(key)) for key, value in ours.items()]
     objective = megatron.renamed(OBJECTIVE) if other else OBJECTIVE
     words += [_word(key, value, new=False) for key, value in objective.items() if key not in theirs]
     words += [_word(key, value, new=False) for key, value in _RUN.items() if key not in theirs]
     words += [_word(key, value, new=not key.startswith("hydra.")) for key, value in theirs.items()]
     environment = {
-        **{name: str(value) for name, value in (wanted.passthrough.get(ENVIRONMENT) or {}).items()},
-        **variables(wanted.configuration),
+        **{name: str(value) for name, value in (request.passthrough.get(ENVIRONMENT) or {}).items()},
+        **variables(request.configuration),
     }
     environment.setdefault(LOG_VARIABLE, f"{HERE}/metrics.jsonl")
-    folder = wanted.folder if wanted.user_config and wanted.folder else HERE
-    return Command((wanted.python, "-m", MODULE, *words), folder, environment)
+    folder = request.folder if request.user_config and request.folder else HERE
+    return Command((request.python, "-m", MODULE, *words), folder, environment)
 
 
 def _word(key: str, value: Any, *, new: bool) -> str:

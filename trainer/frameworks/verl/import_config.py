@@ -18,13 +18,13 @@ from trainer.frameworks.common.config_entries import (
     meant,
     problem,
 )
-from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
-from trainer.frameworks.verl.fates import (
+from trainer.frameworks.verl.key_handling import (
     COMPLETION_LENGTH,
     DATASET,
     GPUS,
@@ -34,7 +34,7 @@ from trainer.frameworks.verl.fates import (
     PROMPT_LENGTH,
     REWARD_NAME,
     REWARD_PATH,
-    fate_of,
+    handling_of,
     refusal,
 )
 from trainer.frameworks.verl.key_tables import BESIDE, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
@@ -117,7 +117,7 @@ def import_config(
 
 def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
     """What passes through unchanged, the script's other variables among it."""
-    passed = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
+    passed = {key: value for key, value in rest(values).items() if handling_of(key) is not KeyHandling.REFUSED}
     passed = {key: value for key, value in passed.items() if key not in INPUTS}
     others = {n: v for n, v in other_variables(said.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
     return {**passed, ENVIRONMENT: others} if others else passed
@@ -182,7 +182,7 @@ def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
         error = unknown(name, said.lines[key], key, written, field)
         if field:
             found[field] = str(error)
-        elif not key.startswith("env.") and fate_of(key) not in (Fate.MEASURING, Fate.INPUT):
+        elif not key.startswith("env.") and handling_of(key) not in (KeyHandling.MEASURING, KeyHandling.INPUT):
             faults.add(error)
     return found
 
@@ -252,7 +252,7 @@ def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str
 
 def _without(said: Given, name: str) -> Iterator[str]:
     """What a trial does without because only a shell knows it, or because each trial has its own."""
-    names = [key for key in said.unknown if key.startswith("env.") or fate_of(key) is Fate.MEASURING]
+    names = [key for key in said.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
     if names:
         told = ", ".join(key.removeprefix("env.") for key in names)
         yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))

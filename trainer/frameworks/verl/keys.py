@@ -16,7 +16,7 @@ from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.speculation import speculative_config
-from trainer.frameworks.common.told import following
+from trainer.frameworks.common.trial_arguments import following
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.key_tables import (
     APART_GPUS,

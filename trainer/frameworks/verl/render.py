@@ -9,8 +9,8 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
-from trainer.frameworks.common.told import Told, sizes
-from trainer.frameworks.verl.fates import (
+from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
+from trainer.frameworks.verl.key_handling import (
     COMPLETION_LENGTH,
     GPUS,
     MODEL_PATH,
@@ -73,7 +73,11 @@ def workload(
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], cores: int = 0, **told: Unpack[Told]
+    *,
+    configuration: Mapping[str, KnobValue],
+    passthrough: Mapping[str, Any],
+    cores: int = 0,
+    **trial: Unpack[TrialArguments],
 ) -> TrialSpec:
     """The spec of one trial: ``settings`` holds verl's overrides by dotted key.
 
@@ -84,15 +88,15 @@ def render(
         ValueError: a knob, value or device verl cannot be given.
     """
     refuse(unsupported(configuration))
-    told.setdefault("device", "cuda")
-    ranks = told.get("world_size", 1)
-    tuned = settings(configuration, **sizes(told))
+    trial.setdefault("device", "cuda")
+    ranks = trial.get("world_size", 1)
+    tuned = settings(configuration, **sizes(trial))
     fixed = workload(
-        model=told["model"],
-        max_prompt_length=told["max_prompt_length"],
-        max_completion_length=told["max_completion_length"],
+        model=trial["model"],
+        max_prompt_length=trial["max_prompt_length"],
+        max_completion_length=trial["max_completion_length"],
         world_size=ranks,
-        seed=told.get("seed", 0),
+        seed=trial.get("seed", 0),
     )
     spec = TrialSpec(
         framework="verl",
@@ -101,6 +105,6 @@ def render(
         seams={},
         passthrough={**OBJECTIVE, **for_trial(passthrough)},
         environment=variables(configuration),
-        **told,
+        **trial,
     )
     return replace(spec, world_size=1)

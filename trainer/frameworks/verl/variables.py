@@ -36,7 +36,7 @@ def knobs_of(environment: Mapping[str, str]) -> dict[str, KnobValue]:
 
 
 def other_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that are no knobs, and not where the log goes, which a run says itself."""
+    """Variables that are neither knobs nor the path of the log, which the run sets itself."""
     known = {ALLOCATOR: _SEGMENTS, TUNABLES: _HEAPS}
     return {
         name: value for name, value in environment.items() if name != LOG_VARIABLE and value not in known.get(name, {})

@@ -16,7 +16,7 @@ OWN = "ms_swift"
 
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
-    """Those that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Rewards that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
     return load_rewards([reward for reward in spec.rewards if reward.kind != OWN])
 
 

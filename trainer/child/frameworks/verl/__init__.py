@@ -17,7 +17,7 @@ def run_trial(trial: Any) -> None:
 
 
 def key(spec: TrialSpec) -> str:
-    """Of what a process has imported: nothing but this."""
+    """Key of the imports a process can share: the framework alone."""
     return spec.framework
 
 

@@ -142,7 +142,7 @@ class NewLines:
     _read: int = 0
 
     def take(self) -> List[bytes]:
-        """Those since the last call; none while there is no file."""
+        """Lines since the last call; none while there is no file."""
         try:
             with self.path.open("rb") as stream:
                 stream.seek(self._read)

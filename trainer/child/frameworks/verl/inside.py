@@ -65,13 +65,13 @@ class Inside:
         append(self.places.rows, [step, row, prompt, completion])
 
     def tell_score(self, prompt: Any, score: float) -> None:
-        """Of a completion of the prompt with this number."""
+        """Records the score of a completion of the prompt with this number."""
         append(self.places.scores, [int(prompt), score])
 
 
 @functools.lru_cache(maxsize=None)
 def here() -> Inside:
-    """Of the trial this process belongs to."""
+    """The trial that this process belongs to."""
     return Inside(Path(os.environ[TRIAL_VARIABLE]))
 
 

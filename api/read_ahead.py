@@ -1,4 +1,4 @@
-"""The newest study, read when a server begins: the first page of a large one need not wait for it."""
+"""Reads the newest study when a server starts, so that the first page of a large study does not wait for it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from api.routes.study_pages import why_page
 
 NAME = "autotune-read-ahead"
 CALM_S = 0.2
-"""A page is drawn ahead when nobody has asked for so long: the readers there are go before those there may be."""
+"""Seconds without a request before a page is drawn ahead: requests come first."""
 LOOK_S = 0.05
+"""Seconds between two checks for requests."""
 
 
-class EarlyReading:
-    """A thread that reads once and ends. Whoever asks meanwhile waits for the same reading, not for another one."""
+class ReadAhead:
+    """A thread that reads the newest study once and ends. Requests that come meanwhile wait for the same reading."""
 
     def __init__(self, library: Library, failed: Callable[[Exception], None]) -> None:
-        """``failed`` is told what went wrong; the study is read again for the first who asks."""
+        """``failed`` gets the error, if any; the first request then reads the study again."""
         self._library = library
         self._failed = failed
         self._unwanted = threading.Event()
@@ -34,11 +35,11 @@ class EarlyReading:
         self._thread.start()
 
     def stop(self) -> None:
-        """It begins nothing more; what it is reading ends when the library is closed."""
+        """Starts nothing more; a reading in progress ends when ``library`` is closed."""
         self._unwanted.set()
 
     def wait(self, timeout: float) -> None:
-        """Until it has ended, if it ever began; for so many seconds at most."""
+        """Waits until the thread has ended, if it was started, for at most ``timeout`` seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
@@ -50,7 +51,7 @@ class EarlyReading:
                 self._failed(error)
 
     def _read(self) -> None:
-        """The answer and the pages that are asked for first; each of them rests on the same reading."""
+        """Reads the study, then makes its answer and the pages that are requested first."""
         newest = next(iter(self._library.look()[1]), None)
         if newest is None:
             return

@@ -1,11 +1,11 @@
-"""What becomes of each key of a recipe: the one table. A key that is not in it is workload."""
+"""How each key of an Open-R1 recipe is handled (``KeyHandling``). A key in none of these tables is workload."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.common.fate import without
+from trainer.frameworks.common.key_handling import without
 
 INPUTS = frozenset(
     {

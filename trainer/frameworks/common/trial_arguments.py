@@ -1,4 +1,4 @@
-"""What every framework's ``render`` is told of a trial, whatever trains it."""
+"""Arguments of every framework's ``render``: the trial's workload, protocol and machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import Protocol, RewardSpec
 
 
-class Told(TypedDict):
-    """By the names ``TrialSpec`` has, where the meaning and the defaults stand."""
+class TrialArguments(TypedDict):
+    """Fields of ``TrialSpec`` that do not depend on the framework; see there for meaning and defaults."""
 
     trial: str
     model: str
@@ -28,13 +28,13 @@ class Told(TypedDict):
     revision: NotRequired[str]
 
 
-def sizes(told: Told) -> dict[str, Any]:
-    """What a framework's ``settings`` takes beside the configuration; ``longest`` is in tokens."""
+def sizes(trial: TrialArguments) -> dict[str, Any]:
+    """Arguments of a framework's ``settings`` other than the configuration; ``longest`` is in tokens."""
     return {
-        "rows_per_update": told["rows_per_update"],
-        "world_size": told.get("world_size", 1),
-        "device": told.get("device", "cpu"),
-        "longest": told["max_prompt_length"] + told["max_completion_length"],
+        "rows_per_update": trial["rows_per_update"],
+        "world_size": trial.get("world_size", 1),
+        "device": trial.get("device", "cpu"),
+        "longest": trial["max_prompt_length"] + trial["max_completion_length"],
     }
 
 

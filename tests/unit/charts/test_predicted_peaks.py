@@ -4,10 +4,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from autotune.charts.foretold import Foretold, predicted_peaks
+from autotune.charts.predicted_peaks import PredictedPeak, predicted_peaks
 from autotune.domain import Pool, Trial
 from autotune.forecast import untried_pairs
-from autotune.forecast.untried_pairs import MOST_FORETOLD, foretold
+from autotune.forecast.untried_pairs import MOST_PEAKS, predict_peaks
 from tests.support import factories as f
 from tests.support.large_study import large_trials
 
@@ -30,7 +30,7 @@ def study(last: float = 3.0) -> list[Trial]:
 
 
 def test_each_configuration_is_told_once_with_what_was_known() -> None:
-    found = foretold(SPEC, study())
+    found = predict_peaks(SPEC, study())
     assert [(one.number, one.known) for one in found] == [(0, 0), (1, 1), (3, 3), (5, 5)]
     for one in found:
         assert 0 < one.low < one.predicted < one.high
@@ -38,10 +38,10 @@ def test_each_configuration_is_told_once_with_what_was_known() -> None:
 
 
 def test_nothing_is_predicted_from_itself_or_from_what_came_after() -> None:
-    whole = foretold(SPEC, study())
-    assert foretold(SPEC, study()[:4]) == whole[:3]
-    assert foretold(SPEC, study()[::-1]) == whole, "by number, whatever their order"
-    other = foretold(SPEC, study(last=9.0))
+    whole = predict_peaks(SPEC, study())
+    assert predict_peaks(SPEC, study()[:4]) == whole[:3]
+    assert predict_peaks(SPEC, study()[::-1]) == whole, "by number, whatever their order"
+    other = predict_peaks(SPEC, study(last=9.0))
     assert (other[:3], other[3].predicted) == (whole[:3], whole[3].predicted)
 
 
@@ -50,7 +50,7 @@ def test_what_was_measured_before_counts() -> None:
 
     def asked(peak: float) -> float:
         trials = [measured(n, peak, logprob_rows=n + 1) for n in range(4)]
-        return foretold(SPEC, [*trials, measured(4, 2.0, micro_batch_size=4)])[-1].predicted
+        return predict_peaks(SPEC, [*trials, measured(4, 2.0, micro_batch_size=4)])[-1].predicted
 
     assert asked(8.0) > asked(1.0)
 
@@ -64,21 +64,21 @@ def test_a_large_study_takes_few_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(model, task, trials)  # type: ignore[arg-type]
 
     monkeypatch.setattr(untried_pairs.MemoryModel, "fitted", fitted)
-    found = foretold(f.study_spec(), large_trials(3000))
-    assert len(found) == MOST_FORETOLD
+    found = predict_peaks(f.study_spec(), large_trials(3000))
+    assert len(found) == MOST_PEAKS
     assert found[-1].number > 2900
     assert len(fits) == 1
     assert max(fits) <= untried_pairs.MOST_FITTED
     fits.clear()
-    foretold(f.study_spec(), large_trials(60))
+    predict_peaks(f.study_spec(), large_trials(60))
     assert len(fits) < 25
 
 
 def test_the_chart_counts_what_came_as_predicted() -> None:
     some = [
-        Foretold(1, 0, 2.0 * f.GIB, 1.0 * f.GIB, 4.0 * f.GIB, 2.05 * f.GIB),
-        Foretold(2, 1, 2.0 * f.GIB, 1.9 * f.GIB, 2.1 * f.GIB, 3.0 * f.GIB),
-        Foretold(3, 2, 2.0 * f.GIB, 1e-3, 1e30, 2.5 * f.GIB),
+        PredictedPeak(1, 0, 2.0 * f.GIB, 1.0 * f.GIB, 4.0 * f.GIB, 2.05 * f.GIB),
+        PredictedPeak(2, 1, 2.0 * f.GIB, 1.9 * f.GIB, 2.1 * f.GIB, 3.0 * f.GIB),
+        PredictedPeak(3, 2, 2.0 * f.GIB, 1e-3, 1e30, 2.5 * f.GIB),
     ]
     chart = predicted_peaks(some, Pool.HOST, lambda number: f"/t/{number}")
     assert chart.says.startswith("Of 3 peaks 1 within 5% of what the trials before them predicted, 2 inside the 95 %")
@@ -93,6 +93,6 @@ def test_the_chart_counts_what_came_as_predicted() -> None:
 
 
 def test_before_anything_was_measured_it_says_so() -> None:
-    chart = predicted_peaks(foretold(SPEC, [f.failed(0)]), Pool.HOST)
+    chart = predicted_peaks(predict_peaks(SPEC, [f.failed(0)]), Pool.HOST)
     assert (chart.drawing, chart.rows) == ("", ())
     assert "measured" in chart.note

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.cache.study import SLICE
-from api.cache.warm_up import NAME
+from api.read_ahead import NAME
 from api.serving import Address, Serving, serving
 from autotune import wiring
 from autotune.domain import Study, Trial

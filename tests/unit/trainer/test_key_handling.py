@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.support.trl_fields import FIELDS
-from tests.support.trl_keys import fate_of
-from trainer.frameworks.common.fate import Fate
-from trainer.frameworks.trl.fates import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
+from tests.support.trl_keys import handling_of
+from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.trl.key_handling import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
 from trainer.frameworks.trl.key_tables import KEYS
 
 WORKLOAD = """
@@ -34,8 +34,8 @@ WORKLOAD = """
 
 
 def test_a_new_key_of_trl_is_workload_only_after_somebody_said_so() -> None:
-    """When TRL gains a key: decide in ``fates`` what becomes of it; if it is workload, add it here."""
-    assert {name for name in FIELDS if fate_of(name) is Fate.WORKLOAD} == set(WORKLOAD.split())
+    """When TRL gains a key: decide in ``key_handling`` what becomes of it; if it is workload, add it here."""
+    assert {name for name in FIELDS if handling_of(name) is KeyHandling.WORKLOAD} == set(WORKLOAD.split())
 
 
 def test_the_table_names_keys_trl_has_each_with_one_fate() -> None:

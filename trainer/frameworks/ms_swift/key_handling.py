@@ -1,11 +1,11 @@
-"""What becomes of each argument of ``swift rlhf`` and ``megatron rlhf``: the one table. Any other is workload."""
+"""How each argument of ``swift rlhf`` and ``megatron rlhf`` is handled. One in none of these tables is workload."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.common.fate import without
+from trainer.frameworks.common.key_handling import without
 from trainer.frameworks.ms_swift.key_tables import SERVERS_GUESSES
 
 INPUTS = frozenset(

@@ -1,4 +1,4 @@
-"""What becomes of each of verl's keys: the one table. A key that is not in it is workload."""
+"""How each key of verl's configuration is handled (``KeyHandling``). A key in none of these tables is workload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
 from trainer.frameworks.verl.key_values import OLD
 
@@ -74,15 +74,15 @@ REFUSED: Mapping[str, str] = {
 """Key -> why, and what to do, unless the value is false."""
 
 
-def fate_of(key: str) -> Fate:
+def handling_of(key: str) -> KeyHandling:
     """What becomes of ``key``."""
     if key in KEYS:
-        return Fate.KNOB
+        return KeyHandling.KNOB
     if key in INPUTS:
-        return Fate.INPUT
+        return KeyHandling.INPUT
     if key in REFUSED or key in OLD or key in FIXED or key in (MODEL_ENGINE, LOOP):
-        return Fate.REFUSED
-    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
+        return KeyHandling.REFUSED
+    return KeyHandling.MEASURING if key in MEASURING else KeyHandling.WORKLOAD
 
 
 def refusal(key: str, value: Any) -> str | None:
@@ -100,4 +100,4 @@ def refusal(key: str, value: Any) -> str | None:
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
     """``passthrough`` without what a trial does without."""
-    return {key: value for key, value in passthrough.items() if fate_of(key) is not Fate.MEASURING}
+    return {key: value for key, value in passthrough.items() if handling_of(key) is not KeyHandling.MEASURING}

@@ -1,4 +1,4 @@
-"""What becomes of each key of TRL's GRPO script: the one table. A key that is not in it is workload."""
+"""How each key of TRL's GRPO script is handled (``KeyHandling``). A key in none of these tables is workload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
-from trainer.frameworks.common.fate import without
+from trainer.frameworks.common.key_handling import without
 
 INPUTS = frozenset(
     {

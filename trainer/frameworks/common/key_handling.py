@@ -1,0 +1,36 @@
+"""How each key of a user's configuration is handled: as a knob, an input, unchanged, ignored in trials, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+
+
+class KeyHandling(StrEnum):
+    """How one key of a user's configuration is handled."""
+
+    KNOB = "knob"
+    """A knob: the key's value is the baseline's, and the search may change it."""
+    INPUT = "input"
+    """Model, prompts, rewards and completion length, which are fields of the study's workload."""
+    MEASURING = "measuring"
+    """Ignored or replaced in trials, kept in exports; does not affect speed or memory."""
+    WORKLOAD = "workload"
+    """Passed to every trial unchanged, except knobs inside a mapping."""
+    REFUSED = "refused"
+    """Trials cannot honour it: a value with an effect is refused, any other is ignored."""
+
+
+def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """``keys`` of the user without ``torch_compile_backend`` where ``configuration`` turns compilation off: naming a
+    compiler would turn it on again."""
+    off = configuration.get("torch_compile") is False
+    return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
+
+
+def without(passthrough: Mapping[str, Any], *left_out: Collection[str]) -> dict[str, Any]:
+    """``passthrough`` without the keys in ``left_out``."""
+    return {key: value for key, value in passthrough.items() if not any(key in keys for keys in left_out)}
