@@ -44,7 +44,7 @@ def after(items: Sequence[Item], key: Callable[[Item], Key], cursor: str | None,
 
 
 def cursor_of(key: Key, order: str = "") -> str:
-    """What goes on behind the item of this key."""
+    """Cursor to the items after the item with this key."""
     value: list[object] = [order, *key] if order else list(key)
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 

@@ -96,7 +96,7 @@ class HomePaths:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment and ``--home`` say."""
+    """Settings from the environment and ``--home``."""
 
     home: HomePaths
     database: str = field(repr=False)
@@ -110,7 +110,7 @@ class Settings:
 
     @property
     def database_is_absent(self) -> bool:
-        """It would be a SQLite file, and that file is not there."""
+        """Whether the database is a SQLite file that does not exist."""
         return "://" not in self.database and not Path(os.path.expanduser(self.database)).exists()
 
     @property
@@ -124,7 +124,7 @@ class Settings:
 
     @property
     def own_database(self) -> bool:
-        """It is the file in the home, not one named by ``--database`` or the environment."""
+        """Whether the database is the file in the home, not one named by ``--database`` or the environment."""
         return self.database == str(self.home.database)
 
 

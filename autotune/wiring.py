@@ -109,7 +109,7 @@ def prepare(
 
 
 def config_faults(request: Request, machine: Resources) -> Faults:
-    """What is wrong with the configuration of ``request``; nothing is kept. See ``config_faults.faults_of``."""
+    """Faults of the configuration of ``request``; caches nothing. See ``config_faults.faults_of``."""
     with tempfile.TemporaryDirectory(prefix="autotune-config-") as folder:
         return faults_of(request, Interpreter(request.python, Path(folder)), machine)
 
@@ -236,7 +236,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:
-    """Who goes through the rows of a table; see ``SweepProposer``."""
+    """Proposer that goes through the rows of a table; see ``SweepProposer``."""
     space = SearchSpace.from_json(spec.space)
     return SweepProposer(space, spec.baseline, spec.resources, rows=rows, same_learning=same_learning, seed=spec.seed)
 

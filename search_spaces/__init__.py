@@ -1,1 +1,1 @@
-"""What may be tried: knobs, the spaces made of them, and the rules that make a combination legal."""
+"""Knobs, search spaces made of them, and the rules that make a combination legal."""

@@ -80,7 +80,7 @@ def column(name: str, configurations: Iterable[Configuration], unset: T) -> list
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What legality and memory formulas need to know of a model; ``None`` = not known."""
+    """Facts of a model for legality and the memory formulas; ``None`` = not known."""
 
     parameters: int | None = None
     layers: int | None = None
@@ -112,7 +112,7 @@ COMPILER, NOT_THERE = "c++", ""
 
 @dataclass(frozen=True)
 class Resources:
-    """What a trial may use, and the fixed facts legality is judged against.
+    """Resources of a trial, and the fixed facts that legality depends on.
 
     ``gpus`` counts every GPU held, rollout GPUs included; 0 means a CPU run.
     ``training_processes`` is W of the batch algebra when no knob splits the GPUs.

@@ -18,7 +18,7 @@ MAX_JUDGED = 20_000
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a space holds on a machine."""
+    """Number of combinations of a space on a machine: all, legal, and forbidden by each rule."""
 
     combinations: int
     """Different combinations, before any rule; two that would run the same count once."""

@@ -26,7 +26,7 @@ _RANGE = ("min", "max", "step", "log2")
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a space asks of the machine."""
+    """Requirements of a space on the machine."""
 
     device: str = ""
     """``cpu`` or ``cuda``; empty for any."""

@@ -1,1 +1,1 @@
-"""What the API has read of the database, kept for many readers."""
+"""Caches of the database for many readers."""

@@ -157,7 +157,7 @@ class Library:
         return {study: self._gpus[study][1] for study in revisions}
 
     def store(self, study_id: int) -> Store:
-        """What the snapshot does not hold is asked here. Raises ``NotFoundError`` or ``StoreError``."""
+        """The store, for what a snapshot does not hold. Raises ``NotFoundError`` or ``StoreError``."""
         self.study(study_id)
         return self._opened()
 
@@ -208,7 +208,7 @@ class Library:
             return str(error)
 
     def notes(self, snapshot: Snapshot, trial: Trial) -> tuple[NoteRecord, ...]:
-        """What a trial said of itself."""
+        """Notes of a trial's last attempt."""
         return self._opened().notes(snapshot.study.id, trial.number)
 
     def folder(self, snapshot: Snapshot, trial: Trial) -> Path:

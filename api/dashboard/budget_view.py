@@ -1,4 +1,4 @@
-"""What is used of a study's budget, and which limit will end it."""
+"""Used part of a study's budget, and the limit that will end the study."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class BudgetView:
-    """What is used of what was given."""
+    """Used and total budget."""
 
     used: str
     """Wall time, and of how much; GPU-hours, where there are GPUs and no limit of them."""

@@ -1,4 +1,4 @@
-"""What is there to copy: an export's files and command, and the configuration itself."""
+"""Texts to copy from a page: an export's files and command, and the configuration."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> s
 
 
 def commands_of(study: Study, trial: Trial) -> list[tuple[str, str]]:
-    """What can be done about a trial in a terminal: run it again when it has ended, read its log when it began."""
+    """Commands for a trial in a terminal: retry it if it ended, read its log if it started."""
     name = shlex.quote(clean(study.spec.name))
     again = [("run it again", f"autotune retry {trial.number} {name}")] if trial.state.is_finished else []
     follow = "" if trial.state.is_finished else " -f"

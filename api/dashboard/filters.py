@@ -33,7 +33,7 @@ SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
 
 @dataclass(frozen=True)
 class TrialFilter:
-    """What an address asks for. Unknown words are kept: they match no trial, and are shown for what they are."""
+    """Filter, order and page from an address. Unknown words are kept: they match no trial and are shown as they are."""
 
     outcome: str = ""
     kind: str = ""

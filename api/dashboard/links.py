@@ -12,7 +12,7 @@ def study_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
 
 
 def why_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
-    """What the trials of a study say."""
+    """Address of a study's why page."""
     return _with(f"/studies/{study_id}/why", query)
 
 

@@ -16,7 +16,7 @@ from autotune.wording.text import clean
 
 @dataclass(frozen=True)
 class StudyLine:
-    """What tells one study from another, and its answer."""
+    """One line of the list of studies."""
 
     id: int
     name: str

@@ -44,7 +44,7 @@ class RunningView:
 
 @dataclass(frozen=True)
 class AnswerView:
-    """What the study says by now."""
+    """The present answer of a study."""
 
     headline: str
     so_far: bool

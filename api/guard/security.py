@@ -65,7 +65,7 @@ _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADE
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read."""
+    """Access rules of a server."""
 
     token: str | None = None
     """``None``: whoever reaches the address."""

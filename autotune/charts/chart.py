@@ -1,4 +1,4 @@
-"""What a chart is to whoever shows it: a drawing, the same in words, and the same as a table."""
+"""A chart: a drawing, with the same content in words and as a table."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 def chosen(trials: Sequence[Trial], baseline: Configuration, most: int = SHOWN) -> tuple[Trial, ...]:
-    """What gains are stated over, then the fastest configurations, one trial each; ``most`` in all."""
+    """The reference, then the fastest configurations, one trial each; at most ``most`` in all."""
     anchor = evidence.reference(trials, baseline)
     first = () if anchor is None else (anchor,)
     rest = [t for t in ranked(trials) if anchor is None or t.configuration != anchor.configuration]

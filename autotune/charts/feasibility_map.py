@@ -109,7 +109,7 @@ def feasibility_map(
 
 
 def cell(trials: Sequence[Trial], predicted: PredictedPair | None) -> Cell:
-    """What the trials of one pair, or else a forecast, say."""
+    """One cell of the map, from the pair's trials, or else from its prediction."""
     if not trials:
         if predicted is None:
             return Cell("cell-untried", "", "not tried")

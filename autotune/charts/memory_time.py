@@ -95,7 +95,7 @@ def bands(points: Sequence[Point], end: float) -> tuple[Band, ...]:
 
 
 def kind(phase: str) -> str:
-    """What of the legend a phase is."""
+    """Entry of the legend for a phase."""
     return phase if phase in KNOWN else STARTING if phase in _PARTS else OTHER
 
 

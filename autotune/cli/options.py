@@ -35,7 +35,7 @@ _database: ContextVar[str | None] = ContextVar("named_database", default=None)
 
 @contextmanager
 def naming_database(database: str | None) -> Iterator[None]:
-    """What ``--database`` said, while the command runs."""
+    """Sets the value of ``--database`` while the command runs."""
     before = _database.set(database)
     try:
         yield

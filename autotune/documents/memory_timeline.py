@@ -34,7 +34,7 @@ _LONGEST_S = 1e9
 
 @dataclass(frozen=True)
 class Point:
-    """What was in use at one moment."""
+    """Memory in use at one moment."""
 
     seconds: float
     """Since the attempt began."""
@@ -117,7 +117,7 @@ def _point_json(point: Point, name: str) -> Document:
 
 
 def text_of(timeline: MemoryTimeline) -> str:
-    """What stands in the file."""
+    """Text of the file."""
     series = {
         name: [[point.seconds, point.used, point.phase, point.cycle] for point in points]
         for name, points in (("host", timeline.host), ("device", timeline.device))

@@ -256,12 +256,12 @@ _GPU = {
 
 
 def process_json(use: ProcessUse) -> Document:
-    """What a rank's process did in a cycle; ``null`` where there is no such counter."""
+    """Resource use of a rank's process in a cycle; ``null`` for a counter that does not exist."""
     return fields_json(use, _PROCESS)
 
 
 def gpu_json(use: GpuUse) -> Document:
-    """What the GPUs did in a phase; ``null`` where NVML does not say it."""
+    """Use of the GPUs in a phase; ``null`` for what NVML does not report."""
     return fields_json(use, _GPU)
 
 

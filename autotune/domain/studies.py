@@ -28,7 +28,7 @@ class StudyStatus(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a study looks for."""
+    """Objective of a study: the figure that trials are ranked by."""
 
     PER_HOUR = "tokens-per-hour"
     PER_GPU_HOUR = "tokens-per-gpu-hour"

@@ -121,7 +121,7 @@ class Trial:
 
     @property
     def merit(self) -> float | None:
-        """What the trial is ranked by: ``tokens_per_hour`` in the study's objective, as on a mean node."""
+        """Figure the trial is ranked by: ``tokens_per_hour`` in the study's objective, as on a mean node."""
         return None if self.tokens_per_hour is None else self.tokens_per_hour / self.divisor
 
     @property

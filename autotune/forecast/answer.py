@@ -1,4 +1,4 @@
-"""What a plan answers: predicted configurations, and the machines a model would need. Nothing here was measured."""
+"""Result of a plan: predicted configurations, and the machines a model would need. Nothing is measured."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ MOST_TOKENS = 1_000_000
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a training and its machine; ``None`` was not said."""
+    """Known facts of a training and its machine; ``None``: not given."""
 
     model: ModelFacts
     gpu: str | None

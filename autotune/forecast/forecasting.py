@@ -81,7 +81,7 @@ class Table:
     """Natural logarithm of tokens/hour; median."""
 
     def score(self) -> Column:
-        """What to maximise: tokens/hour of what is likely to fit; of the rest, what is closest to fitting."""
+        """Score to maximise: tokens/hour if likely to fit; below all of those, how close it is to fitting."""
         likely = self.peaks.fits >= SURE
         return np.where(likely, self.log_rate, -1e6 - np.log(self.peaks.peak))
 

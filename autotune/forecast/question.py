@@ -90,7 +90,7 @@ class Question:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was presumed or left out, in sentences."""
+        """Assumptions and omissions of the plan, as sentences."""
         listed = (*self.space.values.get(ENGINE, ()), self.space.fixed.get(ENGINE))
         untried = OF_MEGATRON if "megatron" in listed else ""
         return (*self.load.architecture.notes, *filter(None, [self.left_out, untried]))
@@ -183,7 +183,7 @@ class Question:
         return {}
 
     def task(self, *, active: bool = False) -> Task:
-        """What the models are told. With ``active``, of a mixture of experts only what a token goes through."""
+        """Input of the models. ``active`` counts only the parameters that a token of a mixture of experts passes."""
         shape, resources = self.load.architecture, self.resources
         facts = replace(
             resources.model,

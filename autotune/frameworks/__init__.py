@@ -54,7 +54,7 @@ def runnable(word: str) -> Integration:
 
 
 def environment_named(word: str) -> Environment:
-    """What the framework's interpreter has to hold, whether or not its trials can be run yet.
+    """Packages the framework's interpreter needs, even if its trials cannot be run yet.
 
     Raises:
         UsageError: naming the frameworks there are.

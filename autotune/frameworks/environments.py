@@ -1,4 +1,4 @@
-"""What the environment of a framework needs: the packages its trials import, in the versions that are known to work."""
+"""Packages that each framework's trials import, in the versions that are known to work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Needed:
 
     @property
     def requirement(self) -> str:
-        """What to tell pip, not quoted."""
+        """Requirement for pip, not quoted."""
         return f"{self.distribution or self.name}{self.versions}"
 
     def takes(self, version: str) -> bool:
@@ -46,7 +46,7 @@ class Wished:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the interpreter of a framework's trials has to hold."""
+    """Requirements on the interpreter of a framework's trials."""
 
     needed: tuple[Needed, ...]
     """In the order they are shown."""
@@ -63,7 +63,7 @@ class Environment:
 
     @property
     def pip(self) -> str:
-        """What to tell ``pip install``, quoted for a shell."""
+        """Arguments of ``pip install``, quoted for a shell."""
         return _quoted(self.needed)
 
     @property

@@ -31,7 +31,7 @@ _LISTENING = (
 
 
 class Package(Protocol):
-    """What every framework's package exports beside its reader of configurations."""
+    """Names that every framework's package exports, besides its reader of configurations."""
 
     SUPPORTED: frozenset[str]
 
@@ -64,7 +64,7 @@ class Reader(Protocol):
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """What a reader says against a configuration is bad input."""
+    """Converts a reader's ``ConfigError`` to ``UsageError``."""
     try:
         yield
     except ConfigError as error:

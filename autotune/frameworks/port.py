@@ -87,7 +87,7 @@ class Integration(Framework, Port):
 
     @property
     def beside_training(self) -> str:
-        """What its key for ``rollout_mode`` says where the training GPUs generate too."""
+        """Value of its key for ``rollout_mode`` when the training GPUs also generate."""
 
     @property
     def environment(self) -> Environment: ...
@@ -105,7 +105,7 @@ class Integration(Framework, Port):
 
     @property
     def own_script(self) -> str:
-        """What trains in the end, in words: "TRL's own script"."""
+        """The training program in words: "TRL's own script"."""
 
     @property
     def model_key(self) -> str:
@@ -186,10 +186,10 @@ class Integration(Framework, Port):
         """
 
     def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
-        """What its trials do about a machine with so many CPU cores and GPUs, a sentence each; for ``doctor``."""
+        """Notes for ``doctor`` on a machine with so many CPU cores and GPUs, a sentence each."""
 
     def listening(self, output: str) -> tuple[str, ...]:
-        """What a verification adds to the exported command: a line for each update, nothing kept in ``output`` or sent.
+        """Arguments that ``verify`` adds to the exported command: log each update, save nothing, report to no service.
 
         Empty where the framework prints no such lines as ``compare_run.read_step`` reads.
         """

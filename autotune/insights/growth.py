@@ -48,7 +48,7 @@ class Growth:
 
 
 def growths(cycles: Sequence[CycleRecord], host_limit: int | None, device_limit: int | None) -> tuple[Growth, ...]:
-    """What a run's cycles of one rank, in their order, say of each pool.
+    """Growth of memory in each pool over the cycles of one rank, in their order.
 
     Args:
         cycles: all of one kind, for others have other lengths.

@@ -241,7 +241,7 @@ def groups(files: Files, controller: str) -> Iterator[Path]:
 
 
 def kernel_text(path: Path) -> str:
-    """What a file of the kernel says; empty where there is none."""
+    """Text of a file of the kernel; empty if there is none."""
     try:
         return path.read_text(errors="replace")
     except OSError:

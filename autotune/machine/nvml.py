@@ -61,7 +61,7 @@ class Machine:
 
 
 def read_machine(library: Any = None) -> Machine:
-    """What the driver tells of every GPU; nothing without a driver.
+    """Every GPU as the driver describes it; empty without a driver.
 
     Args:
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
@@ -212,7 +212,7 @@ class GpuReader:
         return tuple(gpu.read() for gpu in self._gpus)
 
     def faults(self) -> tuple[GpuFault, ...]:
-        """What went wrong with them since the last call, or since they were opened."""
+        """Faults of the GPUs since the last call, or since they were opened."""
         return tuple(self._watch.look())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a container or a batch system may leave out that programs expect of a machine."""
+"""Checks for things that programs expect of a machine and that containers or batch systems may lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to try next: the only room that imports optuna."""
+"""Proposes the next configuration; the only room that imports optuna."""
 
 from autotune.proposals.optuna_storage import write_storage
 from autotune.proposals.proposer import make_proposer

@@ -37,7 +37,7 @@ class Dimension:
 
     @property
     def span(self) -> int:
-        """What two places' difference is divided by, so that one whole change counts as one."""
+        """Divisor of the difference of two places, so that a whole change counts as 1."""
         return len(self.values) - 1 if self.ordered else 1
 
 
@@ -83,7 +83,7 @@ class CandidateGrid:
         return None if -1 in places else tuple(places)
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
-        """What ``configuration`` has along each dimension it has a value for."""
+        """Values of ``configuration`` along the dimensions for which it has one."""
         values = ((d.name, self._column(d.name, (configuration,))[0]) for d in self.dimensions)
         return {name: value for name, value in values if value is not None}
 

@@ -90,7 +90,7 @@ class Region:
 
 
 def presumed(region: Region) -> Region | None:
-    """What has at least twice the micro-batch and otherwise as much, whatever its slight knobs are."""
+    """Region with at least twice the micro-batch and otherwise the same bounds, without those of slight knobs."""
     bounds = {b.quantity: b for b in region.bounds}
     rows = bounds.get("micro_batch_size")
     if rows is None or rows.sign != 1 or not any(bounds[n].sign for n in SLIGHT & set(bounds)):
@@ -100,7 +100,7 @@ def presumed(region: Region) -> Region | None:
 
 
 def region(trial: Trial, *, one_memory: bool) -> Region | None:
-    """What ``trial`` rules out, or ``None`` if it did not run out of memory or no knob acts on it."""
+    """Region that ``trial`` rules out; ``None`` if it did not run out of memory or no knob acts on that memory."""
     outcome = trial.outcome
     if trial.state is not TrialState.FAIL or outcome is None:
         return None

@@ -1,4 +1,4 @@
-"""What a forecast is about and what it answers; the memory model and the phase-time model are two of them.
+"""Input and result of a forecast, and the protocols of the memory model and the phase-time model.
 
 A forecast is fitted on the trials of one study and asked about thousands of candidates at once, so configurations go
 in as a sequence and answers come out as arrays in the same order. Nothing here keeps state between calls.

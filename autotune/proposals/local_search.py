@@ -118,7 +118,7 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
 
 
 def last_run(trials: Sequence[Trial]) -> Configuration | None:
-    """What the process that may be kept for the next trial has run; ``None`` if none is kept."""
+    """Configuration of the process that may be kept for the next trial; ``None`` if none is kept."""
     last = max(trials, key=lambda t: t.number, default=None)
     return last.configuration if last is not None and last.kind.is_searched else None
 
@@ -228,7 +228,7 @@ class Climb:
     """On the permitted track, where the headline's best lies."""
 
     def base(self, grid: CandidateGrid) -> Configuration:
-        """What the next move starts from: the headline's best settings with the numerics and learning that paid."""
+        """Base of the next move: the headline's best settings with the numerics and learning that paid off."""
         start = self.state.point if self.start is None else self.start
         axes = zip(grid.dimensions, start, self.state.point, strict=True)
         changes = {d.name: d.values[place] for d, own, place in axes if place != own}

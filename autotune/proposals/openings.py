@@ -34,7 +34,7 @@ def openings(
     baseline: Configuration,
     near: Callable[[Configuration], Sequence[Configuration]] | None = None,
 ) -> tuple[tuple[Configuration, str], ...]:
-    """What is tried before anything else, each with its source.
+    """Configurations to try first, each with its source.
 
     Args:
         near: tells the neighbours of a configuration, where ``candidates`` are the baseline's neighbours alone.
@@ -46,7 +46,7 @@ def openings(
 
 
 def strong_defaults(candidates: Sequence[Configuration], baseline: Configuration) -> Configuration | None:
-    """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
+    """Settings that an expert would try first: colocated vLLM, all else as in the baseline.
 
     Of several such candidates the one with the fewest engine settings of its own, the largest cache, the first.
     ``None`` if there is none, or the baseline generates with vLLM itself.

@@ -365,7 +365,7 @@ def make_proposer(
 def in_one_process(
     space: SearchSpace, opened: Configuration, baseline: Configuration, resources: Resources
 ) -> tuple[Configuration, ...]:
-    """What a process that ran ``opened`` can run as it is, with the baseline's learning.
+    """Configurations that a process which ran ``opened`` can run without a restart, with the baseline's learning.
 
     Of a drawn space hardly two candidates have the same engine: without these nearly every trial would start one.
     """

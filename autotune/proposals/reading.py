@@ -84,7 +84,7 @@ class Columns:
         return np.full(len(self._all), float(value))
 
     def each(self, name: str, number: Callable[[KnobValue | None], float]) -> Values:
-        """What ``number`` makes of a knob's values; ``None``: not set, and the framework has no default."""
+        """``number`` of a knob's values; its argument is ``None`` if the knob is unset and has no default."""
         return self._numbers(name, number, self._unset.get(name))
 
     def number(self, name: str, otherwise: float | Values | None = None) -> Values:

@@ -36,7 +36,7 @@ TOLD_FASTEST, TOLD_NEWEST = 128, 128
 
 
 class OptunaTrialStatus(Enum):
-    """What is known of a configuration."""
+    """State of a trial in the Optuna study."""
 
     FEASIBLE = "feasible"
     CENSORED = "censored"
@@ -47,7 +47,7 @@ class OptunaTrialStatus(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What one trial teaches the sampler."""
+    """One trial as the sampler sees it."""
 
     number: int
     configuration: Configuration
@@ -71,7 +71,7 @@ Read = dict[int, tuple[Trial, Observation | None]]
 
 
 def evidence(trials: Iterable[Trial], kept: Read | None = None) -> tuple[Observation, ...]:
-    """What ``trials`` teach, by trial number; a trial in ``kept`` is not read again."""
+    """Observations of ``trials``, by trial number; a trial in ``kept`` is not read again."""
     kept, found = {} if kept is None else kept, []
     for trial in sorted(trials, key=lambda t: t.number):
         before = kept.get(trial.number)
@@ -118,7 +118,7 @@ class _Shared(FrozenTrial):
 
 
 class Told(Protocol):
-    """What is known of one trial."""
+    """State and value of one trial."""
 
     @property
     def standing(self) -> OptunaTrialStatus: ...
@@ -207,7 +207,7 @@ def _frozen(
 
 
 def user_attributes(evidence: Observation) -> dict[str, Any]:
-    """What the trial says of itself beside its value: seconds by phase, peak bytes, that memory ran out, its bound."""
+    """User attributes of a trial: seconds by phase, peak bytes, whether memory ran out, its bound."""
     found: dict[str, Any] = {NUMBER: evidence.number}
     if not evidence.comparable:
         found[INCOMPARABLE] = True

@@ -100,7 +100,7 @@ def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
 
 
 def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
-    """What two studies recommend for the same learning as their baselines, and those baselines."""
+    """Compares the headline rows of two studies, and their baselines."""
     best = tuple(_best(record) for record in (a, b))
     base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
     return _comparison(best[0], best[1], differences(a, b), (base[0], base[1]))

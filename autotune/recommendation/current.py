@@ -37,7 +37,7 @@ LOG_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class TrialReading:
-    """What is known of a trial's last attempt beside what it measured."""
+    """Notes, log and memory timeline of a trial's last attempt."""
 
     notes: tuple[NoteRecord, ...]
     log: str

@@ -1,4 +1,4 @@
-"""What to export of a study, and writing it; everything but the writing is pure."""
+"""Chooses and writes the export of a study; everything but the writing is pure."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def shell_line(export: Export, run: str, folder: Path) -> str:
 
 
 def readme(exported: Exported, study: Study) -> str:
-    """What the figure is, how it was measured, what changed."""
+    """Text of the export's README: the figure, how it was measured, what changed."""
     row, spec = exported.row, study.spec
     how = "confirmed in fresh processes next to the baseline" if row.confirmed else "from search trials, NOT confirmed"
     lines = [

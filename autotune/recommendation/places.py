@@ -15,7 +15,7 @@ from autotune.wording.text import clean
 
 
 class PlaceState(StrEnum):
-    """What a place does."""
+    """State of a place."""
 
     RUNNING = "running"
     FREE = "free"

@@ -43,7 +43,7 @@ UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; mor
 def recommend(
     spec: StudySpec, trials: Sequence[Trial], ended_by: str, *, fingerprint: str = "", now: float = 0.0
 ) -> Recommendation | None:
-    """What the trials so far support; ``None`` when none of them is feasible."""
+    """Recommendation that the trials support; ``None`` if none is feasible."""
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return None
@@ -73,7 +73,7 @@ def recommend(
 
 
 def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> RecommendationRow | None:
-    """What is known of one configuration, as a row; ``None`` unless it is feasible."""
+    """Row of one configuration with its figures; ``None`` unless it is feasible."""
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None or configuration not in evidence.feasible(trials):
         return None

@@ -46,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """What a run of ``updates`` takes."""
+    """Hours and cost of a training run of ``updates``."""
 
     updates: int
     tokens_per_update: float

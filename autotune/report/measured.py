@@ -86,7 +86,7 @@ def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
 
 
 def limits(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None, legal: int | None) -> str:
-    """What nobody may read out of this report."""
+    """Limits of the report's figures, a sentence each."""
     said = [
         "Learning: rewards, losses and convergence over many updates. A trial takes a handful of updates.",
         "Steady state of a long run: checkpoints, evaluation, logging services, thermal limits.",

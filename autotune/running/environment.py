@@ -54,7 +54,7 @@ LOCAL = re.compile(
 
 
 def passed_on(own: Mapping[str, str]) -> dict[str, str]:
-    """What the trials on other machines receive of the tuner's environment."""
+    """Variables of the tuner's environment that trials on other machines receive."""
     return {name: value for name, value in own.items() if _allowed(name) and LOCAL.fullmatch(name) is None}
 
 

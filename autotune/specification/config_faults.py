@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with a configuration."""
+    """Faults of a configuration."""
 
     sentences: tuple[str, ...] = ()
     """One for each fault; empty where a study could begin with it."""

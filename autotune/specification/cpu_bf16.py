@@ -23,7 +23,7 @@ WHY = "this CPU has no instructions for bf16, and computes in it many times as s
 
 
 def avoided(request: ResolvedRequest, space: SearchSpace) -> tuple[ResolvedRequest, SearchSpace, str]:
-    """What is asked for, the space that is searched, and a sentence on what has been changed; empty: nothing was.
+    """Request and space without bf16, and a sentence on the change; empty if nothing changed.
 
     Args:
         request: of a study on such a CPU.

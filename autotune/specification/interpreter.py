@@ -60,7 +60,7 @@ class Interpreter:
     def probe(
         self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = (), environment: Environment = TRL
     ) -> Result:
-        """What it has. Raises ``MachineError`` if that cannot run a trial with these rewards and packages."""
+        """Packages and hardware of the interpreter. Raises ``MachineError`` if a trial cannot run with them."""
         result = self._sound(self.ask("probe", _questions(rewards, packages, environment)), self._another())
         why = _unfit(self.python, environment, result.data)
         if why:
@@ -87,7 +87,7 @@ class Interpreter:
         return None if found is None else found.data["fields"]
 
     def speed(self, hardware: Mapping[str, Any], device: str = "") -> Result:
-        """What its first device does (``Result.data`` of the child's ``probe_speed``), measured once and kept.
+        """Measured speed of its first device (``Result.data`` of the child's ``probe_speed``), cached.
 
         Args:
             hardware: what the machine is said to have; for another one it is measured anew.
@@ -99,7 +99,7 @@ class Interpreter:
         return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
 
     def present_speed(self, device: str = "") -> Result:
-        """What its first device does at this moment, beside whatever else runs: averages over some seconds, not kept.
+        """Present speed of its first device, other programs included: means over some seconds, not cached.
 
         Args:
             device: ``cpu`` measures the CPU, whatever else there is.
@@ -216,7 +216,7 @@ def _unfit(python: str, environment: Environment, data: Mapping[str, Any]) -> st
 
 
 def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
-    """What a training interpreter has (``Result.data`` of the child's ``probe``).
+    """Packages and hardware of a training interpreter (``Result.data`` of the child's ``probe``).
 
     Raises:
         MachineError: it cannot be started, or lacks what TRL's trials need; what those of another framework need

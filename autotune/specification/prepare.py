@@ -181,7 +181,7 @@ def check_baseline(
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
-    """What a trial of a stored study would be measured on here and now.
+    """Fingerprint that a trial of a stored study would have on this machine now.
 
     Raises:
         UsageError: not so many GPUs as the study holds are visible.

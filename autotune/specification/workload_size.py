@@ -130,7 +130,7 @@ def choose(workloads: Iterator[Workload], pace_of: Callable[[Workload], Pace], b
 
 
 def chosen_words(found: ChosenWorkload, budget_s: float, layers: int = 0) -> str:
-    """What was chosen and why, in one line; ``layers`` are those of the whole model."""
+    """The chosen size and its reason, in one line; ``layers`` are those of the whole model."""
     usual = "the default" if found.workload == found.usual else "chosen because the default is too large"
     pace, count = found.pace, found.pace.trials(budget_s)
     said = f"{found.workload.words(layers)} ({usual}): a cycle takes about {format_duration(pace.cycle_s)} here now"

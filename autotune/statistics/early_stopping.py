@@ -36,7 +36,7 @@ LEAST_MARGIN = 0.8
 
 
 class Verdict(StrEnum):
-    """What is to become of a running trial."""
+    """Decision on a running trial."""
 
     GO_ON = "go on"
     ENOUGH = "enough"
@@ -85,7 +85,7 @@ def with_looks(protocol: Protocol) -> Protocol:
 
 
 def spent_by(share: float, alpha: float = ALPHA) -> float:
-    """What of ``alpha`` may be spent when ``share`` (0 to 1) of the cycles are there: alpha ln(1 + (e - 1) share).
+    """Part of ``alpha`` spent after ``share`` (0 to 1) of the cycles: alpha ln(1 + (e - 1) share).
 
     Lan and DeMets (1983), the function that resembles Pocock's boundaries. O'Brien and Fleming's keep nearly all of it
     for the last look; here most noise is between processes, of which more cycles tell nothing, so to wait gains little.
@@ -107,7 +107,7 @@ def weigh(
     *,
     on_gpu: bool,
 ) -> Known:
-    """What a trial is weighed against.
+    """Collects what a running trial is compared with.
 
     Args:
         samples: of every measured trial of the study.
@@ -145,7 +145,7 @@ def _least(samples: Sequence[Sample]) -> Mapping[str, float]:
 
 
 def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
-    """What becomes of a trial with these cycles.
+    """Decides on a running trial from its cycles so far.
 
     Args:
         room: whether its time allows the cycles up to the next look.

@@ -165,7 +165,7 @@ def speed(runs: Sequence[Trial]) -> float:
 
 
 def merit(runs: Sequence[Trial]) -> float:
-    """What a configuration is ranked by: ``Trial.merit``, by its ``basis``."""
+    """Figure a configuration is ranked by: ``Trial.merit`` over its ``basis``."""
     return math.exp(statistics.fmean(_logs(basis(runs))))
 
 
@@ -187,7 +187,7 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
 def runners_up(
     trials: Sequence[Trial], baseline: Configuration, framework: str, leader: Leader
 ) -> tuple[Configuration, ...]:
-    """What was confirmed beside the reference and answers the leader's row as well, best first."""
+    """Other configurations that were confirmed and qualify for the leader's row, best first."""
     held = feasible(trials)
     anchor = baseline if baseline in held else ranked_first(held)
     same = leader.row is Row.SAME_LEARNING

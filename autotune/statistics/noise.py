@@ -168,7 +168,7 @@ def fit_prior(samples: Sequence[Sample]) -> NoisePrior:
 
 
 def recorded_process(*, on_gpu: bool) -> NoisePrior:
-    """What recorded studies show of processes on such a device; ``on_gpu`` as of ``Trial.on_gpu``."""
+    """Noise between processes in recorded studies on such a device; ``on_gpu`` as in ``Trial.on_gpu``."""
     return GPU_PROCESS if on_gpu else PROCESS
 
 

@@ -76,4 +76,4 @@ class Backend(Protocol):
         """Whether ``error`` means that the server is away, so that a repetition may succeed."""
 
     def explain(self, error: Exception) -> str:
-        """What the driver's error means and what to do about it, in one sentence."""
+        """One sentence on the meaning of a driver's error and its remedy."""

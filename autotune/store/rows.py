@@ -65,7 +65,7 @@ CycleRest = _rest()
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """What a trial's attempts measured: the last one's, and the seconds of all."""
+    """Measurements of a trial's last attempt, and the seconds of all attempts."""
 
     seconds: float | None = None
     started_at: float | None = None

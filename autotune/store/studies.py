@@ -97,7 +97,7 @@ def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None
 
 
 def set_beforehand(session: Session, study_id: int, beforehand: Beforehand) -> Study:
-    """What was set first stays. Raises ``NotFoundError``."""
+    """Sets the prior knowledge of a study, once; later calls change nothing. Raises ``NotFoundError``."""
     row = locked(session, study_id)
     if row.beforehand is None:
         row = changing(session, study_id)

@@ -139,7 +139,7 @@ class Cost:
 
 
 def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
-    """What a trial will cost, from finished ones; ``None`` before anything was measured.
+    """Predicted cost of a trial, from finished ones; ``None`` before any was measured.
 
     A configuration that has run is predicted from its own trials, any other from the upper quartile
     of all, so that a reserve made from it is rarely too small.
@@ -165,7 +165,7 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
 
 
 def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
-    """What a search trial of ``configuration`` will cost; ``None`` before anything was measured.
+    """Predicted cost of a search trial of ``configuration``; ``None`` before any was measured.
 
     One that has not run is expected to be as fast as the median of those with its engine: what is slower is ended
     early, and a search that expects the slowest ends with time for several trials left.

@@ -53,7 +53,7 @@ class Check:
         return self.slower is not None and self.slower <= MOST
 
     def sentence(self) -> str:
-        """What was measured, and what follows."""
+        """The result and its consequence, in one sentence."""
         follows = "confirmations run beside other trials" if self.fine else "confirmations run alone"
         if self.slower is None:
             return f"of {self.at_once} copies of the baseline side by side not all held: {follows}"

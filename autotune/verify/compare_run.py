@@ -250,7 +250,7 @@ def together(runs: Sequence[ObservedRun]) -> ObservedRun:
 
 
 def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:
-    """What the speed cycles of the supporting trials were measured at; ``None`` if they have none."""
+    """The stated figure, with the conditions of the supporting trials' speed cycles; ``None`` without such cycles."""
     cycles = [c for t in trials for c in t.speed_cycles()]
     lengths = [n for c in cycles for n in c.lengths]
     if not lengths:

@@ -46,7 +46,7 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
 
 
 def over(recommendation: Recommendation) -> str:
-    """What gains are stated over."""
+    """The reference in words."""
     return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
 
 

@@ -140,7 +140,7 @@ class Knob:
         return min([self.effect, *milder], key=lambda e: e.rank)
 
     def unset_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
-        """What it is where nothing is set; ``None`` if that depends on other knobs or there is no such thing."""
+        """Value of the unset knob; ``None`` if it depends on other knobs or the framework lacks the knob."""
         setting = self.frameworks.get(framework)
         if setting is None:
             return None

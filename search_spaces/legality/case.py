@@ -1,4 +1,4 @@
-"""What a rule looks at, and what it says."""
+"""Input of a rule (a configuration on a machine, with its baseline), and its verdict."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Case:
     reference: Reference = field(default_factory=Reference)
 
     def get(self, name: str) -> KnobValue | None:
-        """What is set, else the framework's default, else ``None``."""
+        """The set value, else the framework's default, else ``None``."""
         value = self.values.get(name)
         return defaults(self.resources.framework, self.resources.device).get(name) if value is None else value
 
@@ -103,12 +103,12 @@ class Case:
 
     @property
     def engine(self) -> bool:
-        """It generates with an engine that holds weights of its own."""
+        """Whether it generates with an engine that holds its own weights."""
         return self.get("rollout_engine") in ENGINES
 
     @property
     def megatron(self) -> bool:
-        """It trains with Megatron-Core's modules."""
+        """Whether it trains with Megatron-Core's modules."""
         return self.get("training_engine") == "megatron"
 
     @property

@@ -1,4 +1,4 @@
-"""What a published baseline is, and what it becomes on other GPUs."""
+"""A published baseline, and its form scaled to other GPUs."""
 
 from __future__ import annotations
 

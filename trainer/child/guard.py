@@ -51,7 +51,7 @@ def _busy(words: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class TreeUse:
-    """What processes used since they began, with those below them that ended and were reaped."""
+    """CPU use of processes since they started, including their ended and reaped children."""
 
     cpu: float = 0.0
     """CPU seconds."""

@@ -140,7 +140,7 @@ def version_of(name: str, distributions: Sequence[str]) -> Optional[str]:
 
 
 def device_facts() -> Dict[str, Any]:
-    """What torch sees."""
+    """Devices that torch sees."""
     import torch
 
     if not torch.cuda.is_available():

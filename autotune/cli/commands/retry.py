@@ -85,7 +85,7 @@ def _show(store: Store, study: Study, asked: Trial, trial: Trial, *, as_json: bo
 
 
 def sentence(asked: Trial, trial: Trial) -> str:
-    """What the retry ended as, and what that does to the trial it repeats."""
+    """Outcome of the retry, and its effect on the trial that it repeats."""
     if trial.state is TrialState.WAITING:
         return f"trial {trial.number} was broken off; the next `autotune start` or `autotune retry` goes on with it"
     how = "" if trial.outcome is None else trial.outcome.sentence()

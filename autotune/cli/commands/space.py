@@ -69,7 +69,7 @@ RanksOption = Annotated[
 
 @dataclass(frozen=True)
 class SpaceQuestion:
-    """What is asked about: a machine, and a configuration on it."""
+    """A machine, and a configuration on it, about which the space is asked."""
 
     resources: Resources
     configuration: Configuration

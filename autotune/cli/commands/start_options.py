@@ -214,7 +214,7 @@ PortOption = Annotated[
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """What may be spent."""
+    """Options that limit time, trials and GPU-hours."""
 
     budget: BudgetOption = None
     max_trials: TrialsOption = None
@@ -223,7 +223,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True)
 class FrameworkOptions:
-    """What the user trains with."""
+    """Options that name the framework and its files."""
 
     framework: StartFrameworkOption = None
     accelerate: AccelerateOption = None

@@ -50,7 +50,7 @@ def opened(
 
 
 def say_busy() -> None:
-    """What else keeps the machine busy, if anything does."""
+    """Tells the user which other programs keep the machine busy, if any."""
     busy = busy_note(other_load.sample_load(time.sleep))
     if busy is not None:
         console.say(busy)

@@ -165,7 +165,7 @@ def planned_sentence(proposer: SweepProposer, again: Again, device: str) -> str:
 
 
 def summary(trials: tuple[Trial, ...], left: int, again: Again) -> list[str]:
-    """What is there and what is not, a line each."""
+    """Measured, failed and missing rows of the sweep, a line for each."""
     rows = [t for t in trials if is_row(t) and t.state.is_finished]
     failed = Counter(t.outcome.reason.value for t in rows if t.outcome is not None and t.outcome.reason is not None)
     seconds = sorted(t.seconds for t in rows if t.seconds is not None)

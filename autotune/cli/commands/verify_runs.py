@@ -41,7 +41,7 @@ FRUITLESS = 3
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """What to run instead of the exported command; one of the first two."""
+    """Options of ``verify`` that run trials instead of the exported command; one of the first two is set."""
 
     steps: str | None = None
     """``10x``, or a number of updates."""

@@ -23,7 +23,7 @@ NOT_THERE = "not there"
 
 @dataclass(frozen=True)
 class NodeLook:
-    """What one node showed of itself."""
+    """Hardware and software of one node."""
 
     cores: int
     memory: int | None

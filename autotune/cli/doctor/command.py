@@ -143,7 +143,7 @@ Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 
 
 def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl") -> Wanted | None:
-    """What the options name; ``None`` if none was given.
+    """Rewards and modules named by the options; ``None`` if no option was given.
 
     Raises:
         UsageError: a file is not there, or a word is not what its option takes.

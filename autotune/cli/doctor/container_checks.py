@@ -1,4 +1,4 @@
-"""What a container or a batch system leaves out, each with the option that mends it."""
+"""Checks for what a container or a batch system may lack, each with the option that fixes it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ALL_GPUS = "unset CUDA_VISIBLE_DEVICES"
 
 
 def check_machine(cores: int, memory: int | None, available: int | None = None) -> Finding:
-    """What this process may use, and whether it is there."""
+    """Checks cores, memory and GPUs that this process may use."""
     if memory is None:
         return Finding("machine", Verdict.OK, f"{cores} CPU cores, memory not known")
     text = f"{cores} CPU cores, {format_size(memory)} memory"
@@ -75,7 +75,7 @@ def check_load(load: CpuLoad | None) -> Finding:
 
 
 def busy_note(load: CpuLoad | None) -> str | None:
-    """What to say before a study begins beside other work; ``None`` on a quiet machine."""
+    """Warning before a study on a busy machine; ``None`` on a quiet one."""
     found = check_load(load)
     return None if found.verdict is Verdict.OK else f"note: {found.detail}; figures will be less certain"
 
@@ -108,7 +108,7 @@ def _unfit(fault: GpuFault) -> Finding:
 
 
 def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
-    """What ``CUDA_VISIBLE_DEVICES`` leaves; nothing where it is not set or there is no GPU."""
+    """Finding on ``CUDA_VISIBLE_DEVICES``; none if it is not set or there is no GPU."""
     if chosen is None or not every:
         return []
     text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"

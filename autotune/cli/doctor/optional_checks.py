@@ -1,4 +1,4 @@
-"""What a training interpreter need not have: vLLM, DeepSpeed, torchao, bitsandbytes."""
+"""Checks of optional packages of the training interpreter: vLLM, DeepSpeed, torchao, bitsandbytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"
 def check_optional(
     packages: Mapping[str, str], pip: str, *, gpus: bool, optional: Sequence[Wished] = OPTIONAL
 ) -> list[Finding]:
-    """What is there and what is not, and a warning for each thing that has to be mended before its knobs can be used.
+    """Findings on optional packages, with a warning for each that blocks its knobs.
 
     Args:
         packages: name -> version, of the interpreter.

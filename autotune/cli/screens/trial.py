@@ -186,7 +186,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
 
 
 def usage_table(cells: Cells) -> Table:
-    """What was used, by phase or by cycle."""
+    """Table of resource use, by phase or by cycle."""
     table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
     for row in cells.rows:
         table.add_row(*row)
@@ -286,7 +286,7 @@ def numerics_words(notes: Sequence[NoteRecord]) -> str:
 
 
 def beware_words(notes: Sequence[NoteRecord]) -> str:
-    """What this trial does not show, although it asked for it."""
+    """Caveats of this trial: values the engine did not take, a warm-up without optimizer state."""
     found = {note.name: note.data for note in notes}
     has = [f"{knob} {knob_value(value)}" for knob, value in found.get("engine_has", {}).items()]
     parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []

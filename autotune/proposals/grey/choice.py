@@ -120,7 +120,7 @@ CYCLES = 3
 
 @dataclass(frozen=True)
 class TrialCosts:
-    """What a trial of the study costs beside its cycles, and which process the next one may continue in."""
+    """Cost of a trial besides its cycles, and the process in which the next trial may continue."""
 
     last: Configuration | None
     """What the process holds that the next trial may go on with; ``None``: it needs a new one."""

@@ -36,7 +36,7 @@ OPTIMISM = 0.8
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one trial measured, at its place by the axes."""
+    """Measurements of one trial, at its point on the axes."""
 
     place: tuple[float, ...]
     """By the axes."""
@@ -81,7 +81,7 @@ class Predictions:
 
 
 def learnt(axes: Axes, told: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
-    """What lessons, by trial number, say of ``asked``, (m, d).
+    """Predicts the points ``asked``, (m, d), from the lessons of trials.
 
     Args:
         limit: most memory there is; ``None`` leaves running out of it to the failures.

@@ -72,7 +72,7 @@ def likely_enough(trials: Sequence[Trial]) -> float:
 
 
 def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[float, float]:
-    """What joins forecast and measurement, and the value to improve on.
+    """Constant that converts log seconds to log tokens/hour, and the value to improve on.
 
     The tokens of a cycle are fixed by the recorded lengths, so log tokens/hour is a constant less the logarithm of the
     cycle's seconds; the constant is the median over what was measured. The best is the highest of the measured values,

@@ -42,7 +42,7 @@ variance 1; the first is shared out, so that any number of knobs varies by about
 
 @dataclass(frozen=True)
 class Axes:
-    """What the columns of the inputs are."""
+    """Kind of each input column: ordered numbers, or unordered values."""
 
     ordered: tuple[bool, ...]
     """A number between 0 and 1; otherwise any number that stands for a value, and two of them differ or do not."""
@@ -67,7 +67,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """What ``fit`` found. Arrays: P surfaces, n observations, d axes."""
+    """P fitted Gaussian processes over n observations and d axes."""
 
     axes: Axes
     inputs: Array
@@ -84,7 +84,7 @@ class Surfaces:
     """(P,): ``c``."""
 
     def at(self, inputs: Array) -> Belief:
-        """What is believed of points, (m, d)."""
+        """Posterior at points (m, d)."""
         inverse: Array = np.linalg.inv(self._covariance()).astype(np.float64)
         weights = (inverse @ self.targets[:, :, None])[:, :, 0]
         parts = [self._part(inputs[i : i + CHUNK], inverse, weights) for i in range(0, len(inputs), CHUNK)]

@@ -134,7 +134,7 @@ def limits(task: Task) -> tuple[float | None, ...]:
 
 
 def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
-    """What every part takes by formula, at the worst case; pure, so it can be kept and asked about again.
+    """Bytes of every part by formula, at the worst case. Pure, so results can be cached.
 
     All figures are of one GPU, or of one machine's process tree; those of ``configurations`` do not depend on each
     other. Nothing is negative or NaN, whatever is not known.
@@ -154,7 +154,7 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
 
 
 def tabled(rows: NDArray[np.float64]) -> PeakTable:
-    """What ``read`` gave, each different row of a pool and a moment once: few knobs act on each."""
+    """Distinct rows of ``read`` for each pool and moment: few knobs act on each."""
     count, several = rows.shape[:2]
     codes = coded_columns(rows.reshape(count, several * len(MOMENTS) * len(PARTS)))
     found = []

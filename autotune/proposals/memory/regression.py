@@ -40,7 +40,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What is believed of the coefficients, before or after some trials."""
+    """Normal distribution of the coefficients, before or after trials."""
 
     mean: Column
     covariance: Square
@@ -210,7 +210,7 @@ DEVICE_USABLE = 0.97
 def observations(
     trials: Sequence[Trial], pool: Pool, limit: float | None, rows: Rows, *, alone: bool, has_device: bool
 ) -> Observations:
-    """What ``trials`` of one study say of one pool; their order does not matter.
+    """Observations of one pool from the trials of one study, in any order.
 
     Args:
         limit: bytes it has; ``None`` = not known.

@@ -60,7 +60,7 @@ class Rollout:
 
 
 def rollout(task: Task, size: Dimensions, s: Settings) -> Rollout:
-    """What completions cost, at the longest prompt and completion."""
+    """Bytes of generation at the longest prompt and completion."""
     weights = _engine_weights(task, size, s)
     cache = _cache(task, s, weights)
     workspace, sleeps = _workspace(task, size, s), s.columns.full(0.0)
@@ -156,7 +156,7 @@ class Sync:
 
 
 def sync(task: Task, size: Dimensions, s: Settings) -> Sync:
-    """What the framework's way of syncing holds, where vLLM generates."""
+    """Bytes that the framework's weight sync holds, where vLLM generates."""
     stored = stored_bytes(task.passthrough)
     held = s.held_bytes if stored is None else s.columns.full(stored)
     lora = is_lora(task.passthrough, task.resources.framework)

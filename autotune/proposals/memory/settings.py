@@ -1,4 +1,4 @@
-"""What the formulas ask of a model's sizes and of configurations, with guesses and the framework's defaults."""
+"""Inputs of the memory formulas: sizes of the model and knob values, with guesses and the framework's defaults."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _number(passthrough: Mapping[str, Any], names: tuple[str, ...], otherwise: f
 
 @dataclass(frozen=True)
 class Settings:
-    """What of the configurations more than one formula needs; columns of one length."""
+    """Knob values shared by several memory formulas, as columns of equal length."""
 
     columns: Columns
     ranks: Column

@@ -252,7 +252,7 @@ def number(value: Any) -> float | None:
 
 
 class Candidates(Protocol):
-    """What may be proposed."""
+    """The candidates of a proposal."""
 
     @property
     def space(self) -> Mapping[str, BaseDistribution]: ...
@@ -387,7 +387,7 @@ def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random
 
 
 def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Lesson]:
-    """What ``trials`` teach; those that teach nothing, or lie outside the space, are left out."""
+    """Lessons of ``trials``; trials without one, or outside the space, are left out."""
     known = [(t, stands) for t in trials if (stands := _stands(t)) is not None]
     feasible = (t.value for t, stands in known if stands is OptunaTrialStatus.FEASIBLE)
     value_of = _value_of([v for v in feasible if v is not None], sign)

@@ -85,7 +85,7 @@ def facts_of(task: Task, c: Columns) -> dict[str, Column]:
 
 
 def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
-    """What follows from the batch, of one configuration."""
+    """Facts that follow from the batch of one configuration."""
     batch = batch_of(values, task.resources)
     again = max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
     steps, accumulation = max(1, batch.steps), max(1, batch.accumulation)
@@ -234,7 +234,7 @@ def _amount(c: Columns, name: str, otherwise: float | Column) -> Column:
 
 
 class ProcessKind(IntFlag):
-    """What a start-up depends on."""
+    """Properties of a configuration that its start-up time depends on."""
 
     VLLM = 1
     SERVER = 2

@@ -58,7 +58,7 @@ LEVEL_SD: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Scales:
-    """What effects and misfits are like."""
+    """Scales of the effects and of the misfit."""
 
     size: float = 1.0
     """Factor of all effects' standard deviations."""
@@ -201,7 +201,7 @@ class Process:
 
     @cached_property
     def weights(self) -> Column:
-        """What each value adds to a forecast by its covariance."""
+        """Weight of each measured row in a forecast, by its covariance with the predicted row."""
         found: Column = self.inverse @ self.rows.values
         return found
 
@@ -273,7 +273,7 @@ class MeasuredRows:
 
 
 def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> MeasuredRows:
-    """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""
+    """Measured rows of a phase; ``rows`` and ``prior`` as in ``learn``."""
     trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
     unique, places = np.unique(rows.index[trials], return_inverse=True)
     own = {name: column[unique] for name, column in rows.own.items()}
@@ -281,7 +281,7 @@ def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -
 
 
 def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, study: int = -1) -> tuple[Rows, float]:
-    """What trials measured over their prior, and the variance between trials of one row; arguments as of ``learn``."""
+    """Log ratios of measured to prior seconds, and the variance between trials of a row; arguments as in ``learn``."""
     each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
     process = pooled(each, told.places, PROCESS_SPREAD)
     noise = process + found.cycle_variance[phase] / found.cycles[told.trials]

@@ -31,7 +31,7 @@ MOST_ROWS = 1024
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a cycle's rows look like. Tokens."""
+    """Lengths of a cycle's rows, in tokens."""
 
     completions: tuple[int, ...]
     """Of each row of an update, in the order they are replayed."""
@@ -96,7 +96,7 @@ def longest_sum(completions: tuple[int, ...], generations: int, rows: float) -> 
 def load(
     completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
 ) -> DecodeLoad:
-    """What the replica with most to do decodes in one cycle.
+    """Decode load of the busiest replica in one cycle.
 
     Every fit and forecast of a study asks about the same few, so results are kept; nobody changes the arrays.
 

@@ -47,7 +47,7 @@ MARGIN = 2.0
 
 @dataclass(frozen=True)
 class Account:
-    """What a prior made of the trials."""
+    """Trials under one prior: measured, learnt and prior seconds."""
 
     found: Measured
     """Seconds where the prior has them."""
@@ -236,7 +236,7 @@ class PhaseTimes:
 
     @property
     def known(self) -> World:
-        """What it was fitted for. Raises ``ValueError`` before ``fitted``."""
+        """The task it is fitted for. Raises ``ValueError`` before ``fitted``."""
         if self.world is None:
             raise ValueError("a model that was fitted to nothing; fitted(task, ()) gives the prior")
         return self.world

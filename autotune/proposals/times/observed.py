@@ -72,7 +72,7 @@ class Measured:
 
 
 def measured(trials: Sequence[Trial]) -> Measured:
-    """What of ``trials`` can be learnt from."""
+    """Measurements of the trials that ended with speed cycles."""
     ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     both = [(trial, cycles) for trial in ended if (cycles := trial.speed_cycles())]
     used, each = [trial for trial, _ in both], [cycles for _, cycles in both]
@@ -120,7 +120,7 @@ def pooled(values: Column, groups: Groups, spread: float) -> float:
 
 
 def lengths_of(task: Task, found: Measured) -> Lengths:
-    """What a cycle of the study is like: its recorded lengths, its mean prompt, its mean width of a prompt."""
+    """Lengths of a study's cycle: recorded completions, mean prompt, mean width of a prompt."""
     ours = presumed(task)
     if not len(found.whole):
         return ours
@@ -151,7 +151,7 @@ WARM_UP = 1.5
 
 @dataclass(frozen=True)
 class Starts:
-    """What starts took; empty: nothing was measured."""
+    """Measured start-up times by kind of process; empty if nothing was measured."""
 
     logs: Mapping[ProcessKind, float] = field(default_factory=dict)
     """Sum of the logarithms of the start-up's seconds, by kind."""

@@ -13,7 +13,7 @@ SETTINGS = 4
 
 
 def fault(address: str) -> str | None:
-    """What is wrong with ``HOST:PORT``; ``None``: a server of gRPC answers there."""
+    """Why ``HOST:PORT`` is no cluster's address; ``None`` if a gRPC server answers there."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         return "expected HOST:PORT, or auto"

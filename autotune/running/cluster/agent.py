@@ -1,4 +1,4 @@
-"""What runs in a place of a cluster: this machine's own runner, and a wire to the tuner on another one.
+"""Agent in a place of a cluster: runs trials with the local runner, and connects it to the tuner on another machine.
 
 The tuner calls ``hear`` again and again while a trial runs: with each call it acknowledges what it has stored, and says
 whether to stop and whether the trial has been measured enough. A record waits until it is acknowledged, as it does
@@ -47,7 +47,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Facts:
-    """What an agent found where it is."""
+    """The machine and the GPUs an agent found."""
 
     name: str
     """Of its GPUs or CPUs, in words."""
@@ -61,7 +61,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the tuner says when it asks for more."""
+    """The tuner's reply to an agent's report."""
 
     level: int = 0
     """Of the user's stop."""
@@ -150,7 +150,7 @@ class Agent:
             self._runner.close()
 
     def hear(self, answer: Answer) -> list[Message]:
-        """What the attempt has told since the last call; nothing after ``LOOK_S`` without news."""
+        """Reports of the attempt since the last call; empty after ``LOOK_S`` seconds without one."""
         assert self._wire is not None  # noqa: S101  (narrowing)
         return self._wire.exchange(answer)
 

@@ -101,7 +101,7 @@ def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
-    """What the file says.
+    """Reads the file.
 
     Args:
         files: text of the DeepSpeed file it names, by ``FILE_KEY``.

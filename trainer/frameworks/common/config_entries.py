@@ -26,14 +26,14 @@ _SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL
 
 
 class ConfigError(ValueError):
-    """What is wrong with a config, in one finished sentence with file and line."""
+    """A fault of a configuration, as one finished sentence with file and line."""
 
 
 T = TypeVar("T")
 
 
 class Faults:
-    """What is wrong with a configuration, gathered, so that a user mends it in one go."""
+    """Collects the faults of a configuration, so that the user sees all of them at once."""
 
     MOST = 20
     """So many are told without looking for more."""
@@ -52,7 +52,7 @@ class Faults:
             self.told()
 
     def of(self, read: Callable[[], T], otherwise: T) -> T:
-        """What ``read`` gives; ``otherwise`` where it raises ``ConfigError``, which is kept."""
+        """Result of ``read``; ``otherwise`` if it raises ``ConfigError``, which is collected."""
         with self.caught():
             return read()
         return otherwise
@@ -94,7 +94,7 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
 
 
 def meant(key: str, known: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
-    """What to do about a ``key`` that is none of ``known``; ``cutoff`` is that of ``difflib``."""
+    """Advice for an unknown ``key``: the closest ``known`` one; ``cutoff`` as in ``difflib``."""
     close = difflib.get_close_matches(key[:120], known, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}" if close else otherwise
 

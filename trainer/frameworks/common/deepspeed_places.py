@@ -23,7 +23,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 
 
 def at(settings: Any, place: tuple[str, ...]) -> Any:
-    """What stands there; ``None`` if nothing does."""
+    """The value at a place; ``None`` if there is none."""
     for name in place:
         settings = settings.get(name) if isinstance(settings, Mapping) else None
     return settings

@@ -28,7 +28,7 @@ _ALSO_SWITCHES = frozenset({"scale_rewards", "fsdp"})
 
 
 class FieldError(ValueError):
-    """What was expected and what was found."""
+    """A value of the wrong type; the message says what was expected and what was found."""
 
 
 @dataclass(frozen=True)

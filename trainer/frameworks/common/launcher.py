@@ -35,7 +35,7 @@ _SHARDING = frozenset(
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher is told."""
+    """Options of a launcher, and the number of processes it starts."""
 
     processes: int = 0
     """Processes it starts on all machines; 0 if it does not say, or only a shell knows."""

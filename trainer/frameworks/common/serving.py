@@ -26,7 +26,7 @@ SERVE = str(Path(contract.__file__).parent.parent / "serve.py")
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """What every server needs to know beside its command line; no secret is among it.
+    """Environment variables of every rollout server; no secret is among them.
 
     Args:
         gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.
@@ -41,7 +41,7 @@ def server_environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """What the training processes beside a server need."""
+    """Environment variables of the training processes next to a rollout server."""
     # The weight group meets at that address.
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **BY_THE_BUS, "VLLM_HOST_IP": HOST}
 

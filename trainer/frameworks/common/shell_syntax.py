@@ -114,7 +114,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Group:
-    """What stands in braces or brackets."""
+    """Commands in braces or parentheses."""
 
     body: Statements
     own: bool = False

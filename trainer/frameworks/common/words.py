@@ -38,7 +38,7 @@ def as_words(value: Any) -> list[str]:
 
 
 def typed(field: Field, words: Sequence[str]) -> Any:
-    """What ``words`` behind an argument are, by its type.
+    """Value of the ``words`` after an argument, by its type.
 
     Raises:
         FieldError: what was expected, and what was found.

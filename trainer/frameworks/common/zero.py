@@ -42,7 +42,7 @@ def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of DeepSpeed's configuration is no knob and says nothing a knob says; ``auto`` stays."""
+    """DeepSpeed's configuration without knobs and settings that follow from knobs; ``auto`` stays."""
     return without(settings, {PLACES[knob] for knob in said(settings)} | _FROM_KNOBS)
 
 

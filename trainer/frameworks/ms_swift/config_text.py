@@ -45,7 +45,7 @@ def is_script(text: str) -> bool:
 
 
 def knob_keys(request: SwiftExportRequest) -> dict[str, Any]:
-    """What the configuration sets, by ms-swift's arguments.
+    """Knobs of the configuration as ms-swift's arguments.
 
     Raises:
         ValueError: ms-swift cannot be given the configuration.

@@ -14,7 +14,7 @@ from trainer.frameworks.ms_swift.keys import acting
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
+    """Environment variables that the knobs of ``configuration`` add to a training process."""
     acts, found = acting(configuration), allocators(configuration)
     if acts.get("rollout_mode") == "server" and "weight_sync_bucket_mib" in acts:
         found[BUCKET_VARIABLE] = str(acts["weight_sync_bucket_mib"])

@@ -1,4 +1,4 @@
-"""What an export to ms-swift is of."""
+"""Input of an export to ms-swift."""
 
 from __future__ import annotations
 

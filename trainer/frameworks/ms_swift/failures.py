@@ -86,7 +86,7 @@ FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes 
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    """Cause of a failure in a log text; ``None`` if nothing is recognised."""
     return read(text, ALL, SUGGESTIONS)
 
 

@@ -76,7 +76,7 @@ def is_file(name: str) -> bool:
 
 
 def given(text: str, name: str) -> Given:
-    """What the file or script called ``name`` says.
+    """Arguments that the file or script called ``name`` sets.
 
     Raises:
         ConfigError: it is none, has no such run or several, or holds what only a shell could know.

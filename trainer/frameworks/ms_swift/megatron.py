@@ -212,7 +212,7 @@ def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: in
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``keys`` is no knob."""
+    """``keys`` without knobs."""
     engine = engine_rest({key: keys[key] for key in (ENGINE_KEY, SERVERS_GUESSES, "vllm_mode") if key in keys})
     known = KEYS | {ENGINE_KEY} if keys.get(ON_HOST) else (KEYS | {ENGINE_KEY}) - {SHARE}  # which does nothing then
     return {**{key: value for key, value in keys.items() if key not in known}, **engine}

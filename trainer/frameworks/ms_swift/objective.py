@@ -1,4 +1,4 @@
-"""What decides how a run learns, every value said: nothing of it is left to a version's defaults. Pure."""
+"""Settings of the objective, all written explicitly, so that no default of a version decides. Pure."""
 
 from __future__ import annotations
 

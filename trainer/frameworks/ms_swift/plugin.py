@@ -1,4 +1,4 @@
-"""What ms-swift imports beside its own: rewards, prompts as they are, and knobs it has no argument for. Pure."""
+"""Plugin module that ms-swift imports: rewards, prompts, and knobs that ms-swift has no argument for. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEAMS = Path(contract.__file__).parent.parent / "frameworks" / "ms_swift" / "se
 
 @dataclass(frozen=True)
 class Plugin:
-    """What the plugin is for."""
+    """Contents of the plugin."""
 
     rewards: Rewards
     names: tuple[str, ...]

@@ -21,7 +21,7 @@ PORT, GROUP_PORT = 8000, 51216
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
-    """Completions come from a server beside the training processes."""
+    """Whether completions come from a rollout server."""
     return acting(configuration).get("rollout_mode") == "server"
 
 

@@ -39,7 +39,7 @@ def explicit(request: OpenR1ExportRequest) -> OpenR1ExportRequest:
 
 
 def knob_keys(request: OpenR1ExportRequest) -> dict[str, Any]:
-    """What the configuration sets, by recipe key.
+    """Knobs of the configuration as recipe keys.
 
     Raises:
         ValueError: Open-R1 cannot be given the configuration.

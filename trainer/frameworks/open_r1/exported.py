@@ -1,4 +1,4 @@
-"""What an Open-R1 export is of."""
+"""Input of an export to Open-R1."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ OWN: tuple[Sign, ...] = (
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    """Cause of a failure in a log text; ``None`` if nothing is recognised."""
     return read(text, (*OWN, *SIGNS), SUGGESTIONS)
 
 

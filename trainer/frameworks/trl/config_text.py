@@ -30,7 +30,7 @@ DEFAULT_COMPLETION = 512
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """What the configuration sets, by the keys of TRL's script; DeepSpeed's part by the name of its file.
+    """Knobs of the configuration as keys of TRL's script; DeepSpeed's part as the name of its file.
 
     Raises:
         ValueError: TRL cannot be given the configuration.

@@ -8,5 +8,5 @@ from trainer.frameworks.common.suggestions import SUGGESTIONS
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    """Cause of a failure in a log text; ``None`` if nothing is recognised."""
     return read(text, SIGNS, SUGGESTIONS)

@@ -35,7 +35,7 @@ _REFUSED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Script:
-    """What the script says."""
+    """Keys of a script with their lines."""
 
     keys: dict[str, Entry]
     """Key -> its words, an entry each; ``env`` is a mapping."""

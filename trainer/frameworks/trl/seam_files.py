@@ -1,4 +1,4 @@
-"""What runs beside TRL's own script where it has no key for a setting, or cannot do it on a CPU. Pure.
+"""Launcher and modules of an export for settings that TRL has no key for, or cannot have on a CPU. Pure.
 
 The modules are those of a trial, copied as they are.
 """

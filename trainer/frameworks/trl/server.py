@@ -43,7 +43,7 @@ _SHARE = 0.9
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
-    """Completions come from a server beside the training processes."""
+    """Whether completions come from a rollout server."""
     return acting(configuration).get("rollout_mode") == "server"
 
 
@@ -167,7 +167,7 @@ _PROGRAM = Program(
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """What the server needs to know beside its command line; no secret is among it.
+    """Environment variables of the server; no secret is among them.
 
     Args:
         gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.

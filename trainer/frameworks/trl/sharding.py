@@ -60,6 +60,6 @@ def fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def fsdp_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``fsdp_config`` is no knob."""
+    """``fsdp_config`` without knobs."""
     known = {"version", *_INSIDE_FSDP}
     return {name: value for name, value in settings.items() if name.removeprefix("fsdp_") not in known}

@@ -1,4 +1,4 @@
-"""What verl trains and generates with, and the parts of it that are not read: refused by their names."""
+"""Training and rollout engines of verl; those that are not supported are refused by name."""
 
 from __future__ import annotations
 

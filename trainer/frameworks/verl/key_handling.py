@@ -75,7 +75,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def handling_of(key: str) -> KeyHandling:
-    """What becomes of ``key``."""
+    """How ``key`` is handled."""
     if key in KEYS:
         return KeyHandling.KNOB
     if key in INPUTS:

@@ -93,7 +93,7 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``keys`` is no knob."""
+    """``keys`` without knobs."""
     apart = {APART_NODES, APART_GPUS} if keys.get(MODE) == "separate_async" else set()
     known = megatron.rest(keys) if megatron.chosen(keys) else {k: v for k, v in keys.items() if k not in KEYS}
     found = {key: value for key, value in known.items() if key not in apart}

@@ -103,7 +103,7 @@ def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``keys`` is no knob beside Megatron."""
+    """``keys`` without knobs, for a run with Megatron."""
     found = {key: value for key, value in keys.items() if key not in (KEYS | MEGATRON_KEYS) - NOT_READ}
     options = keys.get(OPTIONS)
     if isinstance(options, Mapping):

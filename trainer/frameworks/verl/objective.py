@@ -1,4 +1,4 @@
-"""What decides how a run learns, said: verl 0.9.1's own values, so that saying them changes nothing. Pure.
+"""Settings of the objective with the defaults of verl 0.9.1, which exports write explicitly. Pure.
 
 Left to verl: ``clip_ratio_low``, ``clip_ratio_high`` and ``clip_ratio_c``.
 """

@@ -1,4 +1,4 @@
-"""What a trial's Ray is told, so that verl gets the CPUs it asks Ray for. Pure.
+"""CPUs of a trial's Ray: as many as verl reserves. Pure.
 
 Ray counts CPUs, it holds none back from a process. TransferQueue's storage units and its controller ask for one each
 (``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the pool of workers for three beside

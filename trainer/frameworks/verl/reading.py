@@ -31,7 +31,7 @@ _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
 
 @dataclass(frozen=True)
 class Given:
-    """What a file says."""
+    """Overrides that a file sets."""
 
     values: dict[str, Any] = field(default_factory=dict)
     """Dotted key -> value; of a key given twice the last."""
@@ -47,7 +47,7 @@ class Given:
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:
-    """What ``text`` sets.
+    """Overrides that ``text`` sets.
 
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML

@@ -17,7 +17,7 @@ _HEAPS: Mapping[str, str] = {text: word for word, text in HEAPS.items()}
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
+    """Environment variables that the knobs of ``configuration`` add to a training process."""
     acts = acting(configuration)
     segments = [text for text, value in _SEGMENTS.items() if acts.get("expandable_segments") is value]
     heaps = [text for text, value in _HEAPS.items() if acts.get("host_allocator") == value]
