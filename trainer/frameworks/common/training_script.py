@@ -55,8 +55,12 @@ def _is_started(before: Sequence[str]) -> bool:
     return started or ("accelerate" in names and "launch" in names)
 
 
-def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
-    """The keys are in a file: it says which to give, and what of the command to write into it."""
+def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: bool = False) -> None:
+    """The keys are in a file: it says which to give, and what of the command to write into it.
+
+    Args:
+        serves: the script ``name`` starts the rollout server too.
+    """
     texts = [word.text for word in words]
     at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
     if at is None:
@@ -66,7 +70,9 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
     beside = (launch.options or {}).get("config_file")
     options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
     said = f"the keys are in {show(file)}; give that file"
-    said += f", with --accelerate {beside.text}" if beside is not None else ""
+    given = [f"--accelerate {beside.text}"] if beside is not None else []
+    given += [f"--server {name}"] if serves else []
+    said += f", with {' and '.join(given)}" if given else ""
     said += f", and write {', '.join(options)} into it" if options else ""
     raise problem(name, words[at].line, said)
 

@@ -11,6 +11,7 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
+from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command
 from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
 from trainer.frameworks.trl.fates import MEASURING
@@ -67,7 +68,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
     launch = launch_of(command.words[:at])
-    refuse_config(words, launch, name)
+    refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
     notes = list(_notes(launch, name))
     options = list(options_of(words, name, faults))
