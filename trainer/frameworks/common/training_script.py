@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import Faults, problem
 from trainer.frameworks.common.launcher import Launch
+from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 
@@ -33,7 +34,7 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
         ConfigError: the text cannot be read.
     """
     try:
-        return [(command, at) for command in commands(text) if (at := _entry(command)) is not None]
+        return [(command, at) for command in commands(text, folder_of(name)) if (at := _entry(command)) is not None]
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
 

@@ -12,6 +12,7 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
+from trainer.frameworks.common.script_folder import finds_itself, folder_of
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
@@ -75,6 +76,8 @@ class Given:
     """It is ``megatron rlhf``: Megatron-SWIFT, whose arguments are others."""
     engine: Mapping[str, Argument] = field(default_factory=dict)
     """Arguments of a rollout server that stand at the training."""
+    folder: str | None = ""
+    """In a script: where it trains (``Command.folder``)."""
 
 
 def is_file(name: str) -> bool:
@@ -113,7 +116,7 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 
 def _of_script(text: str, name: str) -> Given:
     try:
-        found = list(_swift_commands(commands(text)))
+        found = list(_swift_commands(commands(text, folder_of(name))))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     kind, command, words = _training(found, name)
@@ -131,9 +134,10 @@ def _of_script(text: str, name: str) -> Given:
         any(word.text in CALLERS for word in words),
         launch_of(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
-        not any(word.listed for word in command.words),
+        not any(word.listed for word in command.words) and not finds_itself(text),
         kind == "megatron",
         engine={key: own for key, own in arguments.items() if key in SERVED},
+        folder=command.folder,
     )
 
 
@@ -144,7 +148,11 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
         ConfigError: there is none, there are several that differ, or it holds what only a shell could know.
     """
     try:
-        found = [(command, words) for kind, command, words in _swift_commands(commands(text)) if kind == "rollout"]
+        found = [
+            (command, words)
+            for kind, command, words in _swift_commands(commands(text, folder_of(name)))
+            if kind == "rollout"
+        ]
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     if not found:

@@ -30,6 +30,7 @@ from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwis
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of
+from trainer.frameworks.common.script_folder import moved, placed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -69,9 +70,10 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: as of ``read_keys``.
     """
-    found = _given(text, name).arguments
+    said = _given(text, name)
+    found = said.arguments
     return {
-        key: (found[key].words[0], found[key].line)
+        key: (placed(found[key].words[0], said.folder), found[key].line)
         for key, presets in FILES.items()
         if key in found and _is_path(found[key].words, presets)
     }
@@ -374,6 +376,7 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
         if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
             said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
             yield str(problem(name, own.line, said))
+    yield from moved(name, found.folder)
     yield from _uncounted(found, name)
 
 

@@ -37,6 +37,7 @@ from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.script_folder import placed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
@@ -95,10 +96,11 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
 def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     """Key -> (path, line) of the options of a script that are one word, and no JSON."""
     found: dict[str, tuple[str, int]] = {}
-    for key, entry in read_script(text, name, Faults()).keys.items():
+    script = read_script(text, name, Faults())
+    for key, entry in script.keys.items():
         word = plain_keys({key: entry})[key]
         if key in FILES and isinstance(word, str) and _is_path(Entry(word, entry.line)):
-            found[key] = (word, entry.line)
+            found[key] = (placed(word, script.folder), entry.line)
     return found
 
 

@@ -21,6 +21,7 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.script_folder import moved
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
@@ -258,6 +259,7 @@ def _without(said: Given, name: str) -> Iterator[str]:
         yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))
     for written, line in said.unset:
         yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
+    yield from moved(name, said.folder)
     launch = [variable for variable in said.environment if OF_THE_LAUNCH.fullmatch(variable)]
     if launch:
         text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search_spaces.errors import SpaceError
@@ -44,6 +44,8 @@ class Given:
     """Words that are nothing but a variable that the script does not set, with their lines."""
     script: bool = False
     """It is a script, which says them; other files cannot."""
+    folder: str | None = ""
+    """Where it trains (``Command.folder``)."""
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:
@@ -108,7 +110,7 @@ def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Comman
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
             continue
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
-        return Command(words, {**command.environment, **before})
+        return replace(command, words=words, environment={**command.environment, **before})
     return None
 
 
@@ -124,7 +126,7 @@ def _of_call(call: Command, name: str) -> Given:
         raise problem(name, call.words[place].line, f"{call.words[place].text}: {_ANOTHER}")
     words = list(call.words[place + 1 :])
     _check_engine(words, name)
-    found = Given(script=True)
+    found = Given(script=True, folder=call.folder)
     while words:
         word = words.pop(0)
         option, sign, value = word.text.partition("=")
