@@ -174,7 +174,8 @@ def test_a_legal_configuration_can_be_read_back(case: Combination) -> None:
     assert {key for key in found if key not in FIELDS} == set(), "every argument is one of Megatron-SWIFT's"
 
 
-OWN = "# mine\n" + EXAMPLES["moe_server_lora.sh"].script.replace("--", "\\\n    --") + "echo done\n"
+PAIR = EXAMPLES["moe_server_lora.sh"]
+OWN = "# mine\n" + replace(PAIR, server=None).script.replace("--", "\\\n    --") + "echo done\n"
 
 
 @examples(40, 120)
