@@ -40,7 +40,7 @@ def replayed(
     wanted = baseline if configuration is None else moving_lengths(configuration)
     if wanted == baseline:
         return study.lengths
-    alike = (t for t in trials if t.fits and not t.protocol.lengths and moving_lengths(t.configuration) == wanted)
+    alike = (t for t in trials if t.fits and moving_lengths(t.configuration) == wanted)
     return next((tuple(cycles[0].lengths) for t in alike if (cycles := t.speed_cycles())), ())
 
 
