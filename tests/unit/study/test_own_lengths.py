@@ -9,6 +9,7 @@ import pytest
 
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind, TrialState
 from autotune.recommendation.recommend import recommend
+from autotune.report.measured import protocol
 from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
 from autotune.study import confirmation, judging, protocols
@@ -72,6 +73,13 @@ def test_the_headline_keeps_the_temperature_and_the_other_row_says_what_it_chang
     assert "changes what is learned: completions become longer or shorter" in note
     assert "(mean 88, p95 128 tokens instead of mean 56, p95 128)" in note
     assert "completions/hour" in note
+
+
+def test_the_report_does_not_say_that_all_did_the_same_work(study: StudyResult) -> None:
+    told = " ".join(protocol(study.study, study.trials))
+    assert "At another temperature completions become longer or shorter" in told
+    same = [t for t in study.trials if at(t) == 1.0]
+    assert "temperature" not in " ".join(protocol(study.study, same))
 
 
 def test_none_is_ended_early_and_none_ends_one_at_the_baselines_lengths(study: StudyResult) -> None:
