@@ -16,6 +16,7 @@ from autotune.study import confirmation, judging, protocols
 from autotune.study.loop import StudyResult
 from autotune.verify import repeats
 from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_names
 from tests.support import factories as f
 from tests.support.simulated import SimulatedRunner, natural_lengths
 from tests.unit.study.test_study import House
@@ -93,14 +94,12 @@ def test_none_is_ended_early_and_none_ends_one_at_the_baselines_lengths(study: S
     assert known.rival.trial == 0
 
 
-def test_the_temperature_of_a_headline_is_never_searched() -> None:
-    same = SPACE.candidates(SPEC.baseline, SPEC.resources, same_learning=True)
+def test_only_who_asks_gets_another_temperature_and_never_in_the_headlines_candidates() -> None:
+    same, every = (SPACE.candidates(SPEC.baseline, SPEC.resources, same_learning=one) for one in (True, False))
     assert {c["temperature"] for c in same} == {1.0}
-    assert {c["temperature"] for c in SPACE.candidates(SPEC.baseline, SPEC.resources, same_learning=False)} == {
-        0.5,
-        1.0,
-        2.0,
-    }
+    assert {c["temperature"] for c in every} == {0.5, 1.0, 2.0}
+    presets = [SearchSpace.load(name) for name in preset_names()]
+    assert not any("temperature" in {*space.values, *space.fixed} for space in presets)
 
 
 def test_lengths_of_another_temperature_are_not_the_studys() -> None:
