@@ -69,7 +69,7 @@ def main(directory: Path, cycles: int) -> None:
         f"meter on / off - 1: median {statistics.median(ratios):+.2%}, mean {statistics.mean(ratios):+.2%} ± {half:.2%}"
     )
     print(f"the same by CPU seconds, which a busy machine disturbs less: {busy[0] / busy[1] - 1:+.2%}")
-    print(f"time inside the meter's hooks: {result.data['meter_share']:.3%} of all cycles")
+    print(f"computing inside the meter's hooks: {result.data['meter_share']:.3%} of the time of all cycles")
 
 
 if __name__ == "__main__":

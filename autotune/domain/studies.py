@@ -127,7 +127,8 @@ class Study:
     created_at: float
     status: StudyStatus = StudyStatus.OPEN
     lengths: tuple[int, ...] = ()
-    """Recorded completion lengths every speed cycle replays; empty until the reference has run."""
+    """Recorded completion lengths that speed cycles replay, but where a knob moves the lengths
+    (``statistics.lengths.replayed``); empty until the reference has run."""
     revision: int = 0
     """Grows with every change, so that a poller knows whether to look."""
     beforehand: Beforehand | None = None

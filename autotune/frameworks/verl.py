@@ -12,6 +12,7 @@ from trainer.frameworks import verl
 from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.verl import ray
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.reading import given
@@ -42,7 +43,7 @@ class VerlFramework(Packaged):
     def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
         del files
         with as_usage():
-            return given(source.text, source.name).values
+            return given(source.text, source.name, folder_of(source.name)).values
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
         return keys.get("trainer.v1.trainer_mode") == "separate_async"
@@ -52,7 +53,7 @@ class VerlFramework(Packaged):
     ) -> Imported:
         del files
         with as_usage():
-            return import_config(source.text, source.name, fields, processes)
+            return import_config(source.text, source.name, fields, processes, folder=folder_of(source.name))
 
     def launched(self, imported: Imported) -> int:
         del imported  # verl starts its workers itself

@@ -14,8 +14,10 @@ from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.whole_run import Estimate
 from autotune.statistics import evidence
+from autotune.statistics.lengths import completions, spread_words
 from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import moving_lengths
 from search_spaces.native import emulated
 from trainer.child.contract import encode
 
@@ -95,8 +97,13 @@ def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
     """Two trials of one study."""
     noise = evidence.noise(record.trials)
     here, there = (_side(f"#{t.number}", record.study, t.configuration, [t], noise) for t in (a, b))
-    rows = f"rows per update: {a.rows_per_update} -> {b.rows_per_update}"
-    return _comparison(here, there, (rows,) if a.rows_per_update != b.rows_per_update else ())
+    differs = []
+    if a.rows_per_update != b.rows_per_update:
+        differs.append(f"rows per update: {a.rows_per_update} -> {b.rows_per_update}")
+    if moving_lengths(a.configuration) != moving_lengths(b.configuration):
+        before, after = (spread_words(completions([t])) if t.speed_cycles() else "not measured" for t in (a, b))
+        differs.append(f"completion lengths: {before} -> {after}")
+    return _comparison(here, there, tuple(differs))
 
 
 def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:

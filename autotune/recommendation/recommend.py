@@ -33,7 +33,7 @@ from autotune.statistics.retries import broken_off, disproved
 from autotune.wording.sentences import level_words
 from search_spaces import legality
 from search_spaces.batch import held_gpus
-from search_spaces.knobs import Effect, effects_of_change
+from search_spaces.knobs import KNOBS, Effect, effects_of_change, moving_lengths
 from search_spaces.native import emulated, is_native
 
 UNMEASURED = "not measured yet"
@@ -56,6 +56,7 @@ def recommend(
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
             notes += _warm_ups(trials, leader, {kept, anchor.configuration})
+            notes += _own_lengths(trials, leader, kept, anchor.configuration)
             notes += fp8.caution(kept, spec.framework)
             notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
             rows.append(_row(spec, trials, leader.row, kept, anchor))
@@ -231,6 +232,32 @@ def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractS
         f"{left_out} of the {timed} cycles behind the {leader.row.value} figure came first in their process and were "
         "much slower than all later ones: a warm-up, which is left out.",
     )
+
+
+def _own_lengths(
+    trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
+) -> tuple[str, ...]:
+    """A note for a permitted row whose completions are not as long as those of what it is compared with."""
+    if leader.row is not Row.PERMITTED or moving_lengths(kept) == moving_lengths(anchor):
+        return ()
+    held = evidence.feasible(trials)
+    here, there = (lengths.spread_words(lengths.completions(held[one])) for one in (kept, anchor))
+    more = _completions_per_second(held[kept]) / _completions_per_second(held[anchor]) - 1.0
+    moved = ", ".join(
+        f"{name} {_text(kept.get(name))}"
+        for name in kept.difference(anchor)
+        if name in KNOBS and KNOBS[name].moves_lengths
+    )
+    return (
+        f"The permitted answer has {moved}, which changes what is learned: completions become longer or "
+        f"shorter. It was measured at lengths of its own ({here} tokens instead of {there}), and makes {more:+.1%} "
+        "completions/hour.",
+    )
+
+
+def _completions_per_second(runs: Sequence[Trial]) -> float:
+    cycles = [c for t in evidence.basis(runs) for c in t.speed_cycles()]
+    return sum(c.rows for c in cycles) / sum(c.seconds for c in cycles)
 
 
 def _row(

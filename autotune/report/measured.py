@@ -11,6 +11,7 @@ from autotune.report.markdown import block, code
 from autotune.statistics import evidence
 from autotune.wording.sentences import level_words
 from autotune.wording.text import clean
+from search_spaces.knobs import moving_lengths
 
 MINIMUM_GROUPS = 100
 """Below this many groups, the share with differing rewards is too uncertain to rank on."""
@@ -26,7 +27,7 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         "cannot hold it is not feasible.",
         f"Then {how.recorded} whole cycles (generate, reward, log-probabilities, update, weight sync) are timed on the "
         "wall clock. In each, every row's completion has a length recorded from the baseline's own, so that all "
-        "configurations do the same work. The warm-up does not count.",
+        f"configurations do the same work.{_own_lengths(study, trials)} The warm-up does not count.",
         "A search trial has as many of these cycles as it takes to tell that it cannot win or that more would not "
         "decide, 8 at most; one that cannot win is stopped, and of it only an upper bound is stated.",
         "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held. A "
@@ -36,6 +37,16 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         _confirmed(trials) + "Intervals are two-sided 95 % ones" + _surer(trials),
     ]
     return [line for line in (*said, _noise(trials), startup_sentence(trials)) if line]
+
+
+def _own_lengths(study: Study, trials: Sequence[Trial]) -> str:
+    baseline = moving_lengths(study.spec.baseline)
+    if all(moving_lengths(t.configuration) == baseline for t in trials):
+        return ""
+    return (
+        " At another temperature completions become longer or shorter, so trials at it have the lengths that the first "
+        "of them recorded from its own."
+    )
 
 
 def _confirmed(trials: Sequence[Trial]) -> str:

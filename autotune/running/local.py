@@ -102,6 +102,8 @@ class LocalRunner:
     """Starts processes instead, by forking one that has imported everything where that is the same."""
     lane: Lane | None = None
     """Part of the machine, where trials run side by side; ``None``: all of it."""
+    agent: str = ""
+    """Name of the agent it belongs to: what ends one agent's processes, late perhaps, spares its successor's."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
     driver: PatientCall[tuple[Gpu, ...]] = field(default_factory=lambda: PatientCall(hardware.visible_gpus))
@@ -252,12 +254,14 @@ class LocalRunner:
         """Of the attempt's own processes; two nodes of one attempt may be on one machine, and each ends its own."""
         trial, meeting = assignment.trial, assignment.meeting
         tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
-        return tag if meeting is None else f"{tag}:{meeting.node}"
+        tag = tag if meeting is None else f"{tag}:{meeting.node}"
+        return f"{tag}@{self.agent}" if self.agent else tag
 
     @property
     def _worker_name(self) -> str:
         """Of the workers in this part of the machine, but for their number."""
-        return "worker:" if self.lane is None else f"worker:{self.lane.index}-"
+        place = "" if self.lane is None else f"{self.lane.index}-"
+        return f"worker:{place}{self.agent}-" if self.agent else f"worker:{place}"
 
     def _starter(self, stop: StopToken) -> Spawn:
         return self.spawn if self.preloads is None else self.preloads.starter(stop)

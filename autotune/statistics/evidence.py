@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
+from autotune.statistics.lengths import left_open
 from autotune.statistics.nodes import unlike
 from autotune.statistics.noise import (
     Noise,
@@ -170,7 +171,10 @@ def merit(runs: Sequence[Trial]) -> float:
 
 
 def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
-    """The best configuration of each row; the second row only if it is another configuration."""
+    """The best configuration of each row; the second row only if it is another configuration.
+
+    Where nothing held that learns as the baseline does, what gains are stated over stands first, as permitted.
+    """
     held = feasible(trials)
     if not held:
         return ()
@@ -178,7 +182,7 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
     ranked = _ranked(held, anchor, held)
     found: list[Leader] = []
     same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
-    found.append(Leader(Row.SAME_LEARNING, same))
+    found.append(Leader(Row.SAME_LEARNING if same_learning(same, baseline, framework) else Row.PERMITTED, same))
     if ranked[0] != same:
         found.append(Leader(Row.PERMITTED, ranked[0]))
     return tuple(found)
@@ -345,7 +349,7 @@ def gain(
 
     Rounds in which both ran next to each other, on one node, are paired; with none, the two configurations' other
     trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
-    never measured.
+    never measured. Where a knob moves the lengths, the interval holds what so few completions leave open of them.
 
     Args:
         process: what is known beforehand of the variance between processes; left out, what recorded studies show
@@ -368,6 +372,7 @@ def gain(
             spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there)),
             WIDE * math.sqrt(unlike(here, there)),
         )
+    error = math.hypot(error, WIDE * math.sqrt(left_open(held[configuration], held[over])))
     cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
     return Gain(
         value=math.expm1(middle),

@@ -1,15 +1,21 @@
-"""How fast a configuration is where completions are longer than the recorded ones; pure.
+"""Which completion lengths a trial replays, and how fast a configuration is where they are longer; pure.
 
 Completions grow (or shrink) while a policy learns, so that a figure at the lengths of its first steps is not that of
 the whole run. A confirmation therefore also runs a cycle at twice the recorded lengths and one at the maximum.
+
+A knob that moves lengths (``Knob.moves_lengths``) has lengths of its own at each value: the first trial at a value
+draws them from its natural cycles, as the baseline does, and the others at it replay them.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from autotune.domain import CycleKind, CycleRecord, LengthFigure, RecommendationRow, Trial
+from autotune.domain import CycleKind, CycleRecord, LengthFigure, RecommendationRow, Study, Trial
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import moving_lengths
 
 ONCE, TWICE, MAXIMUM = "1x", "2x", "maximum"
 KINDS = {ONCE: CycleKind.RECORDED, TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.MAXIMUM}
@@ -19,6 +25,50 @@ NATURAL_CYCLES = 2
 """Natural-length cycles of the trial the recorded lengths are drawn from, where one has few rows ..."""
 MANY_ROWS = 64
 """... and one is enough from so many on."""
+
+
+def replayed(
+    study: Study, trials: Sequence[Trial], configuration: Mapping[str, KnobValue] | None = None
+) -> tuple[int, ...]:
+    """Completion lengths that the next trial replays; empty: it draws its own.
+
+    Args:
+        configuration: that it runs; left out, the baseline.
+        trials: of the study, by number.
+    """
+    baseline = moving_lengths(study.spec.baseline)
+    wanted = baseline if configuration is None else moving_lengths(configuration)
+    if wanted == baseline:
+        return study.lengths
+    alike = (t for t in trials if t.fits and moving_lengths(t.configuration) == wanted)
+    return next((tuple(cycles[0].lengths) for t in alike if (cycles := t.speed_cycles())), ())
+
+
+def completions(runs: Sequence[Trial]) -> tuple[int, ...]:
+    """Lengths that a configuration was measured at: natural ones of the trial with most, else those it replayed."""
+    natural = [[n for c in cycles_at(t, CycleKind.NATURAL) for n in c.lengths] for t in runs]
+    most: Sequence[int] = max(natural, key=len, default=[])
+    return tuple(most or next((c.lengths for t in runs for c in t.speed_cycles()), ()))
+
+
+def spread_words(rows: Sequence[int]) -> str:
+    """``mean 41, p95 64``; ``rows``: tokens of each completion, one at least."""
+    return f"mean {statistics.fmean(rows):.0f}, p95 {sorted(rows)[math.ceil(0.95 * len(rows)) - 1]}"
+
+
+def left_open(here: Sequence[Trial], there: Sequence[Trial]) -> float:
+    """Variance that so few rows leave in the logarithm of a ratio, where each side has lengths of its own; else 0.
+
+    It is that of the logarithms of the mean lengths: tokens/hour grow with the mean at most in proportion, as they do
+    where a cycle takes the same time whatever its lengths.
+    """
+    if moving_lengths(here[0].configuration) == moving_lengths(there[0].configuration):
+        return 0.0
+    return sum(_of_the_mean(completions(side)) for side in (here, there))
+
+
+def _of_the_mean(rows: Sequence[int]) -> float:
+    return statistics.variance(rows) / statistics.fmean(rows) ** 2 / len(rows) if len(rows) > 1 else 1.0
 
 
 def cycles_at(trial: Trial, kind: CycleKind) -> list[CycleRecord]:

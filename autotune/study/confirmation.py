@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Configuration, FailureReason, Protocol, Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.statistics import evidence
+from autotune.statistics.lengths import replayed
 from autotune.study.budget import predict
 
 MIN_ROUNDS = 1
@@ -52,9 +53,10 @@ class ConfirmationPlan:
         return of_reference(protocol) if configuration == self.reference else protocol
 
 
-def protocol_for(study: Study) -> Protocol:
+def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
     """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
-    return replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=study.lengths)
+    lengths = replayed(study, trials, configuration)
+    return replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths)
 
 
 def bare(protocol: Protocol) -> Protocol:
@@ -92,7 +94,8 @@ def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> Confi
     if not owed:
         return None
     pair, configuration = owed[0]
-    draft = study.draft(TrialKind.CONFIRM, configuration, protocol_for(study), "confirm")
+    protocol = protocol_for(study, trials, configuration)
+    draft = study.draft(TrialKind.CONFIRM, configuration, protocol, "confirm")
     return ConfirmationPlan(
         draft=replace(draft, pair=pair),
         round=tuple(c for _, c in owed),

@@ -87,8 +87,10 @@ def take_up(requests: Requests | None, store: Store, study: Study, now: Callable
 def queue_retries(requests: Requests, store: Store, study: Study, now: Callable[[], float]) -> int:
     """Adds what shall be run again as WAITING trials; how many."""
     numbers = requests.retries()
+    trials = store.trials(study.id) if numbers else ()
     for number in numbers:
-        store.add_trial(study.id, retry_draft(study, store.trial(study.id, number).configuration), now())
+        configuration = store.trial(study.id, number).configuration
+        store.add_trial(study.id, retry_draft(study, trials, configuration), now())
     return len(numbers)
 
 

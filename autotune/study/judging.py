@@ -10,6 +10,7 @@ from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind,
 from autotune.statistics import early_stopping, evidence
 from autotune.statistics.early_stopping import Decision, Known, Verdict
 from autotune.statistics.noise import recorded_process, sample_of
+from search_spaces.knobs import moving_lengths
 from search_spaces.native import is_native
 
 SAFELY = 1.2
@@ -67,7 +68,8 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     """What ``configuration`` is weighed against: the study's noise, and the best that answers all it could answer.
 
     A study answers several questions (the same learning, anything permitted, and each with the framework's own settings
-    alone). A trial may only be ended by configurations that are candidates wherever it is one.
+    alone, at the baseline's lengths or at others). A trial may only be ended by configurations that are candidates
+    wherever it is one.
     """
     held = evidence.feasible(trials)
     rivals = [
@@ -83,8 +85,9 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
 
 
 def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration) -> bool:
-    def answers(one: Configuration) -> tuple[bool, bool]:
+    def answers(one: Configuration) -> tuple[bool, ...]:
         same = evidence.same_learning(one, spec.baseline, spec.framework)
-        return same, is_native(one, spec.framework, spec.resources.device)
+        as_long = moving_lengths(one) == moving_lengths(spec.baseline)
+        return same, is_native(one, spec.framework, spec.resources.device), as_long
 
     return all(theirs or not own for theirs, own in zip(answers(other), answers(configuration), strict=True))

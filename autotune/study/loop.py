@@ -45,6 +45,7 @@ from autotune.study.judging import judge_of
 from autotune.study.nodes import Spot, whole_rounds
 from autotune.study.recorder import Recorder, store_record
 from autotune.verify import long_run
+from search_spaces.knobs import moving_lengths
 from trainer.child.contract import NoteRecord
 
 
@@ -342,7 +343,8 @@ class StudyLoop:
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
             self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
             return
-        if outcome.ok and lengths and not self.study.lengths:
+        as_the_baseline = moving_lengths(trial.configuration) == moving_lengths(self.study.spec.baseline)
+        if outcome.ok and lengths and not self.study.lengths and as_the_baseline:
             self.store.set_lengths(self.study.id, lengths)
             self.study = replace(self.study, lengths=lengths)
         ended_well = TrialState.COMPLETE if outcome.ceiling is None else TrialState.PRUNED

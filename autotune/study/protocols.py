@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from autotune.domain import Configuration, CycleKind, Protocol, Study, Trial, TrialDraft, TrialKind
 from autotune.statistics import early_stopping, retries
-from autotune.statistics.lengths import MANY_ROWS, NATURAL_CYCLES
+from autotune.statistics.lengths import MANY_ROWS, NATURAL_CYCLES, replayed
+from search_spaces.knobs import moving_lengths
 from search_spaces.native import emulated
 
 RESTLESS = 0.5
@@ -21,15 +22,17 @@ def baseline_draft(study: Study) -> TrialDraft:
     return study.draft(TrialKind.BASELINE, study.spec.baseline, protocol_of(study), "baseline")
 
 
-def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
+def retry_draft(study: Study, trials: Sequence[Trial], configuration: Configuration) -> TrialDraft:
     """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
-    return study.draft(TrialKind.VERIFY, configuration, protocol_of(study), retries.SOURCE)
+    return study.draft(TrialKind.VERIFY, configuration, protocol_of(study, trials, configuration), retries.SOURCE)
 
 
-def protocol_of(study: Study) -> Protocol:
-    """Protocol of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
-    if study.lengths:
-        return replace(study.spec.protocol, natural=0, lengths=study.lengths)
+def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
+    """Protocol of the next measured trial of ``configuration``, or of the baseline: recorded lengths, or natural cycles
+    to draw them from."""
+    lengths = replayed(study, trials, configuration)
+    if lengths:
+        return replace(study.spec.protocol, natural=0, lengths=lengths)
     natural = 1 if study.spec.workload.rows_per_update >= MANY_ROWS else NATURAL_CYCLES
     return replace(study.spec.protocol, natural=max(natural, study.spec.protocol.natural))
 
@@ -38,11 +41,17 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
     """Protocol of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
 
     A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
-    One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more.
+    One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more. So
+    has one with lengths of its own, of which its cycles do not tell how far they are by chance.
     """
-    plain = protocol_of(study)
-    protocol = plain if configuration is not None and emulated(configuration) else early_stopping.with_looks(plain)
+    protocol = protocol_of(study, trials, configuration)
+    if configuration is None or not (emulated(configuration) or _has_own_lengths(study, configuration)):
+        protocol = early_stopping.with_looks(protocol)
     return without_repeats(protocol, trials)
+
+
+def _has_own_lengths(study: Study, configuration: Configuration) -> bool:
+    return moving_lengths(configuration) != moving_lengths(study.spec.baseline)
 
 
 def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:

@@ -96,10 +96,10 @@ def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraf
     if proposed is None:
         return None
     configuration, source = proposed
-    protocol = protocols.without_repeats(protocols.protocol_of(study), trials)
+    protocol = protocols.without_repeats(protocols.protocol_of(study, trials, configuration), trials)
     return study.draft(TrialKind.SEARCH, configuration, protocol, source)
 
 
 def _repeat(study: Study, trials: Sequence[Trial], again: Again) -> TrialDraft | None:
     due = owed(trials, again)
-    return repeats.draft(study, due[0]) if due else None
+    return repeats.draft(study, trials, due[0]) if due else None

@@ -25,6 +25,7 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.statistics import evidence, retries
 from autotune.verify import repeats
+from search_spaces.knobs import moving_lengths
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import RestartKey, restart_key
 from search_spaces.space import SearchSpace
@@ -123,7 +124,7 @@ def table_of(
     spec = study.spec
     baseline = SearchSpace.from_json(spec.space).complete(spec.baseline, spec.resources)
     runs = [t.with_(configuration=baseline) if t.configuration == spec.baseline else t for t in trials]
-    chosen, left_out = _chosen(runs)
+    chosen, left_out = _chosen(runs, baseline)
     if not chosen:
         raise UsageError(f"study {spec.name!r} has no finished trial that could be a row of a table")
     again = [t for t in runs if _repeats(t) and t.state in (TrialState.COMPLETE, TrialState.FAIL)]
@@ -166,14 +167,14 @@ def _header(
     )
 
 
-def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]:
+def _chosen(trials: Sequence[Trial], baseline: Configuration) -> tuple[tuple[Trial, ...], dict[str, int]]:
     """A trial for each configuration, by number, and why others are none."""
     found: dict[Configuration, Trial] = {}
     reasons: Counter[str] = Counter()
     for trial in sorted(retries.corrected(trials), key=lambda t: t.number):
         if not trial.kind.is_searched or not trial.state.is_finished:
             continue
-        because = _no_row(trial)
+        because = _no_row(trial, baseline)
         if because:
             reasons[because] += 1
         else:
@@ -181,8 +182,10 @@ def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]
     return tuple(found.values()), dict(sorted(reasons.items()))
 
 
-def _no_row(trial: Trial) -> str:
+def _no_row(trial: Trial, baseline: Configuration) -> str:
     """Why a finished trial cannot be a row; empty if it can."""
+    if moving_lengths(trial.configuration) != moving_lengths(baseline):
+        return "at lengths of its own"
     if trial.state is TrialState.PRUNED:
         return "stopped early"
     if trial.inconclusive:

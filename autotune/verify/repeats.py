@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.statistics import evidence
+from autotune.statistics.lengths import replayed
 from autotune.statistics.noise import cycle_logs, pooled
 
 SOURCE = "verify/repeat"
@@ -71,9 +72,10 @@ def next_run(study: Study, trials: Sequence[Trial], configuration: Configuration
     return next(one for one in order if done[one] == round_)
 
 
-def draft(study: Study, configuration: Configuration) -> TrialDraft:
-    """A repeat run with a search trial's protocol, at the recorded lengths."""
-    protocol = replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=study.lengths)
+def draft(study: Study, trials: Sequence[Trial], configuration: Configuration) -> TrialDraft:
+    """A repeat run with a search trial's protocol, at the lengths recorded for it."""
+    lengths = replayed(study, trials, configuration)
+    protocol = replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=lengths)
     return study.draft(TrialKind.VERIFY, configuration, protocol, SOURCE)
 
 

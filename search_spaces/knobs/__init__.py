@@ -26,6 +26,15 @@ KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
 """By name, in the order they are shown."""
 
 
+_MOVING = tuple(name for name, knob in KNOBS.items() if knob.moves_lengths)
+
+
+def moving_lengths(configuration: Mapping[str, KnobValue]) -> tuple[KnobValue | None, ...]:
+    """The values that decide how long completions become: where two configurations of a study have the same, they
+    replay the same lengths."""
+    return tuple(configuration.get(name) for name in _MOVING)
+
+
 def defaults(framework: str, device: str = "cuda") -> Mapping[str, KnobValue]:
     """What a framework does when a knob is not set; knobs whose default depends on others are left out."""
     found = _DEFAULTS.get((framework, device))

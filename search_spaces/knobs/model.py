@@ -129,6 +129,8 @@ class Knob:
     preload: bool = False
     """Two trials can be forked from one process that has imported everything only if they agree on it: it decides what
     is imported, whether anything of that compiles, or a variable that an allocator reads once."""
+    moves_lengths: bool = False
+    """Completions become longer or shorter: no trial at one value replays the lengths recorded at another."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
     """Sets of values among which a change has a milder effect than ``effect``."""
 

@@ -9,6 +9,7 @@ from search_spaces.knobs.build import (
     ENGINE,
     ENGINE_ARGUMENT,
     ENGINE_ARGUMENT_0_18,
+    FORWARD,
     GENERATE,
     LOGPROB,
     ROLLOUT,
@@ -48,6 +49,24 @@ KNOBS = (
         others=("sglang",),
         frameworks=same(native("use_vllm", "transformers"), verl=native(_ROLLOUT + "name", "vllm")),
         summary="what generates completions",
+    ),
+    share(
+        name="temperature",
+        effect=Effect.LEARNING,
+        # Longer completions take longer in every phase.
+        phases=FORWARD,
+        restart=Restart.NONE,
+        # vLLM takes less than 0.01 for 0.01 (0.31, vllm/sampling_params.py:494).
+        bounds=(0.01, 5.0),
+        moves_lengths=True,
+        # trl/trainer/grpo_config.py:532 (TRL 1.16) and :279 (TRL 0.18), swift/arguments/rlhf_args.py:258,
+        # verl/trainer/config/rollout/rollout.yaml:17.
+        frameworks=same(
+            native("temperature", 1.0),
+            ms_swift=native("temperature", 0.9),
+            verl=native(_ROLLOUT + "temperature", 1.0),
+        ),
+        summary="what completions are sampled with: they become longer or shorter",
     ),
     choice(
         name="rollout_mode",

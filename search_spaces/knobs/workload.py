@@ -35,7 +35,6 @@ WORKLOAD_KEYS: Mapping[str, str] = MappingProxyType(
         "learning_rate": _OBJECTIVE,
         "lr_scheduler_type": _OBJECTIVE,
         "weight_decay": _OBJECTIVE,
-        "temperature": _SAMPLING,
         "top_p": _SAMPLING,
         "top_k": _SAMPLING,
         "min_p": _SAMPLING,

@@ -1,4 +1,5 @@
-"""The tuner program (``tests.e2e.tuner``) by forking a process that has imported it: imports take most of a start."""
+"""Programs by forking a process that has imported them, as imports take most of a start: the tuner program of
+``tests.e2e.tuner``, and the ``autotune`` command."""
 
 from __future__ import annotations
 
@@ -6,35 +7,58 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+from autotune.cli.app import main
+from tests.e2e import tuner
+
 ROOT = Path(__file__).parents[2]
+IMPORTED_LATE = ("api.app", "api.listening", "api.server", "autotune.cli.commands.start", "uvicorn.lifespan.off")
+"""By the command, when it runs."""
 
 
 @cache
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.e2e.tuner"])
+    context.set_forkserver_preload([__name__, *IMPORTED_LATE])
     return context
 
 
 class Forked:
-    """``python -m tests.e2e.tuner WORDS``, running; has what the tests use of a ``subprocess.Popen``."""
+    """A running program; has what the tests use of a ``subprocess.Popen``."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(
+        self,
+        program: Callable[[Sequence[str]], object],
+        words: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+    ) -> None:
         context = _server()
         (out, their_out), (err, their_err) = (context.Pipe(duplex=False) for _ in range(2))
-        self._process = context.Process(target=_run, args=(words, dict(os.environ), their_out, their_err))
+        given = (program, words, cwd, dict(environment), their_out, their_err)
+        self._process = context.Process(target=_run, args=given)
         self._process.start()
         their_out.close()
         their_err.close()
         self.stdout, self.stderr = (os.fdopen(os.dup(end.fileno()), errors="replace") for end in (out, err))
         self.pid = int(self._process.pid or 0)
+
+    @classmethod
+    def tuner(cls, words: Sequence[str]) -> Forked:
+        """``python -m tests.e2e.tuner WORDS``."""
+        return cls(tuner.begin, words, ROOT, os.environ)
+
+    @classmethod
+    def command(cls, words: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Forked:
+        """``autotune WORDS``."""
+        return cls(_command, words, cwd, environment)
 
     @property
     def returncode(self) -> int | None:
@@ -72,14 +96,25 @@ class Forked:
             return out.result(), err.result()
 
 
-def _run(words: Sequence[str], environment: dict[str, str], out: Connection, err: Connection) -> None:
+def _command(words: Sequence[str]) -> None:
+    sys.argv = ["autotune", *words]
+    main()
+
+
+def _run(
+    program: Callable[[Sequence[str]], object],
+    words: Sequence[str],
+    cwd: Path,
+    environment: dict[str, str],
+    out: Connection,
+    err: Connection,
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(ROOT)
+    tempfile.tempdir = None
+    os.chdir(cwd)
     for number, end in ((1, out), (2, err)):
         os.dup2(end.fileno(), number)
         end.close()
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-    from tests.e2e import tuner  # noqa: PLC0415
-
-    sys.exit(tuner.begin(words))
+    sys.exit(program(words))

@@ -53,7 +53,7 @@ class Tuner:
         write_atomic(file, json.dumps({**json.loads(file.read_text()), "held": []}))
 
     def start(self) -> Forked:
-        process = Forked([str(self.home), json.dumps(self.plan)])
+        process = Forked.tuner([str(self.home), json.dumps(self.plan)])
         commands.end_later(process)
         return process
 

@@ -57,8 +57,16 @@ def test_phases_fill_the_cycle_and_little_is_unattributed(observed: Ran) -> None
     assert sum(cycle.phases["idle"] for cycle in observed.cycles) <= 0.05 * seconds
 
 
-def test_the_meters_own_time_is_below_a_hundredth(observed: Ran) -> None:
+def test_the_meter_computes_less_than_a_hundredth_of_the_time(observed: Ran) -> None:
     assert 0 < observed.result.data["meter_share"] < 0.01
+
+
+def test_the_meters_hooks_do_not_wait(observed: Ran) -> None:
+    """For a disk, a lock or the device. The interpreter's own lock may be another thread's now and then."""
+    hooks = [hook for cycle in observed.cycles for hook in within(observed.spans(), cycle, "hook")]
+    waits = [hook["waits"] for hook in hooks]
+    assert len(waits) >= 8 * len(observed.cycles)
+    assert sum(waits) <= len(waits) / 10
 
 
 def test_computed_tokens_are_the_padded_width_of_the_updates_forward_passes(observed: Ran) -> None:

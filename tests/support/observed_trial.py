@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,22 @@ def watch_forward(trainer_class: type) -> None:
     trainer_class._get_per_token_logps_and_entropies = watched
 
 
+def watch_waits(meter: type, name: str) -> None:
+    """How often a hook of the meter waits: for a disk, a lock, a device."""
+    inner = getattr(meter, name)
+
+    @functools.wraps(inner)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+            SPANS.append({"label": "hook", "started": time.time(), "waits": waits})
+
+    setattr(meter, name, watched)
+
+
 def install() -> None:
     import torch  # noqa: PLC0415
     from accelerate import Accelerator  # noqa: PLC0415
@@ -99,6 +116,9 @@ def main(directories: list[str]) -> None:
     worker = importlib.import_module(f"{start.PACKAGE}.worker")
     contract = importlib.import_module(f"{start.PACKAGE}.contract")
     install()
+    meter = importlib.import_module(f"{start.PACKAGE}.meter").Meter
+    for name in ("push", "pop", "look"):
+        watch_waits(meter, name)
     ok = True
     for directory in directories:
         SPANS.clear()

@@ -158,6 +158,7 @@ def _numerics(draw: st.DrawFn) -> dict[str, KnobValue]:
             "tf32": st.booleans(),
             "empty_cache_steps": st.integers(0, 50),
             "dataloader_workers": st.integers(0, 8),
+            "temperature": st.floats(0.01, 5.0),
             "ddp_bucket_mib": st.integers(1, 500),
             "attn_implementation": st.sampled_from(("sdpa", "eager"))
             if precision == "fp32"

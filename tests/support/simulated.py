@@ -36,6 +36,12 @@ def host_bytes(configuration: Configuration) -> int:
     return int(f.GIB * (1.0 + rows * precision))
 
 
+def natural_lengths(configuration: Configuration) -> tuple[int, ...]:
+    """What completions come to where nothing forces them: longer at a higher temperature."""
+    temperature = float(configuration.get("temperature", 1.0))
+    return tuple(min(f.MAX_COMPLETION, round(temperature * length)) for length in f.LENGTHS)
+
+
 class SimulatedRunner:
     """Runs assignments on ``clock``. ``tamper`` may replace a trial's outcome; ``compiles``: a compiler ran in it."""
 
@@ -107,12 +113,13 @@ class SimulatedRunner:
         return [(k, base * longer.get(k, 1.0) * (1.0 + rng.gauss(0.0, self._noise))) for k in kinds]
 
     def _records(self, trial: Trial, index: int, kind: CycleKind, seconds: float) -> Sequence[Record]:
-        lengths = trial.protocol.lengths or f.LENGTHS
+        natural = natural_lengths(trial.configuration)
+        lengths = natural if kind is CycleKind.NATURAL else trial.protocol.lengths or natural
         found: list[Record] = [f.cycle(index, seconds=seconds, lengths=lengths, cycle_kind=kind)]
         if kind is CycleKind.WARMUP:
             found.append(WorstCaseRecord(2, f.MAX_PROMPT, f.MAX_COMPLETION, seconds))
         if kind is CycleKind.NATURAL and not trial.protocol.lengths:
-            found.append(NoteRecord("lengths", {"lengths": list(f.LENGTHS)}))
+            found.append(NoteRecord("lengths", {"lengths": list(natural)}))
         return found
 
     def close(self) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ VALUES: Mapping[str, Sequence[KnobValue]] = {
     "dynamic_sampling": (True, False),
     "dataloader_workers": (0, 8),
     "gpu_memory_utilization": (0.3, 0.55),
+    "temperature": (0.7, 1.0, 2.0),
     "sleep_level": (0, 1, 2),
     "rollout_offload_model": (True, False),
     "rollout_offload_optimizer": (True, False),

@@ -50,6 +50,7 @@ VALUES: Mapping[str, Sequence[KnobValue]] = {
     "dataloader_workers": (0, 8),
     "reward_workers": (1, 8),
     "gpu_memory_utilization": (0.3, 0.55, 0.9),
+    "temperature": (0.01, 0.7, 1.0, 2.0),
     "weight_sync_bucket_mib": (256, 2048),
     "max_model_len": (LONGEST, 4096),
     "max_num_seqs": (32, 256, 4096),

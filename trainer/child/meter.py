@@ -75,7 +75,7 @@ class Meter:
     def __init__(self, journal: Journal, memory: MemoryWatch, device: str = "cpu", enabled: bool = True) -> None:
         self.enabled = enabled
         self.overhead = 0.0
-        """Seconds spent in the meter's own hooks since the cycle began."""
+        """CPU seconds of the meter's own hooks since the cycle began, which another program's load does not stretch."""
         self._journal = journal
         self._memory = memory
         self._usage = UsageWatch()
@@ -162,10 +162,10 @@ class Meter:
 
     def look(self) -> None:
         """Samples memory in use for the present phase's peak, because it will be freed before the phase ends."""
-        entered = time.perf_counter()
+        entered = time.thread_time()
         if self.enabled and self._running:
             self._memory.close(self._peak_phase)
-        self.overhead += time.perf_counter() - entered
+        self.overhead += time.thread_time() - entered
 
     def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
         """``function`` with its time counted as ``phase``."""
@@ -189,7 +189,7 @@ class Meter:
         return self.current
 
     def _boundary(self, phase: Phase) -> None:
-        entered = time.perf_counter()
+        entered = time.thread_time()
         if self.enabled and self._running:
             self._boundaries.append((self._timer.mark(), phase))
             self._usage.mark(phase)
@@ -198,4 +198,4 @@ class Meter:
                 self._memory.close(self._peak_phase)
                 self._peak_phase = phase
         self._journal.mark(phase.value, *self._cycle)
-        self.overhead += time.perf_counter() - entered
+        self.overhead += time.thread_time() - entered

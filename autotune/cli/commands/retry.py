@@ -66,7 +66,7 @@ def retry(
         mode = choose_mode(json=as_json, live=not no_live, quiet=quiet)
         with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
             again = loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
-            trial = again.retry(protocols.retry_draft(found, asked.configuration))
+            trial = again.retry(protocols.retry_draft(found, store.trials(found.id), asked.configuration))
         _show(store, found, asked, trial, as_json=as_json)
     raise typer.Exit(_exit_code(trial, stop.signal))
 

@@ -209,7 +209,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
         if bench.stop.signal is not None:
             console.say("stopped; nothing is left running, and what was measured is kept")
             raise typer.Exit(exit_codes.SIGNAL + (bench.stop.signal or signal.SIGINT))
-        trial = bench.run(repeats.draft(bench.study, following), QuietObserver())
+        trial = bench.run(repeats.draft(bench.study, bench.trials, following), QuietObserver())
         _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
         fruitless = 0 if trial.feasible else fruitless + 1
         broken = following == row.configuration and following in evidence.failed_configurations([trial])

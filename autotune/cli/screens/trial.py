@@ -24,6 +24,7 @@ from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
+from autotune.statistics.lengths import spread_words
 from autotune.wording.numbers import counted, format_duration, format_size, rate
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces import legality
@@ -227,7 +228,7 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
         if lengths:
             clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
             cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
-            text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
+            text = f"{spread_words(lengths)}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
     natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
     limits = limit_words([n for c in natural for n in c.lengths])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -106,7 +107,7 @@ class Agent:
         self._guardian = Guardian()
         _surroundings(environment, share)
         self._lane = _lane(share)
-        self._runner = replace(runner, lane=self._lane)
+        self._runner = replace(runner, lane=self._lane, agent=secrets.token_hex(4))
         self._silence_s = silence_s
         self._wire: _Wire | None = None
         self._thread: threading.Thread | None = None

@@ -84,6 +84,14 @@ def test_trials_of_other_batches_are_not_only_other_knobs() -> None:
     assert not compare_trials(_record([BASE, other]), BASE, other).comparable
 
 
+def test_trials_at_other_lengths_are_not_only_other_knobs() -> None:
+    warm = _measured([5.0, 5.1], 1, configuration=f.configuration(temperature=2.0))
+    warm = warm.with_(cycles=tuple(replace(c, lengths=(128,) * f.ROWS) for c in warm.cycles))
+    assert compare_trials(_record([BASE, warm]), BASE, warm).differs == (
+        "completion lengths: mean 56, p95 128 -> mean 128, p95 128",
+    )
+
+
 def test_two_studies_by_their_answers_and_baselines() -> None:
     confirm = _measured([6.0, 6.1, 6.0], 2, configuration=FASTER, kind=TrialKind.CONFIRM, pair=0)
     a, b = _record([BASE, FAST], name="one"), _record([BASE, FAST, confirm], name="two")

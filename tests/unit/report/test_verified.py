@@ -30,7 +30,7 @@ def long_run(number: int, seconds: float, **changes: object) -> Trial:
 
 
 def repeated(number: int, seconds: float) -> Trial:
-    draft = repeats.draft(STUDY, LEADER)
+    draft = repeats.draft(STUDY, (), LEADER)
     return f.finished(number, kind=draft.kind, configuration=LEADER, source=draft.source, cycle_seconds=seconds)
 
 

@@ -19,6 +19,7 @@ from autotune.domain import FailureReason
 from autotune.running.cluster.agent import Agent, Answer, End, Share
 from autotune.running.cluster.guardian import carried
 from autotune.running.cluster.runner import LostError, PlaceRunner
+from autotune.running.local import study_tag
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.scripted import assignment, local_runner
@@ -92,9 +93,20 @@ def test_an_agent_lost_in_mid_trial_is_the_machines_fault_and_another_goes_on(tm
     report = place.run(assignment(tmp_path / "1", SLOW), Seen(), FakeStop())
     assert report.outcome.reason is FailureReason.INFRA
     assert (report.absent, report.place_lost) == (False, "")
-    wait_for(lambda: not tagged(HOME), "the end of what it ran")
-    assert place.run(assignment(tmp_path / "2"), Seen(), FakeStop()).outcome.ok
+    again = place.run(assignment(tmp_path / "2", SLOW), Seen(), FakeStop()).outcome
+    assert again.ok, f"{again.sentence()}: the lost agent ends its own trial only, though it is the same attempt's"
+    wait_for(lambda: not tagged(HOME), "the end of what the lost one ran")
     assert place.close() == ()
+
+
+def test_two_agents_of_a_place_have_no_tag_in_common(tmp_path: Path) -> None:
+    """The guardian of one that was killed may come late, when its successor's trial runs already."""
+    given = assignment(tmp_path / "attempt")
+    old, new = (agent()._runner.tags(given) for _ in range(2))
+    for tag in new:
+        assert carried(new, f"{tag}1" if tag.endswith("-") else tag)
+        assert not carried(old, f"{tag}1" if tag.endswith("-") else tag)
+        assert tag.startswith(study_tag(HOME, given.study.id)), "a sweep of the study finds it"
 
 
 def test_an_agent_lost_while_idle_costs_no_attempt(tmp_path: Path) -> None:

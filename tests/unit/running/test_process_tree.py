@@ -254,20 +254,24 @@ def test_a_process_whose_first_thread_ended_is_reaped_when_the_last_has() -> Non
     """It counts as ended before: until then it has no exit status to give."""
     become_subreaper()
     code = (
-        "import ctypes, os, threading, time\n"
+        "import ctypes, os, sys, threading, time\n"
         "if os.fork():\n"
         "    os._exit(0)\n"
         "os.setsid()\n"
-        "threading.Thread(target=time.sleep, args=(0.6,)).start()\n"
         "print(os.getpid(), flush=True)\n"
-        "time.sleep(0.2)\n"
+        "sys.stdin.readline()\n"
+        "threading.Thread(target=time.sleep, args=(0.6,)).start()\n"
         f"ctypes.CDLL(None).syscall({EXIT}, 0)\n"
     )
-    root = subprocess.Popen([sys.executable, "-c", code], env={TAG_VARIABLE: "unit:4"}, stdout=subprocess.PIPE)
+    argv, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    root = subprocess.Popen(argv, env={TAG_VARIABLE: "unit:4"}, stdin=pipe, stdout=pipe)
+    assert root.stdin is not None
     assert root.stdout is not None
     orphan = int(root.stdout.readline())
     tree = ProcessTree(lambda tag: tag == "unit:4", root)
     tree.refresh()
+    root.stdin.write(b"\n")
+    root.stdin.flush()
     _until_ended(orphan)
     try:
         tree.kill(RealClock(), 0.0, PATIENCE_S)

@@ -149,7 +149,7 @@ def test_an_attempt_leaves_its_memory_with_the_peak_it_reports(tmp_path: Path) -
     assert top.used > 96 * MIB
     assert top.cycle >= 0, "it was taken in a cycle"
     assert top.phase
-    assert 0 <= found.began_at - began < 5
+    assert 0 <= found.began_at - began <= time.time() - began - found.host[-1].seconds
     assert found.host[-1].seconds <= report.seconds
     assert len(found.host) >= 4
     assert found.device == ()
@@ -176,8 +176,7 @@ def test_each_trial_of_a_worker_has_its_own(tmp_path: Path) -> None:
         given = searched(assignment(tmp_path / str(number), {"sleep": 0.1}), number)
         report, timeline = run(given, keeper=kept)
         assert report.outcome.ok
-        assert timeline.host[0].seconds < 0.5
-        assert timeline.host[-1].seconds <= report.seconds
+        assert 0 <= timeline.host[0].seconds <= timeline.host[-1].seconds <= report.seconds
         found.append(timeline)
     assert kept.end() == ()
     assert found[1].began_at > found[0].began_at + found[0].host[-1].seconds - 0.1

@@ -47,10 +47,12 @@ class Killed(BaseException):
 class House:
     """A study's surroundings: one store and clock, a new loop for each run of the tuner."""
 
+    space = SPACE
+
     def __init__(self, spec: StudySpec | None = None, store: Store | None = None) -> None:
         self.clock = FakeClock()
         self.store = store or open_store(":memory:")
-        self.spec = spec or f.study_spec(space=SPACE.as_json())
+        self.spec = spec or f.study_spec(space=self.space.as_json())
         self.study = self.store.create_study(self.spec, self.clock.now())
         self.observer = SeenObserver()
 
@@ -59,7 +61,7 @@ class House:
         return self.loop(budget, stop or FakeStop(), self.runner).run()
 
     def loop(self, budget: Budget, stop: FakeStop, runner: SimulatedRunner) -> StudyLoop:
-        proposer = make_proposer(SPACE, self.spec.baseline, self.spec.resources, "tpe", self.spec.seed)
+        proposer = make_proposer(self.space, self.spec.baseline, self.spec.resources, "tpe", self.spec.seed)
         return StudyLoop(
             study=self.store.study(self.study.id),
             budget=budget,

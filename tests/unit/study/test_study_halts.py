@@ -75,7 +75,7 @@ def test_a_retry_of_what_cannot_run_waits_for_the_next_command() -> None:
     house.run(Budget(max_trials=2))
     asked = house.store.trials(1)[1]
     with pytest.raises(MachineError, match="is not there"):
-        house.loop(Budget(), FakeStop(), Away(house, 0, 99)).retry(retry_draft(house.study, asked.configuration))
+        house.loop(Budget(), FakeStop(), Away(house, 0, 99)).retry(retry_draft(house.study, (), asked.configuration))
     assert house.store.trials(1)[-1].state is TrialState.WAITING
 
 

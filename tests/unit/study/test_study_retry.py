@@ -40,7 +40,7 @@ def retry(
         directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
     )
     asked = house.store.trial(study.id, number)
-    return loop.retry(protocols.retry_draft(study, asked.configuration))
+    return loop.retry(protocols.retry_draft(study, house.store.trials(1), asked.configuration))
 
 
 def test_one_trial_is_run_and_the_answer_of_an_ended_study_made_anew() -> None:

@@ -88,6 +88,7 @@ def test_a_row_has_all_that_was_measured_of_its_configuration() -> None:
         (f.failed(5, f.failure(FailureReason.INFRA)), "broken by the machine or cancelled"),
         (f.failed(5, f.failure(FailureReason.CANCELLED)), "broken by the machine or cancelled"),
         (f.finished(5, configuration=f.configuration(precision="fp8", fp8_emulate=True)), "FP8 in emulation"),
+        (f.finished(5, configuration=f.configuration(temperature=0.5)), "at lengths of its own"),
     ],
 )
 def test_what_is_no_whole_measurement_is_left_out_and_counted(trial: Trial, why: str) -> None:

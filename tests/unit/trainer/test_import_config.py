@@ -222,6 +222,8 @@ def test_generation_batch_is_shared_by_the_processes() -> None:
         ("\nmodel_init_kwargs:\n  dtype: bfloat16", ", line 3: model_init_kwargs.dtype: write it as a key of its own"),
         ("model_init_kwargs: '{\"dtype\": 1}'", ", line 1: model_init_kwargs.dtype: write it as a key of its own"),
         ("generation_kwargs: {max_new_tokens: 4}", "use max_completion_length."),
+        ("generation_kwargs: {temperature: 0.7}", "write it as a key of its own, where it can be tuned."),
+        ("temperature: 0.0", ", line 1: temperature: expected a number from 0.01 to 5, got 0.0."),
         ("chat_template_kwargs: {chat_template: x}", "into the model folder as chat_template.jinja."),
         ("env: [A=1]", "env: expected a mapping of names to values, got a list."),
         ("env: {A-B: 1}", "env: A-B is not a name"),

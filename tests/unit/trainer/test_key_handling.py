@@ -23,8 +23,8 @@ WORKLOAD = """
     min_p model_init_kwargs model_revision multi_objective_aggregation neftune_noise_alpha num_iterations
     off_policy_mask_threshold optim_args optim_target_modules ref_model_mixup_alpha ref_model_sync_steps
     remove_unused_columns repetition_penalty reward_weights router_aux_loss_coef sapo_temperature_neg
-    sapo_temperature_pos scale_rewards shuffle_dataset sync_ref_model temperature top_entropy_quantile top_k
-    top_p torch_compile_backend train_sampling_strategy transformers_continuous_batching_config
+    sapo_temperature_pos scale_rewards shuffle_dataset sync_ref_model top_entropy_quantile top_k top_p
+    torch_compile_backend train_sampling_strategy transformers_continuous_batching_config
     trust_remote_code use_adaptive_entropy use_bias_correction_kl use_bnb_nested_quant use_cache use_dora
     use_liger_kernel use_peft use_rslora vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos
     vllm_importance_sampling_cap vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min

@@ -131,6 +131,150 @@ def test_the_script_of_trls_server_may_start_the_training_too() -> None:
     assert framework_named("trl").launched(found) == 3
 
 
+PAIRS: tuple[tuple[str, str, str], ...] = (
+    ("ms_swift", ROLLOUT, TRAIN),
+    ("trl", f"{LAUNCH[:-1]} &\n", TRL_SCRIPT),
+)
+
+
+def one_file(name: str, text: str) -> Imported:
+    fields = {"ms_swift": FIELDS, "trl": trl_fields.FIELDS}[name]
+    return framework_named(name).import_config(Source(text, "run.sh"), fields, 1, {})
+
+
+@pytest.mark.parametrize(("name", "server", "train"), PAIRS)
+def test_a_pair_in_one_file_is_what_it_is_in_two(name: str, server: str, train: str) -> None:
+    together, apart = one_file(name, server + train), read(name, train, server)
+    assert dict(together.knobs) == dict(apart.knobs)
+    assert together.passthrough == apart.passthrough
+    assert [note.split(": ", 1)[1] for note in together.notes] == [note.split(": ", 1)[1] for note in apart.notes]
+    assert dict(one_file(name, train + server).knobs) == dict(apart.knobs), "whichever stands first"
+
+
+@pytest.mark.parametrize(("name", "server", "train"), PAIRS)
+@pytest.mark.parametrize(
+    ("served", "trained", "said"),
+    [
+        (" --port 8001", "", "run.sh: the server listens at port 8001, and the training asks port 8000; make them"),
+        ("", " --vllm_server_port 9", "run.sh: the server listens at port 8000, and the training asks port 9; make"),
+        (
+            " --host 10.0.0.5",
+            " --vllm_server_host 127.0.0.1",
+            "run.sh: the server listens at 10.0.0.5, and the training asks 127.0.0.1; make them the same",
+        ),
+        ("", " --vllm_mode colocate", "run.sh: it starts a rollout server, and the training uses none; write --"),
+    ],
+)
+def test_a_pair_in_one_file_has_to_fit(
+    name: str, server: str, train: str, served: str, trained: str, said: str
+) -> None:
+    first, rest = (server.rstrip("&\n ") + served, f"{train.rstrip()}{trained}\n")
+    with pytest.raises(UsageError) as error:
+        one_file(name, f"{first} &\n{rest}")
+    assert said in str(error.value)
+    if "write" not in said and "9;" not in said:  # the two agree
+        agreed = rest.replace("127.0.0.1", "10.0.0.5") if "host" in served else f"{rest[:-1]} --vllm_server_port 8001\n"
+        assert one_file(name, f"{first} &\n{agreed}").knobs["rollout_gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "ms_swift",
+            ROLLOUT.replace("4,5,6,7", "4").replace("l_size 1", "l_size 2") + TRAIN,
+            "run.sh, line 2: CUDA_VISIBLE_DEVICES=4 has fewer GPUs than tensor_parallel_size 2 × 2 replicas",
+        ),
+        (
+            "trl",
+            LAUNCH.replace("size 1", "size 2") + TRL_SCRIPT,
+            "run.sh, line 1: CUDA_VISIBLE_DEVICES=3 has fewer GPUs than tensor_parallel_size 2 × 1 replicas",
+        ),
+        (
+            "ms_swift",
+            f"{ROLLOUT}CUDA_VISIBLE_DEVICES=3 swift rollout --model org/model --port 8001 &\n{TRAIN}",
+            "run.sh, line 6: expected one command `swift rollout ...`, found 2; a trial starts one server, so write",
+        ),
+        ("trl", LAUNCH + LAUNCH + TRL_SCRIPT, "run.sh, line 2: expected one command `trl vllm-serve ...`, found 2"),
+        (
+            "ms_swift",
+            ROLLOUT.replace("vllm_data_parallel_size", "vllm_data_paralel_size") + TRAIN,
+            "run.sh, line 4: `swift rollout` has no argument vllm_data_paralel_size; did you mean vllm_data_parallel_",
+        ),
+        (
+            "ms_swift",
+            ROLLOUT.replace("vllm_use_async_engine true", "max_num_seqs 64") + TRAIN,
+            "run.sh, line 5: `swift rollout` has no argument max_num_seqs; did you mean vllm_max_num_seqs",
+        ),
+        (
+            "trl",
+            LAUNCH.replace("max_model_len", "max_model_lens") + TRL_SCRIPT,
+            "run.sh, line 1: --max_model_lens: a trial's rollout server takes no such option; did you mean --max_model",
+        ),
+        (
+            "ms_swift",
+            ROLLOUT.replace("--vllm_use_async_engine true", "--multi_turn_scheduler math") + TRAIN,
+            "run.sh, line 5: multi_turn_scheduler: multi-turn generation: a trial has one turn; remove it",
+        ),
+    ],
+)
+def test_what_a_pair_in_one_file_cannot_have_is_told_by_its_line(name: str, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        one_file(name, text)
+    assert said in str(error.value)
+
+
+def test_a_training_beside_a_server_says_nothing_of_its_engine() -> None:
+    own = '--vllm_gpu_memory_utilization 0.3 --vllm_max_num_seqs 7 --vllm_engine_kwargs \'{"kv_cache_dtype": "fp8"}\''
+    plain = ROLLOUT.replace("--vllm_gpu_memory_utilization 0.8 ", "")
+    for found in (
+        one_file("ms_swift", f"{plain}{TRAIN[:-1]} {own}\n"),
+        read("ms_swift", f"{TRAIN[:-1]} {own}\n", plain),
+    ):
+        assert {"gpu_memory_utilization", "max_num_seqs", "kv_cache_dtype"}.isdisjoint(found.knobs)
+        assert found.knobs["max_model_len"] == 4096
+        assert "vllm_max_num_seqs" not in found.lines, "what is said of the knob is not of that line"
+        assert any("vllm_max_num_seqs: it is of a colocated engine" in note for note in found.notes)
+    alone = read("ms_swift", f"{TRAIN[:-1]} {own}\n", "")
+    assert alone.knobs["gpu_memory_utilization"] == 0.3, "nobody else says anything of the server"
+
+
+def test_alike_servers_of_several_machines_are_one_of_a_trials() -> None:
+    found = one_file("ms_swift", ROLLOUT + ROLLOUT.partition("\n")[2] + TRAIN)
+    assert found.knobs["rollout_gpus"] == 1
+    assert any(note.startswith("run.sh, line 3: it starts 2 rollout servers alike") for note in found.notes)
+
+
+@pytest.mark.parametrize(("name", "script"), [("trl", "grpo.py"), ("open_r1", "src/open_r1/grpo.py")])
+def test_a_pair_whose_keys_are_in_a_file_says_how_both_are_given(name: str, script: str) -> None:
+    text = f"{LAUNCH[:-1]} &\naccelerate launch --config_file zero3.yaml {script} --config own.yaml --beta 0\n"
+    wanted = (
+        "run.sh, line 2: the keys are in own.yaml; give that file, with --accelerate zero3.yaml and --server run.sh, "
+    )
+    for given_text, said in (
+        (text, wanted),
+        (text.partition("\n")[2], "with --accelerate zero3.yaml, and write --beta into"),
+    ):
+        with pytest.raises(UsageError) as error:
+            framework_named(name).read_keys(Source(given_text, "run.sh"), {})
+        assert said in str(error.value)
+
+
+def test_a_server_of_something_else_is_no_rollout_server() -> None:
+    judge = "CUDA_VISIBLE_DEVICES=3 vllm serve org/judge --port 9000 &\n"
+    found = one_file("trl", judge + TRL_SCRIPT.replace("--vllm_mode server", "--vllm_mode colocate"))
+    assert found.knobs["rollout_mode"] == "colocate"
+    assert "rollout_gpus" not in found.knobs
+
+
+@pytest.mark.parametrize("option", ["--port", "--host", "--model"])
+def test_what_a_trials_server_has_of_its_own_may_be_known_to_a_shell_only(option: str) -> None:
+    found = one_file("ms_swift", f"swift rollout {option} $UNSET --vllm_max_num_seqs 9 &\n{TRAIN}")
+    assert found.knobs["max_num_seqs"] == 9
+    with pytest.raises(UsageError, match=r"line 1: vllm_max_num_seqs: \$UNSET is known to a shell only"):
+        one_file("ms_swift", f"swift rollout {option} 1 --vllm_max_num_seqs $UNSET &\n{TRAIN}")
+
+
 ENGINE: dict[str, st.SearchStrategy[KnobValue]] = {
     "gpu_memory_utilization": st.sampled_from((0.5, 0.85)),
     "max_model_len": st.sampled_from((1536, 4096)),

@@ -163,6 +163,26 @@ def test_a_server_is_started_with_what_the_trainer_is_told() -> None:
         assert "cut -s -d, -f" in export.files[name]
 
 
+@pytest.mark.parametrize("knobs", [{}, {"rollout_gpus": 1, "rollout_data_parallel_size": 1}])
+def test_a_script_that_starts_its_server_too_is_not_edited(knobs: dict[str, int]) -> None:
+    """Its server would run beside the export's, or beside a colocated engine; without ``&`` nothing would train."""
+    training = (
+        "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d --use_vllm true --vllm_mode server\n"
+    )
+    script = f"CUDA_VISIBLE_DEVICES=3 swift rollout --model one\n{training}"
+    configuration = Configuration({**SERVER, **knobs} if knobs else {"rollout_engine": "vllm"})
+    asked = wanted(configuration=configuration, device="cuda", world_size=3, user_config=script)
+    export = ms_swift.export(asked)
+    assert "swift rollout" not in export.files["run.sh"]
+    assert "per_device_train_batch_size" in export.files["grpo.yaml"]
+    assert ("server.sh" in export.files) is bool(knobs)
+    assert (
+        "# the training" in ms_swift.export(replace(asked, user_config=f"# the training\n{training}")).files["run.sh"]
+    )
+    with pytest.raises(ValueError, match="and no rollout server, can be exported"):
+        ms_swift.export(replace(asked, nodes=2, world_size=6))
+
+
 def test_of_several_nodes_the_users_script_starts_the_processes() -> None:
     """The first node trains with fewer, which only its own script says; there the server has the last GPU."""
     script = (

@@ -59,6 +59,7 @@ def test_options_are_keys() -> None:
 )
 def test_however_the_script_is_started(command: str, processes: int) -> None:
     text = f"trl vllm-serve --model m &\npython make_data.py --out x\n{command} --num_generations 4"
+    text += " --use_vllm true --vllm_mode server"
     found = import_config(text, "run.sh", FIELDS)
     assert (found.knobs["num_generations"], found.processes) == (4, processes)
     assert is_script(text)

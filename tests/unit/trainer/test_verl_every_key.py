@@ -88,7 +88,7 @@ def test_no_key_of_verls_is_lost() -> None:
 
 
 def test_a_lost_key_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = "actor_rollout_ref.rollout.temperature"
+    key = "actor_rollout_ref.rollout.top_p"
     assert way(key, 0.5) == "honoured"
     monkeypatch.setattr(sys.modules["trainer.frameworks.verl.import_config"], "rest", lambda _: {})
     assert way(key, 0.5) == "lost"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell_syntax import ShellError
@@ -237,15 +236,6 @@ def test_options_of_the_optimizer_may_be_said_one_by_one() -> None:
     assert read("+actor_rollout_ref.actor.optim.override_optimizer_config.fused=true").knobs["optimizer"] == (
         "adamw_torch_fused"
     )
-
-
-def test_a_key_the_installed_verl_does_not_have_is_refused() -> None:
-    known = [line.partition("=")[0] for line in overrides().splitlines()]
-    fields = {key: Field(key, "any") for key in (*known, "actor_rollout_ref.rollout.top_k")}
-    free = ("+actor_rollout_ref.model.override_config.x=1", "+ray_kwargs.ray_init.address=local", "hydra.run.dir=/x")
-    assert import_config(overrides(*free), "x", fields).knobs
-    with pytest.raises(ConfigError, match=r"x, line 7: verl has no key actor_rollout_ref\.rollout\.topk; did you mean"):
-        import_config(overrides("actor_rollout_ref.rollout.topk=3"), "x", fields)
 
 
 def test_every_key_has_one_fate() -> None:

@@ -132,7 +132,7 @@ def test_a_reward_at_its_older_place_is_the_runs_own() -> None:
     assert import_config(whole, "o.yaml", processes=1).rewards == ("a.py:compute_score",)
 
 
-@pytest.mark.parametrize("key", ["actor_rollout_ref.rollout.temperature", "actor_rollout_ref.rollout.n"])
+@pytest.mark.parametrize("key", ["actor_rollout_ref.rollout.top_p", "actor_rollout_ref.rollout.n"])
 def test_what_no_option_gives_is_to_be_written_out(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(f"{key}=$1")

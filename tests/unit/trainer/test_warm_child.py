@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.support.trl_trials import tiny_spec
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child import warm
 from trainer.child.contract import (
     ContractError,
@@ -45,13 +45,18 @@ def start(box: Mailbox) -> tuple[str, ...]:
     return (sys.executable, str(START), "worker", "--directory", str(box.root))
 
 
+def listens(pid: int) -> bool:
+    """Whether it handles SIGTERM: a worker does from when it waits for its first trial."""
+    found = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_a_worker_goes_when_its_starter_is_gone(tmp_path: Path) -> None:
     command = start(Mailbox(tmp_path / "box"))
     with subprocess.Popen([sys.executable, "-c", HOLD, *command], stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         worker = psutil.Process(int(starter.stdout.readline()))
-        time.sleep(0.5)
-        assert worker.is_running()
+        wait_for(lambda: listens(worker.pid), "an idle worker")
         starter.kill()
     psutil.wait_procs([worker], timeout=PATIENCE_S)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
@@ -59,7 +64,7 @@ def test_a_worker_goes_when_its_starter_is_gone(tmp_path: Path) -> None:
 
 def test_sigterm_ends_an_idle_worker_at_once_and_well(tmp_path: Path) -> None:
     with subprocess.Popen(start(Mailbox(tmp_path / "box"))) as worker:
-        time.sleep(1.0)
+        wait_for(lambda: listens(worker.pid), "an idle worker")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait() == 0
 

@@ -17,7 +17,7 @@ LEADER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 
 
 def run(number: int, configuration: Configuration, seconds: float | list[float] = 10.0) -> Trial:
-    draft = repeats.draft(STUDY, configuration)
+    draft = repeats.draft(STUDY, (), configuration)
     return f.finished(number, kind=draft.kind, configuration=configuration, source=draft.source, cycle_seconds=seconds)
 
 

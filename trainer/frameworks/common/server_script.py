@@ -17,6 +17,7 @@ from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.launcher import launch_of
+from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
@@ -76,6 +77,23 @@ class Served:
 NO_SERVER = Served()
 
 
+@dataclass(frozen=True)
+class ServerScript:
+    """A script that starts a rollout server, and the run beside it."""
+
+    text: str
+    """Empty without one."""
+    name: str
+    """What messages call it."""
+    training: str
+    """What messages call the run."""
+
+
+def paired(training: str, text: str, name: str, *, itself: str = "") -> ServerScript:
+    """The script ``text``, else ``itself``, the run's own, where that starts the server too."""
+    return ServerScript(itself, training, "the training") if itself and not text else ServerScript(text, name, training)
+
+
 def value_of(knob: str) -> Reads:
     """An option whose value is the knob's."""
 
@@ -115,10 +133,7 @@ def _started(
     text: str, name: str, program: Program, faults: Faults
 ) -> tuple[Command, Start, dict[str, tuple[Word, list[Word]]]]:
     """The command, the words that start it, and its options: their own word, and those behind it."""
-    try:
-        found = [(command, *place) for command in commands(text) if (place := _place(command, program.starts))]
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    found = _commands(text, name, program.starts)
     if len(found) != 1:
         said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
         raise problem(name, found[1][0].words[0].line if found else 0, said)
@@ -128,6 +143,22 @@ def _started(
         words = words[1:]  # `vllm serve MODEL`
     given = options_of(words, name, faults)
     return command, start, {key: (own, words) for key, own, words in given}
+
+
+def serves(text: str, name: str, starts: Sequence[Start] = TRLS) -> bool:
+    """Whether a command of the script starts a server by one of ``starts``.
+
+    Raises:
+        ConfigError: no shell can read the text.
+    """
+    return bool(_commands(text, name, starts))
+
+
+def _commands(text: str, name: str, starts: Sequence[Start]) -> list[tuple[Command, Start, int]]:
+    try:
+        return [(command, *place) for command in commands(text, folder_of(name)) if (place := _place(command, starts))]
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
 
 
 def _place(command: Command, starts: Sequence[Start]) -> tuple[Start, int] | None:

@@ -21,6 +21,7 @@ from itertools import takewhile
 
 from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common import shell_values
+from trainer.frameworks.common.script_folder import CUT_OFF, gone_to, own_folder
 from trainer.frameworks.common.shell_syntax import (
     Branches,
     Chain,
@@ -44,11 +45,6 @@ _PARAMETER = re.compile(
     r"(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?",
     re.DOTALL,
 )
-_DIRNAME = r'dirname\s+(?:--\s+)?"?\$(?:0|\{(?:0|BASH_SOURCE(?:\[0\])?)\})"?'
-_OWN_FOLDER = re.compile(
-    rf'\s*(?:{_DIRNAME}|cd\s+(?:--\s+)?"?\$\({_DIRNAME}\s*\)"?\s*(?:>\s*/dev/null(?:\s+2>&1)?\s*)?(?:&&|;)\s*pwd(?:\s+-P)?)\s*'
-)
-"""How a script finds the folder it is in."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """A command that asks for an NPU fails: no trial runs on one."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
@@ -90,6 +86,8 @@ class Command:
     words: tuple[Word, ...]
     environment: Mapping[str, Word] = field(default_factory=dict)
     """Exported before, or assigned in front of it."""
+    folder: str | None = ""
+    """Where a ``cd`` before it leads, from where the script is started; ``None``: only a shell knows."""
 
 
 @dataclass
@@ -100,6 +98,7 @@ class _State:
     given: list[Word] | None = None
     """Words of the function that runs; ``None``: the script's own, which are not known."""
     ended: bool = False
+    folder: str | None = ""
 
     def copy(self) -> _State:
         return replace(
@@ -108,7 +107,7 @@ class _State:
 
     def become(self, other: _State) -> None:
         self.variables, self.exported, self.functions = other.variables, other.exported, other.functions
-        self.ended = other.ended
+        self.ended, self.folder = other.ended, other.folder
 
 
 def commands(
@@ -212,6 +211,8 @@ class _Runner:
                 if not _same(self._state.variables.get(name), other.variables.get(name)):
                     self._state.variables[name] = [Word(f"${name}", self._line, unknown=why)]
             self._state.exported |= other.exported
+            if other.folder != self._state.folder:
+                self._state.folder = None
 
     def _chain(self, chain: Chain) -> bool | None:
         status: bool | None = True
@@ -352,7 +353,11 @@ class _Runner:
         environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
         if name.rpartition("/")[2] == "env":
             environment.update(takewhile(lambda pair: pair[0] != "", map(assigned, words[1:])))
-        self.found.append(Command(tuple(words), environment))
+        self.found.append(Command(tuple(words), environment, self._state.folder))
+        if name in ("cd", "pushd", "popd"):
+            to = [word for word in words[1:] if not word.text.startswith("-")]
+            known = len(to) == 1 and not to[0].unknown
+            self._state.folder = gone_to(to[0].text, self._state.folder) if known else None
         if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
             return False
         self.printed = None
@@ -476,6 +481,8 @@ class _Runner:
             return _Piece(written, written) if found is None else _Piece(str(found), quoted=part.quoted)
         if written.startswith(("$(", "`")):
             return self._substituted(part)
+        if CUT_OFF.fullmatch(written):
+            return _Piece(self._folder)
         expression = written[2:-1] if written.startswith("${") else written[1:]
         if written in CALLERS or expression in ("@", "*"):
             given = self._state.given
@@ -565,8 +572,9 @@ class _Runner:
     def _substituted(self, part: Part) -> _Piece:
         """What a command prints, where ``echo`` and conditions are all there is to it."""
         inside = part.text[2:-1] if part.text.startswith("$(") else part.text[1:-1]
-        if _OWN_FOLDER.fullmatch(inside):
-            return _Piece(self._folder)
+        own = own_folder(inside, self._folder)
+        if own is not None:
+            return _Piece(own)
         unknown = _Piece(part.text, part.text)
         if self._depth >= _DEEPEST:
             return unknown

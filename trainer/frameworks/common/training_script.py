@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import Faults, problem
 from trainer.frameworks.common.launcher import Launch
+from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 
@@ -33,7 +34,7 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
         ConfigError: the text cannot be read.
     """
     try:
-        return [(command, at) for command in commands(text) if (at := _entry(command)) is not None]
+        return [(command, at) for command in commands(text, folder_of(name)) if (at := _entry(command)) is not None]
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
 
@@ -55,8 +56,12 @@ def _is_started(before: Sequence[str]) -> bool:
     return started or ("accelerate" in names and "launch" in names)
 
 
-def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
-    """The keys are in a file: it says which to give, and what of the command to write into it."""
+def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: bool = False) -> None:
+    """The keys are in a file: it says which to give, and what of the command to write into it.
+
+    Args:
+        serves: the script ``name`` starts the rollout server too.
+    """
     texts = [word.text for word in words]
     at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
     if at is None:
@@ -66,7 +71,9 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
     beside = (launch.options or {}).get("config_file")
     options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
     said = f"the keys are in {show(file)}; give that file"
-    said += f", with --accelerate {beside.text}" if beside is not None else ""
+    given = [f"--accelerate {beside.text}"] if beside is not None else []
+    given += [f"--server {name}"] if serves else []
+    said += f", with {' and '.join(given)}" if given else ""
     said += f", and write {', '.join(options)} into it" if options else ""
     raise problem(name, words[at].line, said)
 

@@ -1,7 +1,8 @@
 """A configuration as what ``swift rlhf`` or ``megatron rlhf`` trains from, and the command that does. Pure.
 
-The user's own file or script is edited in place where there is one; else a YAML file with every argument is written,
-as for a script whose arguments stand in a list or in what another shell is given.
+The user's own file or script is edited in place where there is one; else a YAML file with every argument is written, as
+for a script whose arguments stand in a list or in what another shell is given, or that starts its rollout server too:
+it would run beside the server of the export.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def export(request: SwiftExportRequest) -> Export:
     if own is not None and own.megatron is not megatron.chosen(request.configuration):
         theirs, ours = ("megatron", "swift") if own.megatron else ("swift", "megatron")
         raise ValueError(f"a run of `{theirs} rlhf` cannot be changed to one of `{ours} rlhf` in place")
-    in_place = script_given and own is not None and own.in_place
+    in_place = script_given and own is not None and own.in_place and not own.serves
     if request.nodes > 1 and not in_place:
-        raise ValueError(f"of {request.nodes} nodes only a script that starts their processes can be exported")
+        said = "only a script that starts their processes, and no rollout server, can be exported"
+        raise ValueError(f"of {request.nodes} nodes {said}")
     if script_given and not in_place:  # a whole file is written beside the script
         request = replace(request, own_data=False)
     plugin = plugin_of(request)

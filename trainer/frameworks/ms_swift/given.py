@@ -12,6 +12,8 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
+from trainer.frameworks.common.script_folder import finds_itself, folder_of
+from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.words import as_words
@@ -29,6 +31,10 @@ _ASKED: Mapping[str, str] = {
     "reward_funcs": "rewards",
     "max_completion_length": "max_completion_length",
 }
+SERVERS_OWN = frozenset(
+    {"model", "model_revision", "host", "port", "torch_dtype", "model_type", "template", "log_level"}
+)
+"""Arguments of ``swift rollout`` that a trial's server has from the trial."""
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -68,6 +74,10 @@ class Given:
     """Every word stands at the command itself, where an edit of it changes nothing else."""
     megatron: bool = False
     """It is ``megatron rlhf``: Megatron-SWIFT, whose arguments are others."""
+    engine: Mapping[str, Argument] = field(default_factory=dict)
+    """Arguments of a rollout server that stand at the training."""
+    folder: str | None = ""
+    """In a script: where it trains (``Command.folder``)."""
 
 
 def is_file(name: str) -> bool:
@@ -93,6 +103,7 @@ def _of_file(text: str, name: str) -> Given:
         {key: _of_entry(key, entry, name) for key, entry in entries.items()},
         {key: _of_entry(key, entry, name) for key, entry in variables.value.items()},
         megatron=not MARKS.isdisjoint(entries),
+        engine={key: _of_entry(key, entry, name) for key, entry in entries.items() if key in SERVED},
     )
 
 
@@ -105,12 +116,12 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 
 def _of_script(text: str, name: str) -> Given:
     try:
-        found = list(_swift_commands(commands(text)))
+        found = list(_swift_commands(commands(text, folder_of(name))))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     kind, command, words = _training(found, name)
     arguments = _arguments(_own(words), name)
-    rollouts = [_arguments(_own(words), name) for kind, _, words in found if kind == "rollout"]
+    rollouts = [_arguments(_own(words), name, served=True) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
     own = _own(words)
     before = command.words[: len(command.words) - len(words)]
@@ -123,25 +134,41 @@ def _of_script(text: str, name: str) -> Given:
         any(word.text in CALLERS for word in words),
         launch_of(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
-        not any(word.listed for word in command.words),
+        not any(word.listed for word in command.words) and not finds_itself(text),
         kind == "megatron",
+        engine={key: own for key, own in arguments.items() if key in SERVED},
+        folder=command.folder,
     )
 
 
-def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument]]:
-    """The ``swift rollout`` of a script, and its arguments; of several, one for each machine, the first.
+def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], int]:
+    """The ``swift rollout`` of a script, its arguments, and how often it stands there with the same words and GPUs.
 
     Raises:
-        ConfigError: there is none, or it holds what only a shell could know.
+        ConfigError: there is none, there are several that differ, or it holds what only a shell could know.
     """
     try:
-        found = [(command, words) for kind, command, words in _swift_commands(commands(text)) if kind == "rollout"]
+        found = [
+            (command, words)
+            for kind, command, words in _swift_commands(commands(text, folder_of(name)))
+            if kind == "rollout"
+        ]
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     if not found:
         raise problem(name, 0, "expected one command `swift rollout ...`, found none")
     command, words = found[0]
-    return command, _arguments(_own(words), name)
+    other = next((other for other, behind in found if _started(other, behind) != _started(command, words)), None)
+    if other is not None:
+        said = f"expected one command `swift rollout ...`, found {len(found)}; a trial starts one server, so write one"
+        raise problem(name, other.words[0].line, f"{said} with --vllm_data_parallel_size for its replicas")
+    return command, _arguments(_own(words), name, served=True), len(found)
+
+
+def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
+    """What tells one server from another: its words, and the GPUs it is shown."""
+    shown = command.environment.get(VISIBLE)
+    return (*(word.text for word in words), shown.text if shown else "")
 
 
 def _variable(word: Word) -> Argument:
@@ -189,7 +216,8 @@ def _own(words: Sequence[Word]) -> list[Word]:
     return [word for word in words if word.text not in CALLERS]
 
 
-def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
+def _arguments(words: Sequence[Word], name: str, *, served: bool = False) -> dict[str, Argument]:
+    """By their names; ``served``: of ``swift rollout``."""
     found: dict[str, Argument] = {}
     key = ""
     for word in words:
@@ -208,7 +236,8 @@ def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
             hidden = before.unknown or word.unknown
             found[key] = Argument((*before.words, word.text), before.line, spans=spans, unknown=hidden)
         first = key in found and len(found[key].words) <= 1
-        if word.unknown and not (first and (key in NOT_NEEDED or asked_of(key, found))):
+        free = key in SERVERS_OWN if served else key in NOT_NEEDED or asked_of(key, found)
+        if word.unknown and not (first and free):
             # A later word may stand for other arguments.
             raise unknown(name, word.line, key or "an argument", show(word.unknown))
     return found

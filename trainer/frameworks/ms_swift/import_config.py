@@ -30,7 +30,16 @@ from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwis
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of
-from trainer.frameworks.common.server_script import NO_SERVER, Served, check_pair, unused
+from trainer.frameworks.common.script_folder import moved, placed
+from trainer.frameworks.common.server_script import (
+    NO_SERVER,
+    NOT_OF_SERVER,
+    Served,
+    ServerScript,
+    check_pair,
+    paired,
+    unused,
+)
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
@@ -38,6 +47,7 @@ from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
+from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.rollout_script import server_knobs
@@ -60,9 +70,10 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: as of ``read_keys``.
     """
-    found = _given(text, name).arguments
+    said = _given(text, name)
+    found = said.arguments
     return {
-        key: (found[key].words[0], found[key].line)
+        key: (placed(found[key].words[0], said.folder), found[key].line)
         for key, presets in FILES.items()
         if key in found and _is_path(found[key].words, presets)
     }
@@ -104,7 +115,7 @@ def import_config(
         fields: the installed ms-swift's arguments.
         processes: training processes, for ``generation_batch_size``, where the text does not say.
         files: argument -> text of the file it names (``named_files``).
-        server: a shell script with ``swift rollout``, where that is another file; its arguments win.
+        server: a shell script with ``swift rollout``, where that is another file; it goes before one in ``text``.
         server_name: what messages call it.
 
     Raises:
@@ -112,16 +123,17 @@ def import_config(
     """
     found, faults = _given(text, name), Faults()
     described, fields = fields, _fields(found, name, fields)
+    script = paired(name, server, server_name, itself=text if found.serves else "")
     values = _values(found, name, fields, files, faults)
+    colocated, notes = _of_colocated(values, found, script.text == text, name) if script.text else (set[str](), [])
+    values = {key: value for key, value in values.items() if key not in colocated}
     environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
     launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
     rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
-    served = faults.of(lambda: _served(server, server_name, knobs, values, described, name), NO_SERVER)
+    served = faults.of(lambda: _served(script, knobs, values, described), NO_SERVER)
     faults.told()
-    left = megatron.rest(values) if found.megatron else rest(values)
-    passthrough = {key: value for key, value in left.items() if key not in INPUTS}
-    passthrough = completed(passthrough, fields, megatron=found.megatron)
+    passthrough = _passed(values, fields, found)
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**passthrough, "env": own} if own else passthrough,
@@ -129,9 +141,9 @@ def import_config(
         dataset={key: values[key] for key in DATASET if key in values},
         rewards=rewards,
         max_completion_length=_length(values, found, name),
-        lines=dict(_lines(found)),
+        lines={key: line for key, line in _lines(found) if key not in colocated},
         text=text,
-        notes=(*_notes(values, found, name), *served.notes),
+        notes=(*_notes(values, found, name), *notes, *served.notes),
         asked=_asked(found, name),
         processes=launched,
     )
@@ -148,22 +160,37 @@ def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str
     return {**{key: fields[key] for key in found.served}, **theirs}
 
 
+def _passed(values: Mapping[str, Any], fields: Mapping[str, Field], found: Given) -> dict[str, Any]:
+    """What passes through unchanged, with all of the objective."""
+    left = megatron.rest(values) if found.megatron else rest(values)
+    own = {key: value for key, value in left.items() if key not in INPUTS}
+    return completed(own, fields, megatron=found.megatron)
+
+
+def _of_colocated(values: Mapping[str, Any], found: Given, itself: bool, name: str) -> tuple[set[str], list[str]]:
+    """(Arguments that do not count beside a server, for it is told nothing of them; the notes on them).
+
+    Args:
+        itself: the run's own script starts it.
+    """
+    if values.get("vllm_mode") != "server":
+        return set(), []
+    keys = set(SERVED).difference(found.served if itself else ())
+    notes = [str(problem(name, own.line, f"{key}: {NOT_OF_SERVER}")) for key, own in found.engine.items()]
+    return keys, notes
+
+
 def _served(
-    text: str,
-    name: str,
-    knobs: Mapping[str, KnobValue],
-    values: Mapping[str, Any],
-    fields: Mapping[str, Field],
-    training: str,
+    script: ServerScript, knobs: Mapping[str, KnobValue], values: Mapping[str, Any], fields: Mapping[str, Field]
 ) -> Served:
-    """What the server's own script says."""
-    if not text:
+    """What the server's script says."""
+    if not script.text:
         return NO_SERVER
     if knobs.get("rollout_mode") != "server":
-        raise unused(name, training, "--vllm_mode server")
-    found = server_knobs(text, name, fields)
+        raise unused(script.name, script.training, "--vllm_mode server")
+    found = server_knobs(script.text, script.name, fields)
     alone = {key: value[0] for key, value in values.items() if isinstance(value, list) and len(value) == 1}
-    check_pair(found, name, training, alone)
+    check_pair(found, script.name, script.training, alone)
     return found
 
 
@@ -349,6 +376,7 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
         if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
             said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
             yield str(problem(name, own.line, said))
+    yield from moved(name, found.folder)
     yield from _uncounted(found, name)
 
 

@@ -19,7 +19,6 @@ OBJECTIVE: Mapping[str, Any] = {
     "kl_in_reward": False,
     "overlong_filter": False,
     "num_iterations": 1,
-    "temperature": 1.0,
     "top_p": 1.0,
     "top_k": -1,
     "min_p": 0.0,
@@ -34,7 +33,8 @@ OBJECTIVE: Mapping[str, Any] = {
     "max_grad_norm": 1.0,
     "truncation_strategy": "left",
 }
-"""Of a run nobody has configured: TRL 1.16's values, so that the same workload is the same in both."""
+"""Of a run nobody has configured: TRL 1.16's values, so that the same workload is the same in both. But for the
+temperature: a knob that nobody set is the framework's own (0.9)."""
 
 _DERIVED: Mapping[str, Any] = {"beta": 0.04, "loss_type": "grpo", "truncation_strategy": "left"}
 """Where ms-swift has no default that its fields tell (swift/arguments/rlhf_args.py, _init_grpo)."""

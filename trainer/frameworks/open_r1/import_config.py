@@ -36,6 +36,7 @@ from trainer.frameworks.common.server_script import (
     OF_COLOCATED,
     Served,
     check_pair,
+    serves,
     training_processes,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
@@ -158,7 +159,7 @@ def _refuse_script(text: str, name: str) -> None:
     """Open-R1's keys are in a recipe: say which to give."""
     found = training_commands(text, name)
     for command, at in found:
-        refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name)
+        refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0
     raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")

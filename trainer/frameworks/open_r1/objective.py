@@ -12,7 +12,6 @@ OBJECTIVE: Mapping[str, Any] = {
     "scale_rewards": True,
     "mask_truncated_completions": False,
     "num_iterations": 1,
-    "temperature": 1.0,
     "top_p": 1.0,
     "repetition_penalty": 1.0,
     "learning_rate": 1e-6,

@@ -37,12 +37,15 @@ from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.script_folder import placed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
     NOT_OF_SERVER,
     OF_COLOCATED,
     Served,
+    ServerScript,
     check_pair,
+    paired,
     training_processes,
     unused,
 )
@@ -54,7 +57,7 @@ from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
-from trainer.frameworks.trl.server import read_server, wants_server
+from trainer.frameworks.trl.server import read_server, starts_server, wants_server
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
@@ -93,10 +96,11 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
 def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     """Key -> (path, line) of the options of a script that are one word, and no JSON."""
     found: dict[str, tuple[str, int]] = {}
-    for key, entry in read_script(text, name, Faults()).keys.items():
+    script = read_script(text, name, Faults())
+    for key, entry in script.keys.items():
         word = plain_keys({key: entry})[key]
         if key in FILES and isinstance(word, str) and _is_path(Entry(word, entry.line)):
-            found[key] = (word, entry.line)
+            found[key] = (placed(word, script.folder), entry.line)
     return found
 
 
@@ -132,7 +136,8 @@ def import_config(
     knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
     environment = faults.of(lambda: _environment(entries, name), _NO_FILES)
     rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
-    served = faults.of(lambda: _served(server, server_name, knobs, values, entries, name), NO_SERVER)
+    served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
+    served = faults.of(lambda: _served(served_by, knobs, values, entries, name), NO_SERVER)
     faults.told()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
     longest, line = "max_completion_length", line_of(entries, "max_completion_length")
@@ -160,24 +165,20 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
 
 
 def _served(
-    text: str,
-    name: str,
-    knobs: dict[str, KnobValue],
-    values: Mapping[str, Any],
-    entries: dict[str, Entry],
-    training: str,
+    script: ServerScript, knobs: dict[str, KnobValue], values: Mapping[str, Any], entries: dict[str, Entry], name: str
 ) -> Served:
     """What the server's script says; what ``knobs`` and ``entries`` say of a colocated engine goes, with a note."""
-    if not text:
+    if not script.text:
         return NO_SERVER
     if not wants_server(knobs):
-        raise unused(name, training, "vllm_mode: server")
-    found = read_server(text, name)
-    check_pair(found, name, training, values)
+        mode = "vllm_mode: server" if script.training == name else "--use_vllm --vllm_mode server"
+        raise unused(script.name, script.training, mode)
+    found = read_server(script.text, script.name)
+    check_pair(found, script.name, script.training, values)
     for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)
     gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
-    notes = (str(problem(training, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
+    notes = (str(problem(name, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
     return replace(found, notes=(*notes, *found.notes))
 
 

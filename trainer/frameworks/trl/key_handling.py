@@ -98,6 +98,7 @@ _LENGTHS = "it would decide lengths that a trial has to set; use max_completion_
 REFUSED_INSIDE: Mapping[tuple[str, str], str] = {
     **{("model_init_kwargs", key): _OWN_KEY for key in ("dtype", "attn_implementation")},
     ("model_init_kwargs", "torch_dtype"): "write it as the key dtype, where it can be tuned",
+    ("generation_kwargs", "temperature"): _OWN_KEY,  # which it would go before
     **{
         ("generation_kwargs", key): _LENGTHS
         for key in ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings")

@@ -11,6 +11,8 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
+from trainer.frameworks.common.script_folder import moved
+from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command
 from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
 from trainer.frameworks.trl.key_handling import MEASURING
@@ -45,6 +47,8 @@ class Script:
     notes: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)
     """As ``Imported.asked``."""
+    folder: str | None = ""
+    """Where it trains (``Command.folder``)."""
 
 
 def read_script(text: str, name: str, faults: Faults) -> Script:
@@ -67,7 +71,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
     launch = launch_of(command.words[:at])
-    refuse_config(words, launch, name)
+    refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
     notes = list(_notes(launch, name))
     options = list(options_of(words, name, faults))
@@ -92,7 +96,8 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         if word.unknown:
             said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, word.line, said)))
-    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked)
+    notes += moved(name, command.folder)
+    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:

@@ -115,6 +115,15 @@ def read_server(text: str, name: str) -> Served:
     return server_script.read_server(text, name, _PROGRAM)
 
 
+def starts_server(text: str, name: str, knobs: Mapping[str, KnobValue]) -> bool:
+    """Whether the script that trains with ``knobs`` starts a rollout server too; vLLM's own may serve something else.
+
+    Raises:
+        ConfigError: no shell can read it.
+    """
+    return server_script.serves(text, name, _PROGRAM.starts if wants_server(knobs) else TRLS)
+
+
 def _all_reduce(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
     return {knob: not disabled for knob, disabled in value_of("custom_all_reduce")(option, words).items()}
 

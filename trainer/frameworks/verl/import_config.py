@@ -15,12 +15,12 @@ from trainer.frameworks.common.config_entries import (
     at_line,
     check_storable,
     environment_refusal,
-    meant,
     problem,
 )
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.script_folder import moved
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
@@ -37,10 +37,11 @@ from trainer.frameworks.verl.key_handling import (
     handling_of,
     refusal,
 )
-from trainer.frameworks.verl.key_tables import BESIDE, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
+from trainer.frameworks.verl.key_tables import BESIDE, NATIVE, REFERENCE
 from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import Given, given
+from trainer.frameworks.verl.unknown_keys import check_known, notes_of
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
 _ESTIMATOR = "algorithm.adv_estimator"
@@ -61,8 +62,6 @@ _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
 _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
 """Columns of prompts that a model sees or hears."""
-_FREE = ("override_config.", "engine_kwargs.", "override_optimizer_config.", "_kwargs.", "hydra.", "ray_init.")
-"""Places below which any key may be added."""
 
 
 def import_config(
@@ -79,7 +78,7 @@ def import_config(
     Args:
         text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
             configuration; at most 64 KiB.
-        fields: the installed verl's keys; empty leaves unknown keys to verl.
+        fields: not used; verl's keys are a table (``field_table``).
         processes: GPUs that train; 0 takes what the file says.
         files: not used; verl's configuration names no other.
         folder: that the file stands in, where it says so of itself.
@@ -87,14 +86,14 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    del files
+    del fields, files
     said = given(text, name, folder)
     values = flattened(said.values)
     _refuse_parts(said, name)
     if _ESTIMATOR not in {**said.values, **said.unknown}:
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
     faults = Faults()
-    asked = _checked(said, name, fields, faults)
+    asked = _checked(values, said, name, faults)
     with faults.caught():
         gpus = processes or _gpus(values, said, name)
         knobs = _knobs(values, gpus, said, name, faults)
@@ -136,11 +135,14 @@ def _knobs(values: Mapping[str, Any], gpus: int, said: Given, name: str, faults:
             del left[error.key]
 
 
-def _checked(said: Given, name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, str]:
+def _checked(values: Mapping[str, Any], said: Given, name: str, faults: Faults) -> dict[str, str]:
     """What the command line has to give (``_asked``); what is wrong with a key or variable is kept."""
     for key in said.values:
         with faults.caught():
-            _check(key, said, name, fields)
+            _check(key, said, name)
+    for key in values:
+        with faults.caught():
+            check_known(key, said.added, name, _line(said, key))
     for variable in said.environment:
         with faults.caught():
             _check_variable(variable, said, name)
@@ -158,14 +160,12 @@ def _refuse_parts(said: Given, name: str) -> None:
         raise problem(name, said.lines.get(both[0], 0), ": ".join(both))
 
 
-def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
+def _check(key: str, said: Given, name: str) -> None:
     line, value = said.lines.get(key, 0), said.values[key]
     check_storable(key, at_line(value, line), name)
     why = refusal(key, value)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
-    if fields and not megatron.chosen(said.values) and not _is_known(key, fields):  # the fields are of FSDP's files
-        raise problem(name, line, f"verl has no key {show(key)}; {meant(key, fields, 0.7)}")
 
 
 def _check_variable(variable: str, said: Given, name: str) -> None:
@@ -185,12 +185,6 @@ def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
         elif not key.startswith("env.") and handling_of(key) not in (KeyHandling.MEASURING, KeyHandling.INPUT):
             faults.add(error)
     return found
-
-
-def _is_known(key: str, fields: Mapping[str, Field]) -> bool:
-    inside = any(known.startswith(f"{key}.") for known in fields)
-    ours = key in NOT_IN_VERLS_FILES or key.startswith(MIXED) or any(place in f"{key}." for place in _FREE)
-    return key in fields or inside or ours
 
 
 def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
@@ -224,6 +218,7 @@ def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ..
 
 def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iterator[str]:
     yield from _without(said, name)
+    yield from notes_of({key: _line(said, key) for key in values}, said.added, name)
     yield from (str(problem(name, _line(said, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
 
 
@@ -258,6 +253,7 @@ def _without(said: Given, name: str) -> Iterator[str]:
         yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))
     for written, line in said.unset:
         yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
+    yield from moved(name, said.folder)
     launch = [variable for variable in said.environment if OF_THE_LAUNCH.fullmatch(variable)]
     if launch:
         text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"

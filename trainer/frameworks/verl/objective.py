@@ -20,7 +20,6 @@ OBJECTIVE: Mapping[str, Any] = {
     ACTOR + "use_kl_loss": False,
     "algorithm.use_kl_in_reward": False,
     "algorithm.norm_adv_by_std_in_grpo": True,
-    ROLLOUT + "temperature": 1.0,
     ROLLOUT + "top_p": 1.0,
     ROLLOUT + "top_k": -1,
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
@@ -27,6 +28,9 @@ _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
 """verl's own files; the second are the first with ``model_engine`` megatron."""
+_STARTS_FROM = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
+_DEFAULTS = "defaults"
+"""In a YAML file: what Hydra begins with."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,12 @@ class Given:
     """Key, or ``env.`` and a variable -> what in its value only a shell knows; it has no value here."""
     unset: list[tuple[str, int]] = field(default_factory=list)
     """Words that are nothing but a variable that the script does not set, with their lines."""
+    added: set[str] = field(default_factory=set)
+    """Keys that were written with ``+``, whether or not verl's files have them."""
     script: bool = False
     """It is a script, which says them; other files cannot."""
+    folder: str | None = ""
+    """Where it trains (``Command.folder``)."""
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:
@@ -108,7 +116,7 @@ def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Comman
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
             continue
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
-        return Command(words, {**command.environment, **before})
+        return replace(command, words=words, environment={**command.environment, **before})
     return None
 
 
@@ -124,7 +132,7 @@ def _of_call(call: Command, name: str) -> Given:
         raise problem(name, call.words[place].line, f"{call.words[place].text}: {_ANOTHER}")
     words = list(call.words[place + 1 :])
     _check_engine(words, name)
-    found = Given(script=True)
+    found = Given(script=True, folder=call.folder)
     while words:
         word = words.pop(0)
         option, sign, value = word.text.partition("=")
@@ -133,8 +141,7 @@ def _of_call(call: Command, name: str) -> Given:
             if option in _NAMES and value.removesuffix(".yaml") == _OF_MEGATRON:
                 found.values[MODEL_ENGINE], found.lines[MODEL_ENGINE] = WORD, word.line
             elif not _is_verls(option, value):
-                text = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
-                raise problem(name, word.line, f"{option} {value}: {text}")
+                raise problem(name, word.line, f"{option} {value}: {_STARTS_FROM}")
             continue
         if word.text.startswith("-"):
             raise problem(name, word.line, f"{word.text}: an option of Hydra's that a trial does without; remove it")
@@ -182,6 +189,8 @@ def _set(found: Given, word: Word, name: str) -> None:
     except HydraError as error:
         raise problem(name, word.line, str(error)) from None
     key = _current(key)
+    if word.text.lstrip().startswith("+"):
+        found.added.add(key)
     found.unknown.pop(key, None)
     found.values[key], found.lines[key] = value, word.line
 
@@ -214,11 +223,21 @@ def _of_yaml(text: str, name: str) -> Given:
         return found
     if not isinstance(document.value, dict):
         raise problem(name, document.line, f"expected verl's overrides or its configuration, got {document.described}")
+    _check_defaults(document.value.get(_DEFAULTS), name)
     for written, entry in _leaves(document.value):
         key = _current(written)
+        if key == _DEFAULTS:
+            continue
         found.values[key] = entry.plain
         found.lines[key] = entry.line
     return found
+
+
+def _check_defaults(entry: Entry | None, name: str) -> None:
+    """Refuse a configuration of Hydra's that begins with another than verl's own."""
+    for part in entry.plain if entry is not None and isinstance(entry.value, list) else ():
+        if part not in ("_self_", _CONFIG):
+            raise problem(name, entry.line if entry else 0, f"{_DEFAULTS}: {show(part)}: {_STARTS_FROM}")
 
 
 def _leaves(entries: Mapping[str, Entry], before: str = "") -> Iterator[tuple[str, Entry]]:

@@ -1,0 +1,93 @@
+"""Keys that verl's own configuration files do not have: whether they are mistakes. Pure.
+
+Hydra refuses such a key, but for ``+key`` and ``++key``, which add it: a plugin, or another verl, may have its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from difflib import SequenceMatcher
+from functools import cache
+
+from search_spaces.knobs.model import show
+from trainer.frameworks.common.config_entries import problem
+from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.verl.field_table import EARLIER, KEYS
+from trainer.frameworks.verl.key_handling import handling_of
+from trainer.frameworks.verl.key_tables import MIXED, NOT_IN_VERLS_FILES
+
+_FREE = re.compile(r"(?:^|\.)(?:override_\w+|\w*_kwargs|hydra|env_vars)\.")
+"""Places below which any key may be added."""
+_CLOSE, _SURE = 0.75, 0.85
+"""Likeness of two names, as ``difflib`` has it, of which one may be meant by the other; of an added key by more."""
+_VERSION = "0.9.1"
+
+
+def is_known(key: str) -> bool:
+    """Whether verl 0.9.1 has the key, or a mapping that may hold it."""
+    if key in KEYS or key in _places() or key in NOT_IN_VERLS_FILES or key.startswith(MIXED):
+        return True
+    inside = _FREE.search(key) is not None or any(above in KEYS for above in _above(key))
+    return inside or "@" in key or handling_of(key) is not KeyHandling.WORKLOAD
+
+
+def check_known(key: str, added: Set[str], name: str, line: int) -> None:
+    """Refuse a key that no verl has and that one of verl's is like.
+
+    Args:
+        added: keys, or what holds them, that were written with ``+``.
+
+    Raises:
+        ConfigError: naming the key that is meant.
+    """
+    meant = "" if _is_added(key, added) or key in EARLIER or is_known(key) else _meant(key, _CLOSE)
+    if meant:
+        text = f"verl has no key {show(key)}; did you mean {meant} (write ++{key} if yours has it)"
+        raise problem(name, line, text)
+
+
+def notes_of(lines: Mapping[str, int], added: Set[str], name: str) -> Iterator[str]:
+    """What the user may not expect of the keys in ``lines`` that verl 0.9.1 does not have."""
+    unknown = [key for key in lines if not is_known(key)]
+    earlier = [key for key in unknown if key in EARLIER]
+    if earlier:
+        text = f"verl {_VERSION} no longer has {', '.join(earlier)}; what a trial is given there changes nothing"
+        yield str(problem(name, lines[earlier[0]], text))
+    for key in unknown:
+        meant = _meant(key, _SURE) if _is_added(key, added) else ""
+        if key not in EARLIER and (meant or not _is_added(key, added)):
+            advice = f"did you mean {meant}" if meant else "a trial is given it all the same"
+            yield str(problem(name, lines[key], f"verl {_VERSION} has no key {show(key)}; {advice}"))
+
+
+def _is_added(key: str, added: Set[str]) -> bool:
+    return key in added or any(above in added for above in _above(key))
+
+
+@cache
+def _places() -> frozenset[str]:
+    """Everything that holds keys."""
+    return frozenset(above for key in KEYS for above in _above(key))
+
+
+def _above(key: str) -> Iterator[str]:
+    while "." in key:
+        key = key.rpartition(".")[0]
+        yield key
+
+
+def _meant(key: str, likeness: float) -> str:
+    """The key that differs in one part, and there the least; else the only one of its last name in its section."""
+    parts = key.split(".")
+    found = [(_alike(parts, known.split(".")), known) for known in KEYS if known.count(".") == len(parts) - 1]
+    best = max(found, default=(0.0, ""))
+    if best[0] >= likeness:
+        return best[1]
+    named = [known for known in KEYS if known.startswith(f"{parts[0]}.") and known.endswith(f".{parts[-1]}")]
+    return named[0] if len(named) == 1 else ""
+
+
+def _alike(parts: list[str], known: list[str]) -> float:
+    differing = [(a[:80], b) for a, b in zip(parts, known, strict=True) if a != b]
+    return SequenceMatcher(None, *differing[0]).ratio() if len(differing) == 1 else 0.0
