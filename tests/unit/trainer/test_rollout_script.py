@@ -260,6 +260,45 @@ def test_a_pair_whose_keys_are_in_a_file_says_how_both_are_given(name: str, scri
         assert said in str(error.value)
 
 
+@pytest.mark.parametrize("shown", ["6,", "6,6", "6,-1,7", "", ",6,7", "-1"])
+def test_a_gpu_that_cuda_does_not_show_is_not_counted(shown: str) -> None:
+    text = f'CUDA_VISIBLE_DEVICES="{shown}" swift rollout --model org/model --vllm_data_parallel_size 2 &\n{TRAIN}'
+    with pytest.raises(UsageError, match="has fewer GPUs than tensor_parallel_size 1 × 2 replicas"):
+        one_file("ms_swift", text)
+    assert one_file("ms_swift", text.replace(f'"{shown}"', '"6, 7"')).knobs["rollout_gpus"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "server"),
+    [
+        ("ms_swift", TRAIN, ROLLOUT.replace("org/model", "org/other")),
+        ("trl", TRL.replace(": m\n", ": org/model\n"), LAUNCH.replace("model m", "model org/other")),
+        ("trl", TRL.replace(": m\n", ": org/model\n"), SERVE.replace("serve m", "serve org/other")),
+        ("open_r1", RECIPE.replace(": m\n", ": org/model\n"), LAUNCH.replace("model m", "model org/other")),
+    ],
+)
+def test_a_server_with_another_model_is_told_of(name: str, text: str, server: str) -> None:
+    said = "serve.sh: the server has org/other; a trial's has the model that is trained."
+    assert said in read(name, text, server).notes
+    for same in ("org/model", "/models/Model"):
+        assert not any("server has" in note for note in read(name, text, server.replace("org/other", same)).notes)
+
+
+def test_a_file_of_arguments_beside_a_server_says_how_both_are_given() -> None:
+    with pytest.raises(UsageError, match=r"the arguments are in grpo.yaml; give that file with --server run.sh"):
+        one_file("ms_swift", f"{ROLLOUT}swift rlhf grpo.yaml\n")
+    with pytest.raises(UsageError, match=r"the arguments are in serve.yaml; write them into the script"):
+        one_file("ms_swift", f"swift rollout serve.yaml &\n{TRAIN}")
+
+
+@pytest.mark.parametrize("name", ["ms_swift", "trl"])
+def test_a_space_that_is_none_is_found(name: str) -> None:
+    text = {"ms_swift": TRAIN, "trl": TRL_SCRIPT}[name]
+    with pytest.raises(UsageError, match=r"--beta\?0.1: expected an option \(--name\), and behind it a plain space"):
+        one_file(name, f"{text[:-1]} --beta\u00a00.1\n")
+    assert one_file("ms_swift", f'{TRAIN[:-1]} --system "-- be good"\n').passthrough["system"] == "-- be good"
+
+
 def test_a_server_of_something_else_is_no_rollout_server() -> None:
     judge = "CUDA_VISIBLE_DEVICES=3 vllm serve org/judge --port 9000 &\n"
     found = one_file("trl", judge + TRL_SCRIPT.replace("--vllm_mode server", "--vllm_mode colocate"))

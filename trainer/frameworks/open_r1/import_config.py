@@ -6,6 +6,7 @@ Pure; opens and evaluates nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -36,6 +37,7 @@ from trainer.frameworks.common.server_script import (
     OF_COLOCATED,
     Served,
     check_pair,
+    other_model,
     serves,
     training_processes,
 )
@@ -191,7 +193,7 @@ def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[
     found = read_server(launch, name)
     if launch:
         check_pair(found, name, recipe, known)
-    return found
+    return replace(found, notes=(*other_model(found, name, known.get("model_name_or_path")), *found.notes))
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ from trainer.frameworks.common.server_script import (
     Served,
     ServerScript,
     check_pair,
+    other_model,
     paired,
     training_processes,
     unused,
@@ -179,7 +180,8 @@ def _served(
         knobs.pop(knob, None)
     gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
     notes = (str(problem(name, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
-    return replace(found, notes=(*notes, *found.notes))
+    other = other_model(found, script.name, values.get("model_name_or_path"))
+    return replace(found, notes=(*notes, *other, *found.notes))
 
 
 def _knobs(
