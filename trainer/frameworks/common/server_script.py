@@ -117,7 +117,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
         return NO_SERVER
     faults = Faults()
     command, start, given = _started(text, name, program, faults)
-    knobs = dict(program.unset.get(start, {}))
+    knobs: dict[str, KnobValue] = {}
     notes: list[str] = []
     for key, (own, words) in given.items():
         with faults.caught():
@@ -126,6 +126,8 @@ def read_server(text: str, name: str, program: Program) -> Served:
             if found == {}:
                 notes.append(str(without(name, own.line, own.text)))
     faults.told()
+    if "kv_cache_memory_bytes" not in knobs:  # which vLLM takes in place of a share
+        knobs = {**program.unset.get(start, {}), **knobs}
     keys = {key: knobs.pop(key) for key in [*knobs] if key not in KNOBS}
     said = {key: "" if words[0].unknown else words[0].text for key, (_, words) in given.items() if words}
     gpus = with_gpus(knobs, command, name)
@@ -204,6 +206,22 @@ def training_processes(text: str, name: str) -> int:
     """
     counted = (launch_of(command.words[:at]).processes for command, at in training_commands(text, name))
     return next((number for number in counted if number), 0)
+
+
+def unread_options(text: str, name: str, training: str) -> list[str]:
+    """The note on options of a training that the server's script starts too, which go before the file ``training``.
+
+    Raises:
+        ConfigError: no shell can read it.
+    """
+    found = []
+    for command, at in training_commands(text, name):
+        words = [word.text.partition("=")[0] for word in command.words[at + 1 :]]
+        options = [word for word in words if word.startswith("--") and word != "--config"]
+        if options and "--config" in words:
+            said = f"{', '.join(options)}: the keys of the training are read from {training}; write them into it"
+            found.append(str(problem(name, command.words[at].line, said)))
+    return found
 
 
 def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:

@@ -40,6 +40,7 @@ from trainer.frameworks.common.server_script import (
     other_model,
     serves,
     training_processes,
+    unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
@@ -193,7 +194,8 @@ def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[
     found = read_server(launch, name)
     if launch:
         check_pair(found, name, recipe, known)
-    return replace(found, notes=(*other_model(found, name, known.get("model_name_or_path")), *found.notes))
+    other = other_model(found, name, known.get("model_name_or_path"))
+    return replace(found, notes=(*other, *unread_options(launch, name, recipe), *found.notes))
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
