@@ -15,6 +15,7 @@ from search_spaces.legality.numeric_rules import attention_kernel
 
 REPLICAS, TENSOR, ATTENTION = "rollout_data_parallel_size", "tensor_parallel_size", "attn_implementation"
 TRAINING = "training_gpus"
+SHARE, CACHE = "gpu_memory_utilization", "kv_cache_memory_bytes"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
@@ -26,6 +27,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
       where it acts.
     - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
     - ``logprob_rows`` is at most the rows a rank generates.
+    - A rollout server whose share of memory is not set has that of the framework's own command.
     - Replicas of a rollout server that are not set fill its GPUs, and on one machine all other GPUs train.
 
     Completing twice changes nothing more.
@@ -39,6 +41,8 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         default = unset.get(name, values.get(setting.follows) if setting else None)
         if name == REPLICAS:
             default = _replicas(Case(values, resources)) or default
+        if name == SHARE and CACHE not in values and Case(values, resources).server:
+            default = facts_of(resources.framework).server_share or default
         if name == TRAINING and resources.gpus and resources.nodes == 1:
             default = training_gpus(values, resources)
         if default is not None:

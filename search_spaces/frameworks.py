@@ -41,6 +41,11 @@ class Facts:
     puts_engine_to_sleep: bool = True
     """A colocated engine with ``sleep_level`` is put to sleep while training."""
     weight_sync: WeightSync = WeightSync.PARAMETERS
+    server_share: float | None = None
+    """``gpu_memory_utilization`` of a rollout server where nobody says it; ``None``: that of a colocated engine.
+
+    TRL's command: ``trl/scripts/vllm_serve.py``, 111 of 1.16 and 217 of 0.18.
+    """
     pinned_vllm: str = ""
     """The vLLM it is installed with, where nobody looked."""
     stops_expandable_segments: bool = False
@@ -105,6 +110,7 @@ class Facts:
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
         "trl": Facts(
+            server_share=0.9,
             quantizes_engine=frozenset({"4 bit"}),
             sends_packed_weights=True,
             merges_in_shards=False,
@@ -116,6 +122,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             memory_measured=True,
         ),
         "open_r1": Facts(
+            server_share=0.9,
             pinned_vllm="0.8.5",
             sends_packed_weights=True,
             sizes_engine_by_update=True,

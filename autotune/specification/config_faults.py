@@ -35,6 +35,8 @@ _BATCH = frozenset(
     {"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "rollout_mode"}
 )
 """Knobs by which rows are counted, that of the GPUs which train among them."""
+_OF_SERVER = frozenset({"tensor_parallel_size", "rollout_data_parallel_size"})
+"""Knobs that say how many GPUs a rollout server takes from the training."""
 _NAMES = [rule.name for rule in legality.RULES]
 _READ = {rule.name: rule.reads for rule in legality.RULES if _NAMES.count(rule.name) == 1}
 """Rule -> knobs it reads; a rule that is made for many knobs is judged by the knob its sentence names."""
@@ -136,6 +138,11 @@ class _AskedOnce:
         return answer
 
 
+def _written(knob: str, framework: str) -> str:
+    """The knob's key; of one that only another command reads the catalogue names the command too."""
+    return key_of(knob, framework).rpartition(" ")[2].lstrip("-").replace("-", "_")
+
+
 @dataclass
 class _Found:
     """The faults so far, and the configuration without the keys they name."""
@@ -148,8 +155,8 @@ class _Found:
     @property
     def knobs(self) -> set[str]:
         """Knobs that those keys set."""
-        named = {name: key_of(name, self.request.framework) for name in KNOBS}
-        return {name for name, key in named.items() if name in self.gone or key in self.gone}
+        gone = {key.replace("-", "_") for key in self.gone}
+        return {name for name in KNOBS if name in gone or _written(name, self.request.framework) in gone}
 
     @property
     def is_empty(self) -> bool:
@@ -213,6 +220,7 @@ def _judge(found: _Found, whole: ResolvedRequest, machine: Resources) -> None:
     """What no trial could run, beside what the framework itself has said."""
     framework = framework_named(whole.framework)
     batch = bool(_BATCH & found.knobs)
+    batch |= whole.baseline.get("rollout_mode") == "server" and bool(_OF_SERVER & found.knobs)
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
     try:
         build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)

@@ -206,3 +206,16 @@ def test_resolved_keeps_the_order_and_each_value_once() -> None:
     assert resolved(listed, "trl") == {"max_num_batched_tokens": (8192, 4096), "max_num_seqs": (UNSET, 8)}
     assert resolved(listed, "verl") == {"max_num_batched_tokens": (8192, 4096), "max_num_seqs": (256, 8)}
     assert resolved(listed, "open_r1") == listed
+
+
+@pytest.mark.parametrize("framework", ["trl", "open_r1"])
+def test_a_server_whose_share_nobody_says_has_its_own_commands(framework: str) -> None:
+    """A colocated engine's would be a third of what the user's server has."""
+    space = space_of(gpu_memory_utilization=[0.3, 0.6, 0.9])
+    machine = replace(GPU, gpus=2, framework=framework)
+    served = {**BASELINE, "rollout_mode": "server", "rollout_gpus": 1}
+    assert space.complete(served, machine)["gpu_memory_utilization"] == 0.9
+    assert space.complete({**served, "gpu_memory_utilization": 0.6}, machine)["gpu_memory_utilization"] == 0.6
+    assert space.complete({**BASELINE, "rollout_mode": "colocate"}, machine)["gpu_memory_utilization"] == 0.3
+    sized = space.complete({**served, "kv_cache_memory_bytes": 1 << 30}, machine)
+    assert sized["gpu_memory_utilization"] == 0.3, "it has a size in place of a share, and none counts"

@@ -252,6 +252,18 @@ def test_rows_are_not_judged_before_the_servers_gpus_are_known() -> None:
     assert any("--rollout-gpus" in sentence for sentence in faults.sentences)
 
 
+@pytest.mark.parametrize("option", ["vllm_data_parallel_size", "vllm_tensor_parallel_size"])
+def test_rows_are_not_judged_without_what_says_how_many_gpus_the_server_takes(option: str) -> None:
+    text = (
+        f"swift rollout --model organisation/model --{option} 0 &\n"
+        "NPROC_PER_NODE=6 swift rlhf --rlhf_type grpo --model organisation/model --use_vllm true --vllm_mode server "
+        "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --num_generations 8\n"
+    )
+    faults = found(text, "run.sh", "ms_swift", gpus=8)
+    assert len(faults.sentences) == 1
+    assert f"run.sh, line 1: {option}: expected a whole number" in faults.sentences[0]
+
+
 def test_a_fault_that_cannot_be_taken_out_is_told_once() -> None:
     faults = found('{"num_generations": 8, "no_such_key": 1, "other_key": 2}', "grpo.json")
     assert [sentence.count("has no key") for sentence in faults.sentences] == [1, 1]

@@ -81,6 +81,8 @@ def test_trls_pair_is_one_baseline() -> None:
     assert (found["rollout_mode"], found["rollout_gpus"], found["max_model_len"]) == ("server", 1, 2048)
     assert found["gpu_memory_utilization"] == 0.9, "of TRL's command; the configuration's is of a colocated engine"
     assert "vllm_gpu_memory_utilization" not in read("trl", TRL, LAUNCH).lines, "what is said of it is not of that line"
+    sized = knobs("trl", TRL, "trl vllm-serve --model m --kv-cache-memory-bytes 1073741824\n")
+    assert "gpu_memory_utilization" not in sized, "vLLM takes the size in place of a share"
     several = LAUNCH.replace("=3", "=2,3").replace("size 1", "size 2") + "  # --tensor_parallel_size 8\n"
     assert knobs("trl", TRL, several)["rollout_gpus"] == 2
     own = knobs("trl", TRL_SCRIPT, SERVE)
@@ -258,6 +260,55 @@ def test_a_pair_whose_keys_are_in_a_file_says_how_both_are_given(name: str, scri
         with pytest.raises(UsageError) as error:
             framework_named(name).read_keys(Source(given_text, "run.sh"), {})
         assert said in str(error.value)
+
+
+@pytest.mark.parametrize("shown", ["6,", "6,6", "6,-1,7", "", ",6,7", "-1"])
+def test_a_gpu_that_cuda_does_not_show_is_not_counted(shown: str) -> None:
+    text = f'CUDA_VISIBLE_DEVICES="{shown}" swift rollout --model org/model --vllm_data_parallel_size 2 &\n{TRAIN}'
+    with pytest.raises(UsageError, match="has fewer GPUs than tensor_parallel_size 1 × 2 replicas"):
+        one_file("ms_swift", text)
+    assert one_file("ms_swift", text.replace(f'"{shown}"', '"6, 7"')).knobs["rollout_gpus"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "server"),
+    [
+        ("ms_swift", TRAIN, ROLLOUT.replace("org/model", "org/other")),
+        ("trl", TRL.replace(": m\n", ": org/model\n"), LAUNCH.replace("model m", "model org/other")),
+        ("trl", TRL.replace(": m\n", ": org/model\n"), SERVE.replace("serve m", "serve org/other")),
+        ("open_r1", RECIPE.replace(": m\n", ": org/model\n"), LAUNCH.replace("model m", "model org/other")),
+    ],
+)
+def test_a_server_with_another_model_is_told_of(name: str, text: str, server: str) -> None:
+    said = "serve.sh: the server has org/other; a trial's has the model that is trained."
+    assert said in read(name, text, server).notes
+    for same in ("org/model", "/models/Model"):
+        assert not any("server has" in note for note in read(name, text, server.replace("org/other", same)).notes)
+
+
+def test_a_file_of_arguments_beside_a_server_says_how_both_are_given() -> None:
+    with pytest.raises(UsageError, match=r"the arguments are in grpo.yaml; give that file with --server run.sh"):
+        one_file("ms_swift", f"{ROLLOUT}swift rlhf grpo.yaml\n")
+    with pytest.raises(UsageError, match=r"the arguments are in serve.yaml; write them into the script"):
+        one_file("ms_swift", f"swift rollout serve.yaml &\n{TRAIN}")
+
+
+@pytest.mark.parametrize("name", ["ms_swift", "trl"])
+def test_a_space_that_is_none_is_found(name: str) -> None:
+    text = {"ms_swift": TRAIN, "trl": TRL_SCRIPT}[name]
+    with pytest.raises(UsageError, match=r"--beta\?0.1: expected an option \(--name\), and behind it a plain space"):
+        one_file(name, f"{text[:-1]} --beta\u00a00.1\n")
+    assert one_file("ms_swift", f'{TRAIN[:-1]} --system "-- be good"\n').passthrough["system"] == "-- be good"
+
+
+@pytest.mark.parametrize(("name", "text"), [("trl", TRL), ("open_r1", RECIPE)])
+def test_options_of_a_training_that_the_servers_script_starts_too_are_told_of(name: str, text: str) -> None:
+    """They go before the file's keys, and are not read."""
+    train = "accelerate launch --num_processes 3 grpo.py --config own.yaml"
+    said = "serve.sh, line 2: --beta, --learning_rate: the keys of the training are read from own.yaml; write them into"
+    assert f"{said} it." in read(name, text, f"{LAUNCH}{train} --beta=0.1 --learning_rate 1e-5\n").notes
+    for other in (train, "python prepare.py --out data.jsonl"):
+        assert not any("are read from" in note for note in read(name, text, f"{LAUNCH}{other}\n").notes)
 
 
 def test_a_server_of_something_else_is_no_rollout_server() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
+from trainer.frameworks.common.asked import KNOB
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
@@ -236,6 +237,40 @@ def test_options_of_the_optimizer_may_be_said_one_by_one() -> None:
     assert read("+actor_rollout_ref.actor.optim.override_optimizer_config.fused=true").knobs["optimizer"] == (
         "adamw_torch_fused"
     )
+
+
+SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
+
+
+def test_what_hydra_works_out_where_it_runs_is_asked_for() -> None:
+    """Left out, it would be verl's own value in silence."""
+    said = f"line 7: {SHARE}: ${{oc.env:SHARE,0.7}} is known to a shell only; give --set gpu_memory_utilization=..., or"
+    for text in (overrides(f"{SHARE}='${{oc.env:SHARE,0.7}}'"), overrides(f"{SHARE}=${{oc.env:SHARE,0.7}}")):
+        assert said in import_config(text, "x").asked[f"{KNOB}gpu_memory_utilization"]
+    own = "algorithm.adv_estimator: grpo\nactor_rollout_ref.actor.ppo_micro_batch_size_per_gpu: 1\n"
+    found = import_config(f"{own}actor_rollout_ref.model.path: ${{oc.env:ROOT}}/m\n", "x.yaml")
+    assert (found.model, list(found.asked)) == (None, ["model"])
+    kept = read("data.cache='${oc.env:HOME}/x'", "trainer.default_local_dir='${oc.env:HOME}/y'")
+    assert kept.passthrough["data.cache"] == "${oc.env:HOME}/x", "a trial's verl works it out"
+
+
+def test_a_value_that_follows_another_key_is_that_keys() -> None:
+    tokens = "actor_rollout_ref.rollout.max_num_batched_tokens"
+    follows = (f"{tokens}='${{data.max_prompt_length}}'", "data.max_prompt_length=300")
+    assert read(*follows).knobs["max_num_batched_tokens"] == 300
+    chain = (f"{tokens}='${{my.tokens}}'", "+my.tokens='${your.tokens}'", "+your.tokens=400")
+    assert read(*chain).knobs["max_num_batched_tokens"] == 400
+    for own in (f"{SHARE}='${{{SHARE}}}'", f"{SHARE}='${{not.said}}'", f"{SHARE}='${{a.b}}' +a.b='${{{SHARE}}}'"):
+        assert "gpu_memory_utilization" not in read(*own.split()).knobs
+
+
+def test_of_several_calls_the_last_is_read_and_says_so() -> None:
+    run = "python -m verl.trainer.main_ppo " + overrides().replace("\n", " ")
+    found = import_config(f"{run} {SHARE}=0.5\n{run} {SHARE}=0.6\n", "run.sh")
+    assert found.knobs["gpu_memory_utilization"] == 0.6
+    assert "run.sh, line 1: it starts main_ppo 2 times and says different things; the last is read." in found.notes
+    same = import_config(f"if [ $A ]; then\n{run}\nelse\n{run}\nfi\n", "run.sh")
+    assert not any("times" in note for note in same.notes)
 
 
 def test_every_key_has_one_fate() -> None:

@@ -129,6 +129,8 @@ def test_a_configuration_of_hydras_begins_with_verls_own() -> None:
     assert not any("defaults" in note for note in found.notes)
     with pytest.raises(ConfigError, match=r"own.yaml, line 1: defaults: prime_trainer: a trial starts from verl's own"):
         import_config(own.replace("ppo_trainer", "prime_trainer"), "own.yaml")
+    with pytest.raises(ConfigError, match=r"own.yaml, line 1: defaults: other: a trial starts from verl's own"):
+        import_config(own.replace("[ppo_trainer, _self_]", "other"), "own.yaml")
 
 
 def test_the_table_has_what_other_tables_name() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,6 +73,8 @@ class Served:
     """Where it listens; empty is every address, or one that only a shell knows."""
     port: str = PORT
     """Empty where only a shell knows it."""
+    model: str = ""
+    """Empty where that is not known."""
 
 
 NO_SERVER = Served()
@@ -114,7 +117,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
         return NO_SERVER
     faults = Faults()
     command, start, given = _started(text, name, program, faults)
-    knobs = dict(program.unset.get(start, {}))
+    knobs: dict[str, KnobValue] = {}
     notes: list[str] = []
     for key, (own, words) in given.items():
         with faults.caught():
@@ -123,10 +126,12 @@ def read_server(text: str, name: str, program: Program) -> Served:
             if found == {}:
                 notes.append(str(without(name, own.line, own.text)))
     faults.told()
+    if "kv_cache_memory_bytes" not in knobs:  # which vLLM takes in place of a share
+        knobs = {**program.unset.get(start, {}), **knobs}
     keys = {key: knobs.pop(key) for key in [*knobs] if key not in KNOBS}
     said = {key: "" if words[0].unknown else words[0].text for key, (_, words) in given.items() if words}
     gpus = with_gpus(knobs, command, name)
-    return Served(gpus, keys, tuple(notes), said.get("host", ""), said.get("port", PORT))
+    return Served(gpus, keys, tuple(notes), said.get("host", ""), said.get("port", PORT), said.get("model", ""))
 
 
 def _started(
@@ -139,8 +144,8 @@ def _started(
         raise problem(name, found[1][0].words[0].line if found else 0, said)
     command, start, at = found[0]
     words = command.words[at:]
-    if words and not words[0].text.startswith("-"):
-        words = words[1:]  # `vllm serve MODEL`
+    if words and not words[0].text.startswith("-"):  # `vllm serve MODEL`
+        words = (replace(words[0], text="--model"), *words)
     given = options_of(words, name, faults)
     return command, start, {key: (own, words) for key, own, words in given}
 
@@ -203,6 +208,22 @@ def training_processes(text: str, name: str) -> int:
     return next((number for number in counted if number), 0)
 
 
+def unread_options(text: str, name: str, training: str) -> list[str]:
+    """The note on options of a training that the server's script starts too, which go before the file ``training``.
+
+    Raises:
+        ConfigError: no shell can read it.
+    """
+    found = []
+    for command, at in training_commands(text, name):
+        words = [word.text.partition("=")[0] for word in command.words[at + 1 :]]
+        options = [word for word in words if word.startswith("--") and word != "--config"]
+        if options and "--config" in words:
+            said = f"{', '.join(options)}: the keys of the training are read from {training}; write them into it"
+            found.append(str(problem(name, command.words[at].line, said)))
+    return found
+
+
 def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:
     """``knobs`` with the GPUs that the server's replicas use.
 
@@ -211,10 +232,16 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
     """
     size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
     shown = command.environment.get(VISIBLE)
-    if shown is not None and not shown.unknown and size * count > len(shown.text.split(",")):
+    if shown is not None and not shown.unknown and size * count > _shown(shown.text):
         text = f"{VISIBLE}={shown.text} has fewer GPUs than tensor_parallel_size {size} × {count} replicas"
         raise problem(name, shown.line, text)
     return {**knobs, "rollout_gpus": size * count}
+
+
+def _shown(devices: str) -> int:
+    """How many GPUs ``CUDA_VISIBLE_DEVICES`` shows: CUDA reads up to the first name that is none, and no name twice."""
+    named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
+    return len(set(named))
 
 
 def without(name: str, line: int, written: str) -> ConfigError:
@@ -242,6 +269,14 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
         listens, host = f"port {server.port}", f"port {port}"
     if listens:
         raise problem(name, 0, f"the server listens at {listens}, and {training} asks {host}; make them the same")
+
+
+def other_model(server: Served, name: str, model: Any) -> list[str]:
+    """What a user may not expect where the script ``name`` starts the server with another model than is trained."""
+    theirs, ours = (PurePosixPath(str(path or "")).name.lower() for path in (server.model, model))
+    if not theirs or not ours or theirs == ours:
+        return []
+    return [str(problem(name, 0, f"the server has {show(server.model)}; a trial's has the model that is trained"))]
 
 
 def _reached(listens: str, asked: str) -> bool:

@@ -78,6 +78,15 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: b
     raise problem(name, words[at].line, said)
 
 
+def is_broken(text: str) -> bool:
+    """Whether a parser takes the word for an option that cannot be one: another sign stands for a space, say."""
+    return text.startswith("--") and text != "--" and " " not in text and _OPTION.fullmatch(text) is None
+
+
+BROKEN = "expected an option (--name), and behind it a plain space and its value"
+"""What is said of such a word."""
+
+
 def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, Word, list[Word]]]:
     """(Option with ``_`` for ``-``, its own word, those behind it) of a command's ``words``.
 
@@ -95,6 +104,8 @@ def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tup
             key, first, own = option[1].replace("-", "_"), word, []
             if option[2] is not None:
                 own = [Word(option[2], word.line, word.start, word.end, word.unknown)]
+        elif is_broken(word.text):
+            faults.add(problem(name, word.line, f"{show(word.text)}: {BROKEN}"))
         elif first is not None:
             own.append(word)
         else:

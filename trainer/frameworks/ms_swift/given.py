@@ -16,6 +16,7 @@ from trainer.frameworks.common.script_folder import finds_itself, folder_of
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
 from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.training_script import BROKEN, is_broken
 from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
@@ -120,7 +121,8 @@ def _of_script(text: str, name: str) -> Given:
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
     kind, command, words = _training(found, name)
-    arguments = _arguments(_own(words), name)
+    serves = any(kind == "rollout" for kind, _, _ in found)
+    arguments = _arguments(_own(words), name, beside=f"with --server {name}" if serves else "")
     rollouts = [_arguments(_own(words), name, served=True) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
     own = _own(words)
@@ -128,7 +130,7 @@ def _of_script(text: str, name: str) -> Given:
     return Given(
         {**arguments, **served},
         {key: _variable(word) for key, word in command.environment.items() if not word.unknown},
-        bool(rollouts),
+        serves,
         frozenset(served),
         own[-1].end if own else command.words[-1].end,
         any(word.text in CALLERS for word in words),
@@ -216,8 +218,13 @@ def _own(words: Sequence[Word]) -> list[Word]:
     return [word for word in words if word.text not in CALLERS]
 
 
-def _arguments(words: Sequence[Word], name: str, *, served: bool = False) -> dict[str, Argument]:
-    """By their names; ``served``: of ``swift rollout``."""
+def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside: str = "") -> dict[str, Argument]:
+    """By their names.
+
+    Args:
+        served: they are of ``swift rollout``.
+        beside: how a file of arguments is given, where it is not alone.
+    """
     found: dict[str, Argument] = {}
     key = ""
     for word in words:
@@ -226,8 +233,11 @@ def _arguments(words: Sequence[Word], name: str, *, served: bool = False) -> dic
             key = argument[1].replace("-", "_")
             own = () if argument[2] is None else (argument[2],)
             found[key] = Argument(own, word.line, spans=((word.start, word.end),), unknown=word.unknown)
+        elif is_broken(word.text):
+            raise problem(name, word.line, f"{show(word.text)}: {BROKEN}")
         elif not key and is_file(word.text):
-            raise problem(name, word.line, f"the arguments are in {show(word.text)}; give that file instead")
+            give = "write them into the script" if served else f"give that file {beside or 'instead'}"
+            raise problem(name, word.line, f"the arguments are in {show(word.text)}; {give}")
         elif not key:
             raise problem(name, word.line, f"expected an argument (--name), got {show(word.text)}")
         else:

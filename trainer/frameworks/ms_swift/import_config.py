@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -37,6 +38,7 @@ from trainer.frameworks.common.server_script import (
     Served,
     ServerScript,
     check_pair,
+    other_model,
     paired,
     unused,
 )
@@ -191,7 +193,7 @@ def _served(
     found = server_knobs(script.text, script.name, fields)
     alone = {key: value[0] for key, value in values.items() if isinstance(value, list) and len(value) == 1}
     check_pair(found, script.name, script.training, alone)
-    return found
+    return replace(found, notes=(*other_model(found, script.name, values.get("model")), *found.notes))
 
 
 def _asked(found: Given, name: str) -> dict[str, str]:

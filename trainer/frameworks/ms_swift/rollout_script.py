@@ -50,4 +50,10 @@ def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
         line = given[error.key].line if error.key in given else 0
         raise problem(name, line, f"{error.key}: {error.text}") from None
     said = {key: "" if own.unknown else own.words[0] for key, own in given.items() if own.words}
-    return Served(with_gpus(knobs, command, name), {}, tuple(notes), said.get("host", ""), said.get("port", PORT))
+    return Served(
+        with_gpus(knobs, command, name),
+        notes=tuple(notes),
+        host=said.get("host", ""),
+        port=said.get("port", PORT),
+        model=said.get("model", ""),
+    )

@@ -6,6 +6,7 @@ Pure; opens and evaluates nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -36,8 +37,10 @@ from trainer.frameworks.common.server_script import (
     OF_COLOCATED,
     Served,
     check_pair,
+    other_model,
     serves,
     training_processes,
+    unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
@@ -191,7 +194,8 @@ def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[
     found = read_server(launch, name)
     if launch:
         check_pair(found, name, recipe, known)
-    return found
+    other = other_model(found, name, known.get("model_name_or_path"))
+    return replace(found, notes=(*other, *unread_options(launch, name, recipe), *found.notes))
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:

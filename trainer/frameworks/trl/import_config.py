@@ -45,8 +45,10 @@ from trainer.frameworks.common.server_script import (
     Served,
     ServerScript,
     check_pair,
+    other_model,
     paired,
     training_processes,
+    unread_options,
     unused,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
@@ -179,7 +181,9 @@ def _served(
         knobs.pop(knob, None)
     gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
     notes = (str(problem(name, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
-    return replace(found, notes=(*notes, *found.notes))
+    other = other_model(found, script.name, values.get("model_name_or_path"))
+    unread = unread_options(script.text, script.name, name) if script.name != name else []
+    return replace(found, notes=(*notes, *other, *unread, *found.notes))
 
 
 def _knobs(

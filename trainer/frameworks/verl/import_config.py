@@ -40,7 +40,7 @@ from trainer.frameworks.verl.key_handling import (
 from trainer.frameworks.verl.key_tables import BESIDE, NATIVE, REFERENCE
 from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.ray import CPUS, held
-from trainer.frameworks.verl.reading import Given, given
+from trainer.frameworks.verl.reading import PROGRAM, Given, given
 from trainer.frameworks.verl.unknown_keys import check_known, notes_of
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
@@ -254,6 +254,9 @@ def _without(said: Given, name: str) -> Iterator[str]:
     for written, line in said.unset:
         yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
     yield from moved(name, said.folder)
+    if said.others:
+        text = f"it starts {PROGRAM} {len(said.others) + 1} times and says different things; the last is read"
+        yield str(problem(name, said.others[0], text))
     launch = [variable for variable in said.environment if OF_THE_LAUNCH.fullmatch(variable)]
     if launch:
         text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"

@@ -12,9 +12,11 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.verl.engines import files_refusal
+from trainer.frameworks.verl.fates import fate_of
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
 from trainer.frameworks.verl.megatron import WORD
@@ -29,6 +31,10 @@ _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
 """verl's own files; the second are the first with ``model_engine`` megatron."""
 _STARTS_FROM = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
+_FOLLOWS = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+"""A value that is another key's."""
+_WORKED_OUT = re.compile(r"\$\{\s*(?!oc\.select\b)[\w.]+\s*:")
+"""One that Hydra works out where it runs; ``oc.select`` names another key, and verl's own files have it."""
 _DEFAULTS = "defaults"
 """In a YAML file: what Hydra begins with."""
 
@@ -52,6 +58,8 @@ class Given:
     """It is a script, which says them; other files cannot."""
     folder: str | None = ""
     """Where it trains (``Command.folder``)."""
+    others: tuple[int, ...] = ()
+    """Lines of other calls of verl in the script, which say something else."""
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:
@@ -70,16 +78,45 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text):
         raise problem(name, 0, "it holds a character that is none (a surrogate or NUL)")
     try:
-        call = call_of(text, PROGRAM, folder) if PROGRAM in text else None
+        calls = calls_of(text, PROGRAM, folder) if PROGRAM in text else []
     except ShellError as error:
         _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
-    if call is not None:
-        return _of_call(call, name)
+    if calls:
+        return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
     _refuse_other_program(text, name, folder)
     if text.startswith("#!") or name.endswith(".sh"):
         raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
-    return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
+    return _resolved(_of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name))
+
+
+def _others(calls: Sequence[Command]) -> tuple[int, ...]:
+    """The lines of the calls that are not the last in other words."""
+    said = [[word.text for word in call.words] for call in calls]
+    return tuple(call.words[0].line for call, words in zip(calls, said, strict=True) if words != said[-1])
+
+
+def _resolved(found: Given) -> Given:
+    """With the values that a study has to know; those that Hydra works out where it runs are not known."""
+    needed = [key for key in found.values if fate_of(key) in (Fate.KNOB, Fate.INPUT)]
+    for key in needed:
+        value = _followed(key, found.values)
+        if isinstance(value, str) and _WORKED_OUT.search(value):
+            del found.values[key]
+            found.unknown[key] = value
+        else:
+            found.values[key] = value
+    return found
+
+
+def _followed(key: str, values: Mapping[str, Any]) -> Any:
+    """The value of ``key``, or of the one that it follows, where that is said."""
+    seen = {key}
+    value = values[key]
+    while isinstance(value, str) and (other := _FOLLOWS.fullmatch(value)) and other[1] not in seen:
+        seen.add(other[1])
+        value = values.get(other[1], value)
+    return value
 
 
 def _refuse_engine_named(text: str, name: str) -> None:
@@ -102,7 +139,12 @@ def _refuse_other_program(text: str, name: str, folder: str) -> None:
 
 
 def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Command | None:
-    """The last command of ``text`` with a word that holds ``program``; ``None`` if there is none.
+    """The last of ``calls_of``; ``None`` if there is none."""
+    return next(reversed(calls_of(text, program, folder, line)), None)
+
+
+def calls_of(text: str, program: str, folder: str = ".", line: int = 1) -> list[Command]:
+    """The commands of ``text`` with a word that holds ``program``.
 
     What the script itself is given is left out of its words. A word that is a command of its own (``bash -c "..."``) is
     read as one. ``$HOME`` is that of who asks.
@@ -110,14 +152,15 @@ def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Comman
     Raises:
         ShellError: a quote, bracket or statement that is not closed.
     """
-    for command in reversed(commands(text, folder, {"HOME": os.path.expanduser("~")}, line)):
+    found = []
+    for command in commands(text, folder, {"HOME": os.path.expanduser("~")}, line):
         words = tuple(word for word in command.words if word.text not in CALLERS)
         place = next((place for place, word in enumerate(words) if program in word.text), None)
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
             continue
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
-        return replace(command, words=words, environment={**command.environment, **before})
-    return None
+        found.append(replace(command, words=words, environment={**command.environment, **before}))
+    return found
 
 
 def _is_yaml(text: str) -> bool:
@@ -235,7 +278,8 @@ def _of_yaml(text: str, name: str) -> Given:
 
 def _check_defaults(entry: Entry | None, name: str) -> None:
     """Refuse a configuration of Hydra's that begins with another than verl's own."""
-    for part in entry.plain if entry is not None and isinstance(entry.value, list) else ():
+    parts = [] if entry is None else entry.plain if isinstance(entry.value, list) else [entry.plain]
+    for part in parts:
         if part not in ("_self_", _CONFIG):
             raise problem(name, entry.line if entry else 0, f"{_DEFAULTS}: {show(part)}: {_STARTS_FROM}")
 
