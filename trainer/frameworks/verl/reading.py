@@ -12,12 +12,12 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
-from trainer.frameworks.common.fate import Fate
+from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.verl.engines import files_refusal
-from trainer.frameworks.verl.fates import fate_of
 from trainer.frameworks.verl.hydra import HydraError, split
+from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
 from trainer.frameworks.verl.megatron import WORD
 
@@ -98,7 +98,7 @@ def _others(calls: Sequence[Command]) -> tuple[int, ...]:
 
 def _resolved(found: Given) -> Given:
     """With the values that a study has to know; those that Hydra works out where it runs are not known."""
-    needed = [key for key in found.values if fate_of(key) in (Fate.KNOB, Fate.INPUT)]
+    needed = [key for key in found.values if handling_of(key) in (KeyHandling.KNOB, KeyHandling.INPUT)]
     for key in needed:
         value = _followed(key, found.values)
         if isinstance(value, str) and _WORKED_OUT.search(value):
