@@ -15,6 +15,7 @@ from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, S
 from autotune.store.rows import event_of, study_of
 
 _BY_ID = select(StudyRow).where(StudyRow.id == bindparam("study"))
+_LAST_EVENT = select(func.max(EventRow.id)).where(EventRow.study_id == bindparam("study"))
 _BY_NAME = select(StudyRow).where(StudyRow.name == bindparam("study"))
 
 
@@ -116,7 +117,7 @@ def add_event(session: Session, study_id: int, event: Event) -> Event:
     changing(session, study_id)
     row = EventRow(
         study_id=study_id,
-        id=last_event_id(session, study_id) + 1,
+        id=_last_event(session, study_id) + 1,
         kind=event.kind,
         trial=event.trial,
         at=event.at,
@@ -139,7 +140,11 @@ def read_events(session: Session, study_id: int, after: int, limit: int, kind: s
 def last_event_id(session: Session, study_id: int) -> int:
     """0 before the first."""
     existing(session, study_id)
-    return session.scalar(select(func.max(EventRow.id)).where(EventRow.study_id == study_id)) or 0
+    return _last_event(session, study_id)
+
+
+def _last_event(session: Session, study_id: int) -> int:
+    return session.scalar(_LAST_EVENT, {"study": study_id}) or 0
 
 
 def open_session(session: Session, study_id: int, now: float) -> int:

@@ -9,7 +9,7 @@ from autotune.documents import codec
 from autotune.domain import Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
 from autotune.store.measurements import Chosen, facts_of, notes_of, rows_of, worst_case_of
-from autotune.store.models import AttemptRow, TrialRow
+from autotune.store.models import AttemptRow, StudyRow, TrialRow
 from autotune.store.rows import AttemptFacts, trial_of
 from autotune.store.studies import changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
@@ -122,7 +122,7 @@ def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord 
 
 def _fresh(session: Session, row: TrialRow) -> Trial:
     session.flush()
-    spec = existing(session, row.study_id).spec
+    spec = session.get_one(StudyRow, row.study_id).spec  # locked before, so it is not asked for again
     return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 
 

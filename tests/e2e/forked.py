@@ -43,7 +43,7 @@ class Forked:
         context = _server()
         (out, their_out), (err, their_err) = (context.Pipe(duplex=False) for _ in range(2))
         given = (program, words, cwd, dict(environment), their_out, their_err)
-        self._process = context.Process(target=_run, args=given)
+        self._process = context.Process(target=_run, args=given, daemon=True)  # ended with the tests, if one fails
         self._process.start()
         their_out.close()
         their_err.close()

@@ -164,7 +164,7 @@ WITH_THE_FRAMEWORK = frozenset(
     {
         *("group", "refused by TRL", "split", "evaluation", "config without model", "config without reward"),
         *("config reward gone", "config reward name", "count", "none", "nan", "words", "odd batch"),
-        *("long prompts", "raises", "illegal space", "unknown key", "wrong type"),
+        *("long prompts", "raises", "illegal space", "unknown key", "wrong type", "weights"),
     }
 )
 """Judged only after torch or transformers has been imported, some seconds each; the words are in unit tests too."""

@@ -44,7 +44,11 @@ def servers(node: Node) -> list[int]:
     return [int(argv[argv.index("--port") + 1]) for argv in argvs if argv[0] == SERVE]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if number else []) for number, case in enumerate(CASES)],
+    ids=[case.name for case in CASES],
+)
 def test_a_killed_study_goes_on_recommends_one_and_leaves_no_server(case: Case, tmp_path: Path) -> None:
     node = Node(tmp_path, [{}] * case.gpus, case.name)
     (node.folder / "space.yaml").write_text(SPACE)

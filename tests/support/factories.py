@@ -129,7 +129,7 @@ def draft(kind: domain.TrialKind = domain.TrialKind.SEARCH, **changes: Any) -> d
 
 
 def peaks(host: int | None = 2 * GIB, **changes: Any) -> domain.Peaks:
-    return replace(domain.Peaks(host=host), **changes)
+    return domain.Peaks(**{"host": host, **changes})
 
 
 def cycle(
@@ -137,30 +137,30 @@ def cycle(
 ) -> domain.CycleRecord:
     """A RECORDED cycle of rank 0; tokens follow from ``lengths``, phases from ``seconds``."""
     rows = len(lengths)
-    base = domain.CycleRecord(
-        index=index,
-        cycle_kind=domain.CycleKind.RECORDED,
-        seconds=seconds,
-        phases={name: share * seconds for name, share in SHARES.items()},
-        completion_tokens=sum(lengths),
-        prompt_tokens=40 * rows,
-        rows=rows,
-        updates=1,
-        computed_tokens=rows * (40 + max(lengths, default=0)),
-        lengths=tuple(lengths),
-        peaks={"update": peaks(), "generate": peaks(host=3 * GIB // 2), "cycle": peaks()},
-        cpu_seconds=1.8 * seconds,
-        drift=0.004,
-        outside_cpu=0.01,
-        clipped_share=0.125,
-        groups=rows // 4,
-        zero_std_groups=0,
-        reward_mean=0.25,
-        loss=0.01,
-        grad_norm=0.8,
-        started=NOW + seconds * index,
-    )
-    return replace(base, **changes)
+    whole: dict[str, Any] = {
+        "index": index,
+        "cycle_kind": domain.CycleKind.RECORDED,
+        "seconds": seconds,
+        "phases": {name: share * seconds for name, share in SHARES.items()},
+        "completion_tokens": sum(lengths),
+        "prompt_tokens": 40 * rows,
+        "rows": rows,
+        "updates": 1,
+        "computed_tokens": rows * (40 + max(lengths, default=0)),
+        "lengths": tuple(lengths),
+        "peaks": {"update": peaks(), "generate": peaks(host=3 * GIB // 2), "cycle": peaks()},
+        "cpu_seconds": 1.8 * seconds,
+        "drift": 0.004,
+        "outside_cpu": 0.01,
+        "clipped_share": 0.125,
+        "groups": rows // 4,
+        "zero_std_groups": 0,
+        "reward_mean": 0.25,
+        "loss": 0.01,
+        "grad_norm": 0.8,
+        "started": NOW + seconds * index,
+    }
+    return domain.CycleRecord(**{**whole, **changes})
 
 
 def startup(part: StartupPart = StartupPart.LOAD, seconds: float = 1.5) -> StartupRecord:
@@ -197,17 +197,17 @@ def failure(reason: domain.FailureReason, **changes: Any) -> domain.Outcome:
 def trial(number: int = 0, kind: domain.TrialKind | None = None, **changes: Any) -> domain.Trial:
     """A WAITING trial; trial 0 is the baseline."""
     kind = kind or (domain.TrialKind.BASELINE if number == 0 else domain.TrialKind.SEARCH)
-    base = domain.Trial(
-        study_id=1,
-        number=number,
-        kind=kind,
-        configuration=configuration() if number == 0 else numbered(number),
-        protocol=protocol(),
-        rows_per_update=ROWS,
-        source="baseline" if number == 0 else "tpe/headline",
-        created_at=NOW + 60 * number,
-    )
-    return replace(base, **changes)
+    whole: dict[str, Any] = {
+        "study_id": 1,
+        "number": number,
+        "kind": kind,
+        "configuration": configuration() if number == 0 else numbered(number),
+        "protocol": protocol(),
+        "rows_per_update": ROWS,
+        "source": "baseline" if number == 0 else "tpe/headline",
+        "created_at": NOW + 60 * number,
+    }
+    return domain.Trial(**{**whole, **changes})
 
 
 def finished(
@@ -215,20 +215,19 @@ def finished(
 ) -> domain.Trial:
     """A COMPLETE, feasible trial; ``cycle_seconds`` is one duration for all cycles or one for each."""
     durations = [cycle_seconds] * cycles if isinstance(cycle_seconds, int | float) else list(cycle_seconds)
-    base = trial(
-        number,
-        state=domain.TrialState.COMPLETE,
-        attempt=1,
-        outcome=domain.Outcome(),
-        cycles=tuple(cycle(i, seconds=s) for i, s in enumerate(durations)),
-        startup={"import": 2.0, "load": 1.5, "first_batch": 3.0},
-        worst_case_passed=True,
-        watchdog_peak=5 * GIB // 2,
-        started_at=NOW + 60 * number,
-        finished_at=NOW + 60 * number + 50,
-        seconds=50.0,
-    )
-    return base.with_(**changes)
+    whole: dict[str, Any] = {
+        "state": domain.TrialState.COMPLETE,
+        "attempt": 1,
+        "outcome": domain.Outcome(),
+        "cycles": tuple(cycle(i, seconds=s) for i, s in enumerate(durations)),
+        "startup": {"import": 2.0, "load": 1.5, "first_batch": 3.0},
+        "worst_case_passed": True,
+        "watchdog_peak": 5 * GIB // 2,
+        "started_at": NOW + 60 * number,
+        "finished_at": NOW + 60 * number + 50,
+        "seconds": 50.0,
+    }
+    return trial(number, **{**whole, **changes})
 
 
 def stopped(number: int = 1, *, at_most: float = 171_234.0, cycles: int = 3, **changes: Any) -> domain.Trial:

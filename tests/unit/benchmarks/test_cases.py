@@ -20,7 +20,12 @@ def name_of(case: Case) -> str:
     return str(case.folder.relative_to(CASES))
 
 
-@pytest.mark.parametrize("case", cases_below(CASES), ids=name_of)
+def in_its_lane(case: Case) -> object:
+    """What a model needs is asked of every GPU, for many seconds; short questions of it are in ``test_planning``."""
+    return pytest.param(case, marks=pytest.mark.slow) if "--need" in case.options else case
+
+
+@pytest.mark.parametrize("case", [in_its_lane(case) for case in cases_below(CASES)], ids=name_of)
 def test_the_product_answers_what_is_right(case: Case) -> None:
     assert wrong(case, asked(case)) == []
 

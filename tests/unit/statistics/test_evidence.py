@@ -192,7 +192,7 @@ def _gain(trials: list[Trial]) -> Gain:
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
     """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
-    recorded, studies = noise.recorded_process(on_gpu=on_gpu), 400
+    recorded, studies = noise.recorded_process(on_gpu=on_gpu), 400 if is_full() else 200
     rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
     for _ in range(studies):
         chi_squared = 2 * rng.gammavariate(recorded.degrees / 2, 1.0)

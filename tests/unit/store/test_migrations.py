@@ -8,6 +8,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,16 @@ from autotune.store.models import Base
 from tests.contracts.store_processes import PATIENCE_S, remaining, running, told
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore, spec_of, told_today
 from tests.support import factories as make
+from tests.support.migrated import real_migrations
 
 ROOT = Path(__file__).parents[3]
 VERSION = f"SELECT version_num FROM {schema.VERSION_TABLE}"  # noqa: S608 - ours
+
+
+@pytest.fixture(autouse=True)
+def _migrated() -> Iterator[None]:
+    with real_migrations():
+        yield
 
 
 @pytest.fixture(params=OLD)

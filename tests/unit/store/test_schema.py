@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ from autotune.store.models import Base
 from autotune.store.repository import SqlStore
 from tests.contracts.store_cases import begin
 from tests.support import factories as make
+from tests.support.migrated import real_migrations
+
+
+@pytest.fixture(autouse=True)
+def _migrated() -> Iterator[None]:
+    with real_migrations():
+        yield
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
-"""``prepare`` and ``probe`` in a real training environment, started as the tuner starts them."""
+"""``prepare`` and ``probe`` in a real training environment.
+
+Two are started as the tuner starts them; the others are forked from a process that has imported what they import.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.forking_interpreter import Interpreter
 from tests.support.trl_trials import build_tiny
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
@@ -21,16 +26,30 @@ GYM = {"kind": "reasoning_gym", "name": "chain_sum"}
 pytestmark = [pytest.mark.trl, pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")]
 
 
-def command(name: str, folder: Path, config: dict[str, Any]) -> Result:
+START = ROOT / "trainer" / "child" / "start.py"
+IMPORTS = "import reasoning_gym, torch, transformers; from transformers import AutoConfig, AutoModel, AutoTokenizer"
+STARTED = "import runpy, sys; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def command(name: str, folder: Path, config: dict[str, Any], forking: Interpreter | None = None) -> Result:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    start = ROOT / "trainer" / "child" / "start.py"
-    done = subprocess.run(
-        [PYTHON, str(start), name, "--directory", str(folder)], check=False, cwd=folder, capture_output=True, text=True
-    )
+    words = [str(START), name, "--directory", str(folder)]
+    if forking is None:
+        done = subprocess.run([PYTHON, *words], check=False, cwd=folder, capture_output=True, text=True)
+        status, said = done.returncode, done.stderr
+    else:
+        status, said = forking.run(STARTED, folder, *words), forking.said()
     result = read_result(RunPaths(folder).result)
-    assert done.returncode == (0 if result.ok else 1), done.stderr
+    assert status == (0 if result.ok else 1), said
     return result
+
+
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    made = Interpreter(PYTHON, IMPORTS, tmp_path_factory.mktemp("interpreter") / "log.txt")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +64,7 @@ def test_probe_finds_the_stack_and_the_reward_package(tmp_path: Path) -> None:
     assert result.data["devices"]["cuda"] in (True, False)
 
 
-def test_real_tokenizer_and_real_task(tmp_path: Path, tiny: Path) -> None:
+def test_real_tokenizer_and_real_task(tmp_path: Path, tiny: Path, forking: Interpreter) -> None:
     """The tiny tokenizer has one token a byte, so every length can be counted by hand."""
     config = {
         "model": str(tiny / "model"),
@@ -53,7 +72,7 @@ def test_real_tokenizer_and_real_task(tmp_path: Path, tiny: Path) -> None:
         "rewards": [GYM],
         "task": {"name": "chain_sum", "size": 12},
     }
-    result = command("prepare", tmp_path / "run", config)
+    result = command("prepare", tmp_path / "run", config, forking)
     assert result.ok, result.message
     rows = [json.loads(line) for line in Path(result.data["prompts"]).read_text().splitlines()]
     assert len(rows) == result.data["count"] == 12
@@ -80,17 +99,17 @@ def test_user_data_and_reward_file_with_hostile_neighbours(tmp_path: Path, tiny:
     assert result.data["columns"] == ["answer", "prompt"]
 
 
-def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Path) -> None:
+def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Path, forking: Interpreter) -> None:
     config = {
         "model": str(tiny / "model"),
         "max_prompt_length": 10,
         "rewards": [GYM],
         "task": {"name": "chain_sum", "size": 4},
     }
-    result = command("prepare", tmp_path / "long", config)
+    result = command("prepare", tmp_path / "long", config, forking)
     assert result.reason is FailureReason.ILLEGAL
     assert "4 of 4 prompts are longer than the 10 tokens allowed" in result.message
-    result = command("prepare", tmp_path / "model", {**config, "model": str(tmp_path / "nothing")})
+    result = command("prepare", tmp_path / "model", {**config, "model": str(tmp_path / "nothing")}, forking)
     assert result.reason is FailureReason.ILLEGAL
     assert "there is no model folder" in result.message
 
