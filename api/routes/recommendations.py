@@ -16,7 +16,7 @@ from api.predicting import Predictor
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import MATCHES_EXAMPLE
 from api.schemas.matches import Matches
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
 from autotune.documents.study import plain, study_json
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
@@ -57,12 +57,7 @@ class MatchQuery(Parameters):
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
-@router.get(
-    "/recommendations",
-    operation_id="findRecommendations",
-    response_model=Matches,
-    responses={**problems(422, 503), **MATCHES_EXAMPLE},
-)
+@router.get("/recommendations", **described("findRecommendations", Matches, MATCHES_EXAMPLE))
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:
