@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from api.dashboard import links
+from api.dashboard.studies_view import name_of
 from api.dashboard.trial_view import best_of
 from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
@@ -78,7 +79,7 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
     every = {n for t in shown for n in t.configuration}
     return CompareView(
         id=found.study.id,
-        name=clean(found.study.spec.name) or f"study {found.study.id}",
+        name=name_of(found),
         problem=problem,
         columns=tuple(_column(found, t, numbers) for t in shown),
         knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),

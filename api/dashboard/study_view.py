@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.dashboard import links
+from api.dashboard.answer_view import AnswerView, answer_view
 from api.dashboard.budget_view import BudgetView, budget_view
-from api.dashboard.card import Card, card
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import machine_and_device, status_word
-from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
+from api.dashboard.studies_view import machine_and_device, name_of, status_word
+from api.dashboard.trials_view import TrialTable, changed_words, failures, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
-from autotune.domain import Trial
+from autotune.domain import Configuration, Trial
 from autotune.insights.standings import count
 from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import busy_words, idle_words, running_trials
-from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.numbers import format_size
-from autotune.wording.sentences import baseline_words, headline, model_name, nothing_words, phase_words
+from autotune.recommendation.reading import StudyReading
+from autotune.wording.numbers import format_size, signed_percent
+from autotune.wording.sentences import model_name, phase_words
 from autotune.wording.text import clean, in_order, knob_value
 
 SHOWN_NEIGHBOURS = 8
@@ -43,18 +43,6 @@ class RunningView:
 
 
 @dataclass(frozen=True)
-class AnswerView:
-    """What the study says by now."""
-
-    headline: str
-    so_far: bool
-    cards: tuple[Card, ...]
-    baseline: str
-    notes: tuple[str, ...]
-    ended: str
-
-
-@dataclass(frozen=True)
 class StudyView:
     """The whole page."""
 
@@ -75,7 +63,8 @@ class StudyView:
     neighbours: tuple[str, ...]
     history: Chart
     trials: TrialTable
-    failures: tuple[Failure, ...]
+    failures: tuple[Trial, ...]
+    before: Configuration
     setup: tuple[tuple[str, str], ...]
     baseline: tuple[tuple[str, str], ...]
 
@@ -95,9 +84,8 @@ def study_view(
         drawn: its ``history_chart``, where that is there already.
     """
     study, spec = found.study, found.study.spec
-    answered = _answer(found)
-    gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
-    name = clean(spec.name) or f"study {study.id}"
+    name, row = name_of(found), found.first_row
+    gain = "" if row is None or row.gain is None else signed_percent(row.gain.value)
     beside = f" · {found.limits.at_once} trials at once" if found.limits.at_once > 1 else ""
     return StudyView(
         id=study.id,
@@ -111,11 +99,12 @@ def study_view(
         gpus=tuple(clean(sentence) for sentence in found.avoided_gpus),
         running=tuple(_running(found, t, lives.get(t.number)) for t in running_trials(found.trials)),
         idle=idle_words(found.places),
-        answer=answered,
+        answer=None if found.recommendation is None else answer_view(found),
         neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
         history=drawn or history_chart(found),
         trials=trial_table(found, wanted),
         failures=failures(found),
+        before=spec.baseline,
         setup=_setup(found),
         baseline=tuple((clean(n), knob_value(spec.baseline[n])) for n in in_order(spec.baseline)),
     )
@@ -132,21 +121,6 @@ def _running(found: StudyReading, trial: Trial, life: Life | None) -> RunningVie
         busy="" if here is None else busy_words(here),
         marked="" if life is None else timestamp(life[1]) or "",
         changed=changed_words(trial, found),
-    )
-
-
-def _answer(found: StudyReading) -> AnswerView | None:
-    recommendation, baseline = found.recommendation, found.study.spec.baseline
-    if recommendation is None:
-        return None
-    rows = recommendation.rows
-    return AnswerView(
-        headline=headline(rows[0], recommendation, baseline) if rows else nothing_words(found.trials),
-        so_far=found.source is AnswerSource.BEST_SO_FAR,
-        cards=tuple(card(row, recommendation, baseline) for row in rows),
-        baseline=baseline_words(recommendation, baseline),
-        notes=tuple(clean(note) for note in recommendation.notes),
-        ended=clean(recommendation.ended_by),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from api.dashboard import links
 from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
 from api.dashboard.log_tail import LogTail
+from api.dashboard.studies_view import name_of
 from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
@@ -108,7 +109,7 @@ def trial_view(
     export = export_command(found.study, trial=trial.number)
     return TrialView(
         id=found.study.id,
-        study=clean(spec.name) or f"study {found.study.id}",
+        study=name_of(found),
         number=trial.number,
         kind=trial.kind.value.replace("_", " "),
         outcome=outcome_word(trial),

@@ -12,7 +12,7 @@ from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from autotune.wording.numbers import format_duration, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import brief, changes, clean, knob_value, short_name
+from autotune.wording.text import changes, clean, knob_value, short_name
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
@@ -37,17 +37,6 @@ class TrialLine:
     knobs: tuple[tuple[str, bool], ...]
     """Value, and whether it differs from the baseline's."""
     took: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A trial that ended badly, and why."""
-
-    number: int
-    href: str
-    sentence: str
-    suggestion: str
-    changed: str
 
 
 @dataclass(frozen=True)
@@ -152,22 +141,10 @@ def tone(trial: Trial) -> str:
     return "good" if trial.feasible else ""
 
 
-def failures(found: StudyReading) -> tuple[Failure, ...]:
-    """The latest first."""
+def failures(found: StudyReading) -> tuple[Trial, ...]:
+    """The trials that failed, the latest first; ``SHOWN_FAILURES`` of them."""
     failed = [t for t in found.trials if t.state is TrialState.FAIL]
-    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES]
-    return tuple(_failure(trial, found) for trial in latest)
-
-
-def _failure(trial: Trial, found: StudyReading) -> Failure:
-    outcome = trial.outcome
-    return Failure(
-        number=trial.number,
-        href=trial_page(found.study.id, trial.number),
-        sentence="failed" if outcome is None else clean(outcome.sentence()),
-        suggestion="" if outcome is None else clean(outcome.suggestion),
-        changed="the baseline" if trial.number == 0 else brief(trial.configuration, found.study.spec.baseline),
-    )
+    return tuple(sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES])
 
 
 def changed_words(trial: Trial, found: StudyReading) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
+from api.dashboard.studies_view import name_of
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Pair, PredictedPair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
@@ -113,7 +114,7 @@ def why_view(
     names = tuple(n for n in found.differing if n in asked.axes)
     return WhyView(
         id=study.id,
-        name=clean(study.spec.name) or f"study {study.id}",
+        name=name_of(found),
         begun=bool(trials),
         knobs=found.differing,
         asked=asked,
