@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.studies_view import name_of
 from api.dashboard.trial_view import best_of
-from api.dashboard.trials_view import tone
+from api.dashboard.trials_view import over_reference, tone
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
@@ -18,7 +18,7 @@ from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.numbers import format_duration, known_size, percent, signed_percent
+from autotune.wording.numbers import format_duration, known_size, percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
@@ -107,16 +107,10 @@ def _column(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> Column
 
 
 def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLine]:
-    reference = found.reference_speed
-
-    def gain(trial: Trial) -> str:
-        speed = trial.tokens_per_hour
-        return signed_percent(speed / reference - 1.0) if speed and reference else "-"
-
     rows: list[tuple[str, Callable[[Trial], str]]] = [
         ("outcome", outcome_word),
         ("tokens/hour", measured_words),
-        ("over the reference", gain),
+        ("over the reference", lambda t: over_reference(t, found) or "-"),
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),

@@ -107,7 +107,6 @@ def _line(trial: Trial, found: StudyReading, names: tuple[str, ...], fastest: fl
     mark = ""
     if speed and not evidence.same_learning(trial.configuration, spec.baseline, spec.framework):
         mark = PERMITTED_MARK
-    reference = found.reference_speed
     baseline = spec.baseline
     return TrialLine(
         number=trial.number,
@@ -118,12 +117,18 @@ def _line(trial: Trial, found: StudyReading, names: tuple[str, ...], fastest: fl
         tone=tone(trial),
         speed=measured_words(trial) + mark,
         bar=f"{100.0 * speed / fastest:.1f}" if speed and fastest > 0 else "0",
-        ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
+        ratio=over_reference(trial, found),
         knobs=tuple(
             (knob_value(trial.configuration.get(n)), trial.configuration.get(n) != baseline.get(n)) for n in names
         ),
         took=format_duration(trial.seconds) if trial.seconds is not None else "",
     )
+
+
+def over_reference(trial: Trial, found: StudyReading) -> str:
+    """``+12.3 %``; empty where one of the two has no speed."""
+    speed, reference = trial.tokens_per_hour, found.reference_speed
+    return signed_percent(speed / reference - 1.0) if speed and reference else ""
 
 
 def reference_is_baseline(found: StudyReading) -> bool:

@@ -79,7 +79,9 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
         key,
         lambda: render(
             "trial.html",
-            trial=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
+            found=found,
+            trial=trial,
+            view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
             stream=stream,
         ),
     )
