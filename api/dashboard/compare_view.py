@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.studies_view import name_of
 from api.dashboard.trial_view import best_of
-from api.dashboard.trials_view import over_reference, tone
+from api.dashboard.trials_view import over_reference
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
@@ -23,18 +23,6 @@ from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
 LEAST, MOST = 2, 6
-
-
-@dataclass(frozen=True)
-class Column:
-    """One trial."""
-
-    number: int
-    href: str
-    kind: str
-    tone: str
-    without: str
-    """Address of the comparison without it; empty if too few would be left."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +41,8 @@ class CompareView:
     name: str
     problem: str
     """Why nothing is compared; empty if it is."""
-    columns: tuple[Column, ...]
+    columns: tuple[tuple[Trial, str], ...]
+    """With the address of the comparison without it; empty if too few would be left."""
     knobs: tuple[DifferenceLine, ...]
     figures: tuple[DifferenceLine, ...]
     alike: int
@@ -81,7 +70,7 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
         id=found.study.id,
         name=name_of(found),
         problem=problem,
-        columns=tuple(_column(found, t, numbers) for t in shown),
+        columns=tuple((t, _without(found, t, numbers)) for t in shown),
         knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
         figures=tuple(line for line in _figures(found, shown) if len(set(line.values)) > 1),
         alike=len(every) - len(names),
@@ -99,11 +88,9 @@ def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
     return ""
 
 
-def _column(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> Column:
+def _without(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> str:
     rest = [n for n in numbers if n != trial.number]
-    without = links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
-    page = links.trial_page(found.study.id, trial.number)
-    return Column(trial.number, page, trial.kind.value.replace("_", " "), tone(trial), without)
+    return links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
 
 
 def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLine]:

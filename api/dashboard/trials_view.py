@@ -5,38 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.dashboard.filters import PAGE, SORTS, Menu, TrialFilter, TrialsPage, listed, menus
-from api.dashboard.links import study_page, trial_page
+from api.dashboard.links import study_page
 from autotune.domain import Trial, TrialState
-from autotune.insights.standings import outcome_word
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
-from autotune.wording.numbers import format_duration, signed_percent
+from autotune.wording.numbers import signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import changes, clean, knob_value, short_name
+from autotune.wording.text import changes, clean, short_name
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
-
-
-@dataclass(frozen=True)
-class TrialLine:
-    """One row of the table."""
-
-    number: int
-    href: str
-    kind: str
-    outcome: str
-    why: str
-    """The sentence of a trial that was stopped early; empty of any other."""
-    tone: str
-    """``good``, ``bad``, ``now`` or nothing: how the row is coloured, beside its words."""
-    speed: str
-    bar: str
-    """Width of the bar, 0 to 100: share of the fastest."""
-    ratio: str
-    knobs: tuple[tuple[str, bool], ...]
-    """Value, and whether it differs from the baseline's."""
-    took: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +23,10 @@ class TrialTable:
 
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""
-    lines: tuple[TrialLine, ...]
+    found: StudyReading
+    lines: tuple[Trial, ...]
+    fastest: float
+    """Tokens/hour of the fastest trial of the study; 0 where none is measured."""
     over: str
     """What each row's ratio is stated over."""
     all: int
@@ -76,11 +57,12 @@ def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: in
     names = found.differing[:SHOWN_KNOBS]
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
-    lines = tuple(_line(trial, found, names, fastest) for trial in part.shown)
     study_id = found.study.id
     return TrialTable(
-        heads=tuple((short_name(name), clean(name)) for name in names),
-        lines=lines,
+        heads=tuple((short_name(name), name) for name in names),
+        found=found,
+        lines=part.shown,
+        fastest=fastest,
         over="vs baseline" if reference_is_baseline(found) else "vs reference",
         all=len(found.trials),
         matching=part.matching,
@@ -91,8 +73,8 @@ def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: in
         menus=menus(found, wanted),
         every=study_page(study_id) if wanted.query() else "",
         order=SORTS[wanted.sort][0],
-        marked=any(PERMITTED_MARK in line.speed for line in lines),
-        stopped=any(line.why for line in lines),
+        marked=any(PERMITTED_MARK in marked_speed(trial, found) for trial in part.shown),
+        stopped=any(trial.outcome is not None and trial.at_most is not None for trial in part.shown),
         columnless=tuple(clean(name) for name in found.differing[SHOWN_KNOBS:]),
     )
 
@@ -102,27 +84,11 @@ def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> st
     return study_page(study_id, wanted.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
-def _line(trial: Trial, found: StudyReading, names: tuple[str, ...], fastest: float) -> TrialLine:
-    spec, speed = found.study.spec, trial.tokens_per_hour
-    mark = ""
-    if speed and not evidence.same_learning(trial.configuration, spec.baseline, spec.framework):
-        mark = PERMITTED_MARK
-    baseline = spec.baseline
-    return TrialLine(
-        number=trial.number,
-        href=trial_page(found.study.id, trial.number),
-        kind=trial.kind.value.replace("_", " "),
-        outcome=outcome_word(trial),
-        why=trial.outcome.sentence() if trial.outcome is not None and trial.at_most is not None else "",
-        tone=tone(trial),
-        speed=measured_words(trial) + mark,
-        bar=f"{100.0 * speed / fastest:.1f}" if speed and fastest > 0 else "0",
-        ratio=over_reference(trial, found),
-        knobs=tuple(
-            (knob_value(trial.configuration.get(n)), trial.configuration.get(n) != baseline.get(n)) for n in names
-        ),
-        took=format_duration(trial.seconds) if trial.seconds is not None else "",
-    )
+def marked_speed(trial: Trial, found: StudyReading) -> str:
+    """Tokens/hour in words, with a mark where the trial changes rounding or learning."""
+    spec = found.study.spec
+    same = not trial.tokens_per_hour or evidence.same_learning(trial.configuration, spec.baseline, spec.framework)
+    return measured_words(trial) + ("" if same else PERMITTED_MARK)
 
 
 def over_reference(trial: Trial, found: StudyReading) -> str:
