@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.dashboard.copies import Copy, copies, export_command, launcher_words
-from api.dashboard.studies_view import name_of
 from api.dashboard.trials_view import reference_is_baseline
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, RecommendationRow, Trial
@@ -57,15 +56,11 @@ class AnswerRow:
 class AnswerPage(AnswerView):
     """The whole page."""
 
-    id: int
-    name: str
+    found: StudyReading
     given: str
     evidence: tuple[AnswerRow, ...]
     reference: str
     fingerprint: tuple[tuple[str, str], ...]
-    digest: str
-    document: str
-    """Address of the same as JSON."""
 
 
 def answer_view(found: StudyReading) -> AnswerView:
@@ -86,20 +81,17 @@ def answer_view(found: StudyReading) -> AnswerView:
 
 def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> AnswerPage:
     """The page; ``exports`` are of the rows, in their order."""
-    study, answered, view = found.study, found.recommendation, answer_view(found)
+    answered, view = found.recommendation, answer_view(found)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
     return AnswerPage(
         **vars(view),
-        id=study.id,
-        name=name_of(found),
+        found=found,
         given=given,
         evidence=tuple(
             _row(found, i + 1, row, exported) for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
         ),
         reference="the baseline" if reference_is_baseline(found) else "the first feasible trial",
         fingerprint=_fingerprint(found),
-        digest="" if found.fingerprint is None else found.fingerprint.digest,
-        document=f"/api/v1/studies/{study.id}/recommendation",
     )
 
 

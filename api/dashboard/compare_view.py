@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from api.dashboard import links
-from api.dashboard.studies_view import name_of
 from api.dashboard.trial_view import best_of
 from api.dashboard.trials_view import over_reference
 from api.dashboard.why_view import capacity_of
@@ -37,8 +36,7 @@ class DifferenceLine:
 class CompareView:
     """The whole page."""
 
-    id: int
-    name: str
+    found: StudyReading
     problem: str
     """Why nothing is compared; empty if it is."""
     columns: tuple[tuple[Trial, str], ...]
@@ -67,8 +65,7 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
     names = differing(t.configuration for t in shown)
     every = {n for t in shown for n in t.configuration}
     return CompareView(
-        id=found.study.id,
-        name=name_of(found),
+        found=found,
         problem=problem,
         columns=tuple((t, _without(found, t, numbers)) for t in shown),
         knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
-from api.dashboard.studies_view import name_of
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Pair, PredictedPair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
@@ -74,10 +73,7 @@ class AxisChoice:
 class WhyView:
     """The whole page."""
 
-    id: int
-    name: str
-    begun: bool
-    knobs: tuple[str, ...]
+    found: StudyReading
     asked: WhyQuery
     axes: tuple[AxisChoice, ...]
     against: tuple[tuple[str, str], ...]
@@ -113,10 +109,7 @@ def why_view(
     asked = settled(found, asked)
     names = tuple(n for n in found.differing if n in asked.axes)
     return WhyView(
-        id=study.id,
-        name=name_of(found),
-        begun=bool(trials),
-        knobs=found.differing,
+        found=found,
         asked=asked,
         axes=_axes(found, asked),
         against=tuple(AGAINST.items()),
