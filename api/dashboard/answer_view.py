@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from api.dashboard.copies import Copy, copies, export_command, launcher_words
 from api.dashboard.trials_view import reference_is_baseline
 from autotune.documents.study import plain, timestamp
-from autotune.domain import Configuration, RecommendationRow, Trial
+from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics.lengths import figures_of
-from autotune.wording.numbers import format_size, rate
+from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, over
 from autotune.wording.text import clean
 
@@ -41,8 +41,7 @@ class AnswerRow:
 
     place: int
     row: RecommendationRow
-    lengths: tuple[tuple[str, str, str, str], ...]
-    """At, tokens/hour, mean completion, cycles."""
+    lengths: tuple[LengthFigure, ...]
     worst: str
     support: tuple[Trial, ...]
     refused: str
@@ -98,22 +97,13 @@ def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> Answe
 def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
     study, by_number = found.study, {t.number: t for t in found.trials}
     refused = exported if isinstance(exported, str) else ""
-    lengths = tuple(
-        (
-            figure.at,
-            rate(figure.tokens_per_hour) if figure.tokens_per_hour is not None else "not measured",
-            "-" if figure.mean_length is None else f"{figure.mean_length:.0f} tokens",
-            str(figure.cycles) if figure.cycles else "-",
-        )
-        for figure in figures_of(row)
-    )
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
     return AnswerRow(
         place=place,
         row=row,
-        lengths=lengths,
+        lengths=figures_of(row),
         worst=f"{passed}: a micro-batch of {longest} tokens a row, the longest this workload allows",
         support=tuple(by_number[n] for n in row.trials[:MOST_TRIALS] if n in by_number),
         refused=refused,

@@ -23,13 +23,8 @@ from autotune.wording.text import clean, differing, knob_value
 
 LEAST, MOST = 2, 6
 
-
-@dataclass(frozen=True)
-class DifferenceLine:
-    """One thing in which the trials differ."""
-
-    name: str
-    values: tuple[str, ...]
+Line = tuple[str, tuple[str, ...]]
+"""One thing in which the trials differ, and what it is in each."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ class CompareView:
     """Why nothing is compared; empty if it is."""
     columns: tuple[tuple[Trial, str], ...]
     """With the address of the comparison without it; empty if too few would be left."""
-    knobs: tuple[DifferenceLine, ...]
-    figures: tuple[DifferenceLine, ...]
+    knobs: tuple[Line, ...]
+    figures: tuple[Line, ...]
     alike: int
     """Knobs all of them have alike."""
     phases: Chart | None
@@ -68,8 +63,8 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
         found=found,
         problem=problem,
         columns=tuple((t, _without(found, t, numbers)) for t in shown),
-        knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
-        figures=tuple(line for line in _figures(found, shown) if len(set(line.values)) > 1),
+        knobs=tuple((clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
+        figures=tuple((name, values) for name, values in _figures(found, shown) if len(set(values)) > 1),
         alike=len(every) - len(names),
         phases=_phases(found, shown),
         choices=_choices(found, numbers),
@@ -90,7 +85,7 @@ def _without(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> str:
     return links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
 
 
-def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLine]:
+def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     rows: list[tuple[str, Callable[[Trial], str]]] = [
         ("outcome", outcome_word),
         ("tokens/hour", measured_words),
@@ -107,7 +102,7 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLin
     pool = capacity_of(found.study.spec).pool
     seen = ordered(name for t in trials for name in by_phase(t, pool))
     rows += [(f"peak in {name}", _peak_in(name, found)) for name in seen]
-    return [DifferenceLine(name, tuple(words(t) for t in trials)) for name, words in rows]
+    return [(name, tuple(words(t) for t in trials)) for name, words in rows]
 
 
 def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:

@@ -27,23 +27,11 @@ from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.sentences import phase_words
-from autotune.wording.text import clean, in_order, knob_value
+from autotune.wording.text import clean, in_order
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
 SHOWN_NOTES = 40
 LONGEST_NOTE = 300
-
-
-@dataclass(frozen=True)
-class KnobLine:
-    """A knob of the trial beside the baseline's and the best's."""
-
-    name: str
-    value: str
-    baseline: str
-    best: str
-    off_baseline: bool
-    off_best: bool
 
 
 @dataclass(frozen=True)
@@ -55,8 +43,9 @@ class TrialView:
     marked: str
     facts: tuple[tuple[str, str], ...]
     cause: str
-    knobs: tuple[KnobLine, ...]
-    best: int | None
+    knobs: tuple[str, ...]
+    best: Trial | None
+    """The trial that first measured the first answer's configuration."""
     cycles: Chart
     memory: Chart
     timeline: Chart
@@ -97,8 +86,8 @@ def trial_view(
         marked="" if not running or life is None else timestamp(life[1]) or "",
         facts=_facts(found, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
-        knobs=knob_lines(trial.configuration, spec.baseline, best.configuration if best is not None else None),
-        best=None if best is None else best.number,
+        knobs=_knobs(trial.configuration, spec.baseline, None if best is None else best.configuration),
+        best=best,
         cycles=by_cycle(trial),
         memory=over_cycles(trial, capacity),
         timeline=over_time(timeline, capacity),
@@ -120,24 +109,11 @@ def best_of(found: StudyReading) -> Trial | None:
     return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
 
 
-def knob_lines(
-    configuration: Configuration, baseline: Configuration, best: Configuration | None
-) -> tuple[KnobLine, ...]:
-    """Every knob of any of the three, those that differ from the baseline first."""
-    other = baseline if best is None else best
-    names = in_order({*configuration, *baseline, *other})
-    lines = [
-        KnobLine(
-            clean(n),
-            knob_value(configuration.get(n)),
-            knob_value(baseline.get(n)),
-            knob_value(other.get(n)),
-            configuration.get(n) != baseline.get(n),
-            best is not None and configuration.get(n) != best.get(n),
-        )
-        for n in names
-    ]
-    return tuple(sorted(lines, key=lambda line: not (line.off_baseline or line.off_best)))
+def _knobs(configuration: Configuration, baseline: Configuration, best: Configuration | None) -> tuple[str, ...]:
+    """Every knob of any of the three, those that differ from one of the others first."""
+    others = [baseline] if best is None else [baseline, best]
+    names = in_order({name for one in (configuration, *others) for name in one})
+    return tuple(sorted(names, key=lambda n: all(configuration.get(n) == other.get(n) for other in others)))
 
 
 def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:

@@ -24,17 +24,11 @@ class TrialTable:
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""
     found: StudyReading
-    lines: tuple[Trial, ...]
+    part: TrialsPage
     fastest: float
     """Tokens/hour of the fastest trial of the study; 0 where none is measured."""
     over: str
     """What each row's ratio is stated over."""
-    all: int
-    """Trials of the study."""
-    matching: int
-    """Of them, those asked for."""
-    page: int
-    pages: int
     before: str
     """Address of the page before; empty on the first."""
     after: str
@@ -61,13 +55,9 @@ def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: in
     return TrialTable(
         heads=tuple((short_name(name), name) for name in names),
         found=found,
-        lines=part.shown,
+        part=part,
         fastest=fastest,
         over="vs baseline" if reference_is_baseline(found) else "vs reference",
-        all=len(found.trials),
-        matching=part.matching,
-        page=part.page,
-        pages=part.pages,
         before=_turned(study_id, wanted, part, -1),
         after=_turned(study_id, wanted, part, 1),
         menus=menus(found, wanted),
@@ -104,7 +94,7 @@ def reference_is_baseline(found: StudyReading) -> bool:
 
 
 def tone(trial: Trial) -> str:
-    """How a row is coloured."""
+    """``good``, ``bad``, ``now`` or nothing: how a trial's row is coloured, beside its words."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state is TrialState.RUNNING:
