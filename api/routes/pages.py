@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 from api.cache.studies import Library
 from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter
+from api.dashboard.links import stream_of
 from api.dashboard.render import render
-from api.dashboard.stream import stream_of
 from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
