@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from api.cache.studies import Library
 from api.dashboard.filters import TrialFilter
-from api.dashboard.stream import stream_at
+from api.dashboard.links import stream_at
 from api.dashboard.why_view import WhyQuery
 from api.routes.pages import study_page
 from api.routes.recommendations import work_out

@@ -1,4 +1,4 @@
-"""One answer of a study as the page draws it."""
+"""What is drawn of one answer of a study: its gain's interval, and the phases of a cycle."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
-from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.sentences import evidence_words, lengths_words, memory_words, over, row_gain_words, speed_words
-from autotune.wording.text import changes, clean
+from autotune.domain import Gain
+from autotune.wording.text import clean
 from trainer.child.contract import Phase
 
 WIDTH = 1000.0
@@ -40,48 +38,10 @@ class GainBar:
     width: str
 
 
-@dataclass(frozen=True)
-class Card:
-    """A configuration with its evidence, in words and positions."""
-
-    title: str
-    rate: str
-    speed: str
-    lengths: str
-    gain: str
-    gain_short: str
-    gain_bar: GainBar | None
-    over: str
-    changes: tuple[tuple[str, str, str], ...]
-    evidence: str
-    confirmed: bool
-    memory: str
-    limit: str
-    phases: tuple[PhaseBar, ...]
-
-
-def card(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> Card:
-    """A row of the answer."""
-    return Card(
-        title=clean(row.title),
-        rate=rate(row.tokens_per_hour),
-        speed=speed_words(row),
-        lengths=lengths_words(row),
-        gain=row_gain_words(row),
-        gain_short=signed_percent(row.gain.value) if row.gain is not None else "",
-        gain_bar=gain_bar(row.gain) if row.gain is not None else None,
-        over=over(recommendation),
-        changes=changes(row.configuration, baseline),
-        evidence=evidence_words(row),
-        confirmed=row.confirmed,
-        memory=memory_words(row),
-        limit=clean(row.limit),
-        phases=phase_bars(row.phase_shares),
-    )
-
-
-def gain_bar(gain: Gain) -> GainBar | None:
+def gain_bar(gain: Gain | None) -> GainBar | None:
     """Where the interval lies on a line that reaches a little beyond it and zero; ``None`` if it has no place."""
+    if gain is None:
+        return None
     points = (gain.low, gain.value, gain.high)
     if not all(math.isfinite(p) for p in points) or max(abs(p) for p in points) > 1e6:
         return None

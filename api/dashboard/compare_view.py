@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api.dashboard import links
 from api.dashboard.trial_view import best_of
-from api.dashboard.trials_view import tone
+from api.dashboard.trials_view import over_reference
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
@@ -17,44 +17,27 @@ from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.numbers import format_duration, known_size, percent, signed_percent
+from autotune.wording.numbers import format_duration, known_size, percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
 LEAST, MOST = 2, 6
 
-
-@dataclass(frozen=True)
-class Column:
-    """One trial."""
-
-    number: int
-    href: str
-    kind: str
-    tone: str
-    without: str
-    """Address of the comparison without it; empty if too few would be left."""
-
-
-@dataclass(frozen=True)
-class DifferenceLine:
-    """One thing in which the trials differ."""
-
-    name: str
-    values: tuple[str, ...]
+Line = tuple[str, tuple[str, ...]]
+"""One thing in which the trials differ, and what it is in each."""
 
 
 @dataclass(frozen=True)
 class CompareView:
     """The whole page."""
 
-    id: int
-    name: str
+    found: StudyReading
     problem: str
     """Why nothing is compared; empty if it is."""
-    columns: tuple[Column, ...]
-    knobs: tuple[DifferenceLine, ...]
-    figures: tuple[DifferenceLine, ...]
+    columns: tuple[tuple[Trial, str], ...]
+    """With the address of the comparison without it; empty if too few would be left."""
+    knobs: tuple[Line, ...]
+    figures: tuple[Line, ...]
     alike: int
     """Knobs all of them have alike."""
     phases: Chart | None
@@ -77,12 +60,11 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
     names = differing(t.configuration for t in shown)
     every = {n for t in shown for n in t.configuration}
     return CompareView(
-        id=found.study.id,
-        name=clean(found.study.spec.name) or f"study {found.study.id}",
+        found=found,
         problem=problem,
-        columns=tuple(_column(found, t, numbers) for t in shown),
-        knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
-        figures=tuple(line for line in _figures(found, shown) if len(set(line.values)) > 1),
+        columns=tuple((t, _without(found, t, numbers)) for t in shown),
+        knobs=tuple((clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
+        figures=tuple((name, values) for name, values in _figures(found, shown) if len(set(values)) > 1),
         alike=len(every) - len(names),
         phases=_phases(found, shown),
         choices=_choices(found, numbers),
@@ -98,24 +80,16 @@ def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
     return ""
 
 
-def _column(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> Column:
+def _without(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> str:
     rest = [n for n in numbers if n != trial.number]
-    without = links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
-    page = links.trial_page(found.study.id, trial.number)
-    return Column(trial.number, page, trial.kind.value.replace("_", " "), tone(trial), without)
+    return links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
 
 
-def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLine]:
-    reference = found.reference_speed
-
-    def gain(trial: Trial) -> str:
-        speed = trial.tokens_per_hour
-        return signed_percent(speed / reference - 1.0) if speed and reference else "-"
-
+def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     rows: list[tuple[str, Callable[[Trial], str]]] = [
         ("outcome", outcome_word),
         ("tokens/hour", measured_words),
-        ("over the reference", gain),
+        ("over the reference", lambda t: over_reference(t, found) or "-"),
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
@@ -128,7 +102,7 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLin
     pool = capacity_of(found.study.spec).pool
     seen = ordered(name for t in trials for name in by_phase(t, pool))
     rows += [(f"peak in {name}", _peak_in(name, found)) for name in seen]
-    return [DifferenceLine(name, tuple(words(t) for t in trials)) for name, words in rows]
+    return [(name, tuple(words(t) for t in trials)) for name, words in rows]
 
 
 def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:

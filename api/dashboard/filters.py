@@ -118,6 +118,7 @@ class TrialsPage:
 
     shown: tuple[Trial, ...]
     matching: int
+    """Trials of the study that were asked for."""
     page: int
     pages: int
 

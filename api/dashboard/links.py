@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from urllib.parse import urlencode
 
+from fastapi import Request
+
 
 def study_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
     """Address of a study's page, its trials filtered by ``query``."""
@@ -34,6 +36,17 @@ def compare_page(study_id: int, numbers: Iterable[int]) -> str:
 def answer_page(study_id: int) -> str:
     """The recommendation with everything it rests on."""
     return f"/studies/{study_id}/recommendation"
+
+
+def stream_at(study_id: int) -> str:
+    """The address of the study's events."""
+    return f"/api/v1/studies/{study_id}/events/stream"
+
+
+def stream_of(request: Request, study_id: int) -> str:
+    """The same; empty on a server without one: the page then asks every two seconds."""
+    listens = getattr(request.app.state, "hub", None) is not None
+    return stream_at(study_id) if listens else ""
 
 
 def _with(path: str, query: Iterable[tuple[str, str]]) -> str:

@@ -1,54 +1,17 @@
-"""A study in one line of the list."""
+"""What tells one study from another."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from autotune.documents.study import timestamp
 from autotune.domain import StudyStatus
-from autotune.insights.standings import count
 from autotune.recommendation.places import running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.sentences import machine_words, model_name
+from autotune.wording.sentences import machine_words
 from autotune.wording.text import clean
 
 
-@dataclass(frozen=True)
-class StudyLine:
-    """One line of the list of studies."""
-
-    id: int
-    name: str
-    status: str
-    model: str
-    framework: str
-    machine: str
-    trials: str
-    speed: str
-    gain: str
-    sure: str
-    begun: str
-
-
-def study_line(found: StudyReading) -> StudyLine:
-    """For the list of studies."""
-    spec = found.study.spec
-    row = found.first_row
-    gain = "" if row is None else signed_percent(row.gain.value) if row.gain is not None else "baseline"
-    return StudyLine(
-        id=found.study.id,
-        name=clean(spec.name) or f"study {found.study.id}",
-        status=status_word(found),
-        model=model_name(spec.workload.model),
-        framework=clean(spec.framework),
-        machine=machine_and_device(found),
-        trials=count(found.trials).sentence(),
-        speed=rate(row.tokens_per_hour) if row is not None else "-",
-        gain=gain,
-        sure=sure_word(found),
-        begun=timestamp(found.study.created_at) or "",
-    )
+def name_of(found: StudyReading) -> str:
+    """The study's name; by its id where it has none."""
+    return clean(found.study.spec.name) or f"study {found.study.id}"
 
 
 def status_word(found: StudyReading) -> str:

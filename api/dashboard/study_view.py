@@ -5,77 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.dashboard import links
+from api.dashboard.answer_view import AnswerView, answer_view
 from api.dashboard.budget_view import BudgetView, budget_view
-from api.dashboard.card import Card, card
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import machine_and_device, status_word
-from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
+from api.dashboard.studies_view import machine_and_device, name_of
+from api.dashboard.trials_view import TrialTable, failures, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.domain import Trial
-from autotune.insights.standings import count
 from autotune.recommendation.current import Life, Lives
-from autotune.recommendation.places import busy_words, idle_words, running_trials
-from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.wording.numbers import format_size
-from autotune.wording.sentences import baseline_words, headline, model_name, nothing_words, phase_words
+from autotune.recommendation.places import PlaceNow, running_trials
+from autotune.recommendation.reading import StudyReading
+from autotune.wording.numbers import format_size, signed_percent
+from autotune.wording.sentences import model_name
 from autotune.wording.text import clean, in_order, knob_value
 
 SHOWN_NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
-class RunningView:
-    """A trial that is being run."""
-
-    number: int
-    href: str
-    kind: str
-    place: str
-    """Empty where there is only one."""
-    where: str
-    busy: str
-    """Share of its last cycle in which its GPUs computed; empty if they were not sampled."""
-    marked: str
-    """Time of the last sign of life; empty before the first."""
-    changed: str
-
-
-@dataclass(frozen=True)
-class AnswerView:
-    """The present answer of a study."""
-
-    headline: str
-    so_far: bool
-    cards: tuple[Card, ...]
-    baseline: str
-    notes: tuple[str, ...]
-    ended: str
-
-
-@dataclass(frozen=True)
 class StudyView:
     """The whole page."""
 
-    id: int
-    name: str
-    status: str
+    found: StudyReading
     title: str
     subtitle: str
     begun: str
     budget: BudgetView
-    counts: str
-    gpus: tuple[str, ...]
-    """Faults of GPUs that trials are kept off."""
-    running: tuple[RunningView, ...]
-    idle: tuple[str, ...]
-    """Places without a trial, of several."""
+    running: tuple[tuple[Trial, PlaceNow | None, Life | None], ...]
+    """Trials that run; where, of several places; and what each did last, unless it only starts."""
     answer: AnswerView | None
     neighbours: tuple[str, ...]
     history: Chart
     trials: TrialTable
-    failures: tuple[Failure, ...]
+    failures: tuple[Trial, ...]
     setup: tuple[tuple[str, str], ...]
     baseline: tuple[tuple[str, str], ...]
 
@@ -95,58 +59,23 @@ def study_view(
         drawn: its ``history_chart``, where that is there already.
     """
     study, spec = found.study, found.study.spec
-    answered = _answer(found)
-    gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
-    name = clean(spec.name) or f"study {study.id}"
+    name, row, places = name_of(found), found.first_row, {place.trial: place for place in found.places[::-1]}
+    gain = "" if row is None or row.gain is None else signed_percent(row.gain.value)
     beside = f" · {found.limits.at_once} trials at once" if found.limits.at_once > 1 else ""
     return StudyView(
-        id=study.id,
-        name=name,
-        status=status_word(found),
+        found=found,
         title=f"{gain} · {name}" if gain else name,
         subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_and_device(found)}{beside}",
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
-        counts=count(found.trials).sentence(),
-        gpus=tuple(clean(sentence) for sentence in found.avoided_gpus),
-        running=tuple(_running(found, t, lives.get(t.number)) for t in running_trials(found.trials)),
-        idle=idle_words(found.places),
-        answer=answered,
+        running=tuple((t, places.get(t.number), lives.get(t.number)) for t in running_trials(found.trials)),
+        answer=None if found.recommendation is None else answer_view(found),
         neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
         history=drawn or history_chart(found),
         trials=trial_table(found, wanted),
         failures=failures(found),
         setup=_setup(found),
         baseline=tuple((clean(n), knob_value(spec.baseline[n])) for n in in_order(spec.baseline)),
-    )
-
-
-def _running(found: StudyReading, trial: Trial, life: Life | None) -> RunningView:
-    here = next((place for place in found.places if place.trial == trial.number), None)
-    return RunningView(
-        number=trial.number,
-        href=links.trial_page(trial.study_id, trial.number),
-        kind=trial.kind.value.replace("_", " "),
-        place="" if here is None else clean(here.at.short),
-        where="starting" if life is None else phase_words(life[0]),
-        busy="" if here is None else busy_words(here),
-        marked="" if life is None else timestamp(life[1]) or "",
-        changed=changed_words(trial, found),
-    )
-
-
-def _answer(found: StudyReading) -> AnswerView | None:
-    recommendation, baseline = found.recommendation, found.study.spec.baseline
-    if recommendation is None:
-        return None
-    rows = recommendation.rows
-    return AnswerView(
-        headline=headline(rows[0], recommendation, baseline) if rows else nothing_words(found.trials),
-        so_far=found.source is AnswerSource.BEST_SO_FAR,
-        cards=tuple(card(row, recommendation, baseline) for row in rows),
-        baseline=baseline_words(recommendation, baseline),
-        notes=tuple(clean(note) for note in recommendation.notes),
-        ended=clean(recommendation.ended_by),
     )
 
 

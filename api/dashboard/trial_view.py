@@ -9,7 +9,6 @@ from pathlib import Path
 from api.dashboard import links
 from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
 from api.dashboard.log_tail import LogTail
-from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import over_cycles
@@ -21,15 +20,14 @@ from autotune.domain import Configuration, Trial, TrialState
 from autotune.domain.places import GPUS, PLACE, TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
-from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
 from autotune.recommendation.current import Life
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.numbers import format_duration, format_size, signed_percent
-from autotune.wording.sentences import measured_words, phase_words
-from autotune.wording.text import clean, in_order, knob_value
+from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.sentences import phase_words
+from autotune.wording.text import clean, in_order
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
 SHOWN_NOTES = 40
@@ -37,37 +35,17 @@ LONGEST_NOTE = 300
 
 
 @dataclass(frozen=True)
-class KnobLine:
-    """A knob of the trial beside the baseline's and the best's."""
-
-    name: str
-    value: str
-    baseline: str
-    best: str
-    off_baseline: bool
-    off_best: bool
-
-
-@dataclass(frozen=True)
 class TrialView:
-    """The whole page."""
+    """What the page shows beside the trial itself."""
 
-    id: int
-    study: str
-    number: int
-    kind: str
-    outcome: str
-    tone: str
-    speed: str
-    ratio: str
     live: str
     """What it does right now; empty if it does not run."""
     marked: str
     facts: tuple[tuple[str, str], ...]
     cause: str
-    suggestion: str
-    knobs: tuple[KnobLine, ...]
-    best: int | None
+    knobs: tuple[str, ...]
+    best: Trial | None
+    """The trial that first measured the first answer's configuration."""
     cycles: Chart
     memory: Chart
     timeline: Chart
@@ -83,8 +61,6 @@ class TrialView:
     copies: tuple[Copy, ...]
     launcher: str
     compare: str
-    before: str
-    after: str
     usage_legend: str = LEGEND
 
 
@@ -102,26 +78,16 @@ def trial_view(
     spec, outcome = found.study.spec, trial.outcome
     capacity = capacity_of(spec)
     running = trial.state is TrialState.RUNNING
-    speed, reference = trial.tokens_per_hour, found.reference_speed
     best = best_of(found)
     failed = outcome is not None and not outcome.ok
     export = export_command(found.study, trial=trial.number)
     return TrialView(
-        id=found.study.id,
-        study=clean(spec.name) or f"study {found.study.id}",
-        number=trial.number,
-        kind=trial.kind.value.replace("_", " "),
-        outcome=outcome_word(trial),
-        tone=tone(trial),
-        speed=measured_words(trial),
-        ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
         live="" if not running else "starting" if life is None else phase_words(life[0]),
         marked="" if not running or life is None else timestamp(life[1]) or "",
         facts=_facts(found, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
-        suggestion=clean(outcome.suggestion) if outcome is not None else "",
-        knobs=knob_lines(trial.configuration, spec.baseline, best.configuration if best is not None else None),
-        best=None if best is None else best.number,
+        knobs=_knobs(trial.configuration, spec.baseline, None if best is None else best.configuration),
+        best=best,
         cycles=by_cycle(trial),
         memory=over_cycles(trial, capacity),
         timeline=over_time(timeline, capacity),
@@ -134,8 +100,6 @@ def trial_view(
         copies=copies(found.study, trial.configuration, exported, export, further=commands_of(found.study, trial)),
         launcher=launcher_words(exported),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
-        before=links.trial_page(found.study.id, trial.number - 1) if trial.number else "",
-        after=links.trial_page(found.study.id, trial.number + 1) if trial.number + 1 < len(found.trials) else "",
     )
 
 
@@ -145,24 +109,11 @@ def best_of(found: StudyReading) -> Trial | None:
     return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
 
 
-def knob_lines(
-    configuration: Configuration, baseline: Configuration, best: Configuration | None
-) -> tuple[KnobLine, ...]:
-    """Every knob of any of the three, those that differ from the baseline first."""
-    other = baseline if best is None else best
-    names = in_order({*configuration, *baseline, *other})
-    lines = [
-        KnobLine(
-            clean(n),
-            knob_value(configuration.get(n)),
-            knob_value(baseline.get(n)),
-            knob_value(other.get(n)),
-            configuration.get(n) != baseline.get(n),
-            best is not None and configuration.get(n) != best.get(n),
-        )
-        for n in names
-    ]
-    return tuple(sorted(lines, key=lambda line: not (line.off_baseline or line.off_best)))
+def _knobs(configuration: Configuration, baseline: Configuration, best: Configuration | None) -> tuple[str, ...]:
+    """Every knob of any of the three, those that differ from one of the others first."""
+    others = [baseline] if best is None else [baseline, best]
+    names = in_order({name for one in (configuration, *others) for name in one})
+    return tuple(sorted(names, key=lambda n: all(configuration.get(n) == other.get(n) for other in others)))
 
 
 def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:

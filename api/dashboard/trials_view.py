@@ -5,49 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.dashboard.filters import PAGE, SORTS, Menu, TrialFilter, TrialsPage, listed, menus
-from api.dashboard.links import study_page, trial_page
+from api.dashboard.links import study_page
 from autotune.domain import Trial, TrialState
-from autotune.insights.standings import outcome_word
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
-from autotune.wording.numbers import format_duration, signed_percent
+from autotune.wording.numbers import signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import brief, changes, clean, knob_value, short_name
+from autotune.wording.text import changes, clean, short_name
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
-
-
-@dataclass(frozen=True)
-class TrialLine:
-    """One row of the table."""
-
-    number: int
-    href: str
-    kind: str
-    outcome: str
-    why: str
-    """The sentence of a trial that was stopped early; empty of any other."""
-    tone: str
-    """``good``, ``bad``, ``now`` or nothing: how the row is coloured, beside its words."""
-    speed: str
-    bar: str
-    """Width of the bar, 0 to 100: share of the fastest."""
-    ratio: str
-    knobs: tuple[tuple[str, bool], ...]
-    """Value, and whether it differs from the baseline's."""
-    took: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A trial that ended badly, and why."""
-
-    number: int
-    href: str
-    sentence: str
-    suggestion: str
-    changed: str
 
 
 @dataclass(frozen=True)
@@ -56,15 +23,12 @@ class TrialTable:
 
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""
-    lines: tuple[TrialLine, ...]
+    found: StudyReading
+    part: TrialsPage
+    fastest: float
+    """Tokens/hour of the fastest trial of the study; 0 where none is measured."""
     over: str
     """What each row's ratio is stated over."""
-    all: int
-    """Trials of the study."""
-    matching: int
-    """Of them, those asked for."""
-    page: int
-    pages: int
     before: str
     """Address of the page before; empty on the first."""
     after: str
@@ -87,23 +51,20 @@ def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: in
     names = found.differing[:SHOWN_KNOBS]
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
-    lines = tuple(_line(trial, found, names, fastest) for trial in part.shown)
     study_id = found.study.id
     return TrialTable(
-        heads=tuple((short_name(name), clean(name)) for name in names),
-        lines=lines,
+        heads=tuple((short_name(name), name) for name in names),
+        found=found,
+        part=part,
+        fastest=fastest,
         over="vs baseline" if reference_is_baseline(found) else "vs reference",
-        all=len(found.trials),
-        matching=part.matching,
-        page=part.page,
-        pages=part.pages,
         before=_turned(study_id, wanted, part, -1),
         after=_turned(study_id, wanted, part, 1),
         menus=menus(found, wanted),
         every=study_page(study_id) if wanted.query() else "",
         order=SORTS[wanted.sort][0],
-        marked=any(PERMITTED_MARK in line.speed for line in lines),
-        stopped=any(line.why for line in lines),
+        marked=any(PERMITTED_MARK in marked_speed(trial, found) for trial in part.shown),
+        stopped=any(trial.outcome is not None and trial.at_most is not None for trial in part.shown),
         columnless=tuple(clean(name) for name in found.differing[SHOWN_KNOBS:]),
     )
 
@@ -113,28 +74,17 @@ def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> st
     return study_page(study_id, wanted.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
-def _line(trial: Trial, found: StudyReading, names: tuple[str, ...], fastest: float) -> TrialLine:
-    spec, speed = found.study.spec, trial.tokens_per_hour
-    mark = ""
-    if speed and not evidence.same_learning(trial.configuration, spec.baseline, spec.framework):
-        mark = PERMITTED_MARK
-    reference = found.reference_speed
-    baseline = spec.baseline
-    return TrialLine(
-        number=trial.number,
-        href=trial_page(found.study.id, trial.number),
-        kind=trial.kind.value.replace("_", " "),
-        outcome=outcome_word(trial),
-        why=trial.outcome.sentence() if trial.outcome is not None and trial.at_most is not None else "",
-        tone=tone(trial),
-        speed=measured_words(trial) + mark,
-        bar=f"{100.0 * speed / fastest:.1f}" if speed and fastest > 0 else "0",
-        ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
-        knobs=tuple(
-            (knob_value(trial.configuration.get(n)), trial.configuration.get(n) != baseline.get(n)) for n in names
-        ),
-        took=format_duration(trial.seconds) if trial.seconds is not None else "",
-    )
+def marked_speed(trial: Trial, found: StudyReading) -> str:
+    """Tokens/hour in words, with a mark where the trial changes rounding or learning."""
+    spec = found.study.spec
+    same = not trial.tokens_per_hour or evidence.same_learning(trial.configuration, spec.baseline, spec.framework)
+    return measured_words(trial) + ("" if same else PERMITTED_MARK)
+
+
+def over_reference(trial: Trial, found: StudyReading) -> str:
+    """``+12.3 %``; empty where one of the two has no speed."""
+    speed, reference = trial.tokens_per_hour, found.reference_speed
+    return signed_percent(speed / reference - 1.0) if speed and reference else ""
 
 
 def reference_is_baseline(found: StudyReading) -> bool:
@@ -144,7 +94,7 @@ def reference_is_baseline(found: StudyReading) -> bool:
 
 
 def tone(trial: Trial) -> str:
-    """How a row is coloured."""
+    """``good``, ``bad``, ``now`` or nothing: how a trial's row is coloured, beside its words."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state is TrialState.RUNNING:
@@ -152,22 +102,10 @@ def tone(trial: Trial) -> str:
     return "good" if trial.feasible else ""
 
 
-def failures(found: StudyReading) -> tuple[Failure, ...]:
-    """The latest first."""
+def failures(found: StudyReading) -> tuple[Trial, ...]:
+    """The trials that failed, the latest first; ``SHOWN_FAILURES`` of them."""
     failed = [t for t in found.trials if t.state is TrialState.FAIL]
-    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES]
-    return tuple(_failure(trial, found) for trial in latest)
-
-
-def _failure(trial: Trial, found: StudyReading) -> Failure:
-    outcome = trial.outcome
-    return Failure(
-        number=trial.number,
-        href=trial_page(found.study.id, trial.number),
-        sentence="failed" if outcome is None else clean(outcome.sentence()),
-        suggestion="" if outcome is None else clean(outcome.suggestion),
-        changed="the baseline" if trial.number == 0 else brief(trial.configuration, found.study.spec.baseline),
-    )
+    return tuple(sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES])
 
 
 def changed_words(trial: Trial, found: StudyReading) -> str:

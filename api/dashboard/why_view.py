@@ -73,10 +73,7 @@ class AxisChoice:
 class WhyView:
     """The whole page."""
 
-    id: int
-    name: str
-    begun: bool
-    knobs: tuple[str, ...]
+    found: StudyReading
     asked: WhyQuery
     axes: tuple[AxisChoice, ...]
     against: tuple[tuple[str, str], ...]
@@ -112,10 +109,7 @@ def why_view(
     asked = settled(found, asked)
     names = tuple(n for n in found.differing if n in asked.axes)
     return WhyView(
-        id=study.id,
-        name=clean(study.spec.name) or f"study {study.id}",
-        begun=bool(trials),
-        knobs=found.differing,
+        found=found,
         asked=asked,
         axes=_axes(found, asked),
         against=tuple(AGAINST.items()),

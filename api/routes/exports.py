@@ -13,7 +13,7 @@ from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.exports import Export
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from api.schemas.study_examples import EXPORT_EXAMPLE
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
@@ -32,12 +32,7 @@ class ExportQuery(Parameters):
     native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
 
 
-@router.get(
-    "/export",
-    operation_id="exportFiles",
-    response_model=Export,
-    responses={**problems(404, 409, 422, 503), **EXPORT_EXAMPLE},
-)
+@router.get("/export", **described("exportFiles", Export, EXPORT_EXAMPLE, 404, 409))
 def export_files(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
 ) -> Response:

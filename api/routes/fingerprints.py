@@ -7,19 +7,14 @@ from fastapi import APIRouter, Request, Response
 from api.deps import StudiesDep, StudyId
 from api.responses import JSON, conditional, dumps
 from api.schemas.fingerprints import Fingerprints
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from api.schemas.study_examples import FINGERPRINTS_EXAMPLE
 from autotune.documents.study import hardware_json, plain, timestamp
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["studies"])
 
 
-@router.get(
-    "/fingerprints",
-    operation_id="listFingerprints",
-    response_model=Fingerprints,
-    responses={**problems(404, 422, 503), **FINGERPRINTS_EXAMPLE},
-)
+@router.get("/fingerprints", **described("listFingerprints", Fingerprints, FINGERPRINTS_EXAMPLE, 404))
 def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
 

@@ -11,7 +11,7 @@ from api.deps import AttemptQuery, StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import JSON, conditional, dumps
 from api.routes.trials import trial_of
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from api.schemas.study_examples import MEMORY_EXAMPLE
 from api.schemas.trials import MemoryTimeline
 from autotune.documents.memory_timeline import read, timeline_json
@@ -22,12 +22,7 @@ from autotune.recommendation.current import paths_of
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 
 
-@router.get(
-    "/trials/{number}/memory",
-    operation_id="getMemory",
-    response_model=MemoryTimeline,
-    responses={**problems(404, 422, 503), **MEMORY_EXAMPLE},
-)
+@router.get("/trials/{number}/memory", **described("getMemory", MemoryTimeline, MEMORY_EXAMPLE, 404))
 def get_memory(
     request: Request,
     studies: StudiesDep,

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Request, Response
 from api.cache.studies import Library
 from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter
+from api.dashboard.links import stream_of
 from api.dashboard.render import render
-from api.dashboard.stream import stream_of
-from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
@@ -34,7 +33,7 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     key = ("studies", len(every), *(snapshot.progress for snapshot in found))
 
     def build() -> bytes:
-        return render("studies.html", studies=[study_line(one) for one in found], hidden=len(every) - len(found))
+        return render("studies.html", studies=found, hidden=len(every) - len(found))
 
     return conditional(request, studies.kept(key, build), HTML)
 

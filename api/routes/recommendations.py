@@ -16,11 +16,11 @@ from api.predicting import Predictor
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import MATCHES_EXAMPLE
 from api.schemas.matches import Matches
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
-from autotune.documents.study import plain, study_json
+from autotune.documents.study import fields_json, plain, study_json
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
-from autotune.insights.nearest import Neighbour, neighbours
+from autotune.insights.nearest import neighbours
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 
@@ -57,12 +57,7 @@ class MatchQuery(Parameters):
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
-@router.get(
-    "/recommendations",
-    operation_id="findRecommendations",
-    response_model=Matches,
-    responses={**problems(422, 503), **MATCHES_EXAMPLE},
-)
+@router.get("/recommendations", **described("findRecommendations", Matches, MATCHES_EXAMPLE))
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:
@@ -144,16 +139,7 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
     return {
         "match": word,
         "distance": None if match is None else plain(match.distance),
-        "differences": [
-            {
-                "name": d.name,
-                "wanted": plain(d.target),
-                "study": plain(d.study),
-                "distance": plain(d.distance),
-                "sentence": plain(d.sentence()),
-            }
-            for d in differences
-        ],
+        "differences": [{**fields_json(d, {"target": "wanted"}), "sentence": plain(d.sentence())} for d in differences],
     }
 
 
@@ -162,11 +148,12 @@ def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
     row = found.within(limit_bytes)
     if row is None or found.recommendation is None:
         return b""
+    near = neighbours(found.trials, row.configuration)[:MOST_NEIGHBOURS]
     document = {
         "source": found.source.value,
         "row": row_json(row),
         "recommendation": recommendation_json(found.recommendation),
-        "neighbours": [_neighbour(n) for n in neighbours(found.trials, row.configuration)[:MOST_NEIGHBOURS]],
+        "neighbours": [{**fields_json(n), "sentence": plain(n.sentence())} for n in near],
     }
     return dumps(document)
 
@@ -189,14 +176,3 @@ def _reason(shown: Sequence[Match], too_large: int, unanswered: int, limit_bytes
 
 def _studies(number: int) -> str:
     return "1 study" if number == 1 else f"{number} studies"
-
-
-def _neighbour(neighbour: Neighbour) -> dict[str, Any]:
-    return {
-        "trial": neighbour.trial,
-        "knob": plain(neighbour.knob),
-        "there": plain(neighbour.there),
-        "here": plain(neighbour.here),
-        "gain": plain(neighbour.gain),
-        "sentence": plain(neighbour.sentence()),
-    }

@@ -11,7 +11,7 @@ from pydantic import Field
 from api.deps import Parameters, StudiesDep, StudyId
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from api.schemas.studies import Status, Studies
 from api.schemas.study_examples import STATUS_EXAMPLE, STUDIES_EXAMPLE
 from autotune.documents.study import study_json
@@ -28,12 +28,7 @@ class StudiesQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
 
-@router.get(
-    "/studies",
-    operation_id="listStudies",
-    response_model=Studies,
-    responses={**problems(422, 503), **STUDIES_EXAMPLE},
-)
+@router.get("/studies", **described("listStudies", Studies, STUDIES_EXAMPLE))
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
     """Every study, newest first."""
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
@@ -42,12 +37,7 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
-@router.get(
-    "/studies/{study_id}",
-    operation_id="getStudy",
-    response_model=Status,
-    responses={**problems(404, 422, 503), **STATUS_EXAMPLE},
-)
+@router.get("/studies/{study_id}", **described("getStudy", Status, STATUS_EXAMPLE, 404))
 def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """How a study stands, as `autotune status --json` prints it."""
     found = studies.snapshot(study_id)

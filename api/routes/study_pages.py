@@ -13,9 +13,9 @@ from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
 from api.dashboard.copies import archive
+from api.dashboard.links import stream_of
 from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
-from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
@@ -79,7 +79,9 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
         key,
         lambda: render(
             "trial.html",
-            trial=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
+            found=found,
+            trial=trial,
+            view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
             stream=stream,
         ),
     )

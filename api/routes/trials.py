@@ -16,7 +16,7 @@ from api.filters import TrialConditions, knob_filter
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import TRIALS_EXAMPLE
-from api.schemas.problems import problems
+from api.schemas.problems import described
 from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, OneTrial, Trials
 from autotune.documents.study import cycle_json, place_json, plain, trial_json
@@ -84,9 +84,7 @@ class CyclesQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
 
-@router.get(
-    "/trials", operation_id="listTrials", response_model=Trials, responses={**problems(404, 422, 503), **TRIALS_EXAMPLE}
-)
+@router.get("/trials", **described("listTrials", Trials, TRIALS_EXAMPLE, 404))
 def list_trials(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[TrialsQuery, Query()]
 ) -> Response:
@@ -105,12 +103,7 @@ def list_trials(
     return conditional(request, body, JSON, next_link(request, following))
 
 
-@router.get(
-    "/trials/{number}",
-    operation_id="getTrial",
-    response_model=OneTrial,
-    responses={**problems(404, 422, 503), **TRIAL_EXAMPLE},
-)
+@router.get("/trials/{number}", **described("getTrial", OneTrial, TRIAL_EXAMPLE, 404))
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
@@ -121,12 +114,7 @@ def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     return conditional(request, dumps({"study": plain(found.study.spec.name), "trial": document}), JSON)
 
 
-@router.get(
-    "/trials/{number}/cycles",
-    operation_id="listCycles",
-    response_model=Cycles,
-    responses={**problems(404, 422, 503), **CYCLES_EXAMPLE},
-)
+@router.get("/trials/{number}/cycles", **described("listCycles", Cycles, CYCLES_EXAMPLE, 404))
 def list_cycles(
     request: Request,
     studies: StudiesDep,

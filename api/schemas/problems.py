@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -49,3 +50,11 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "The database cannot be read, or others are being served; `Retry-After` says when to come again",
     }
     return {status: {"description": words.get(status, "Refused"), "content": content} for status in statuses}
+
+
+def described(
+    operation: str, model: type[BaseModel], example: Mapping[int | str, dict[str, Any]], *refusals: int
+) -> dict[str, Any]:
+    """What FastAPI is told of a reading route: it may refuse with ``refusals``, and with 422 and 503 as all of them."""
+    responses = {**problems(*refusals, 422, 503), **example}
+    return {"operation_id": operation, "response_model": model, "responses": responses}

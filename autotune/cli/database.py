@@ -15,7 +15,7 @@ _HELP = (
     "PostgreSQL address without its password (PGPASSWORD or ~/.pgpass has that), or a SQLite file; "
     "goes before $AUTOTUNE_DATABASE."
 )
-_OPTION = Annotated[str | None, typer.Option("--database", metavar="URL", help=_HELP)]
+_OPTION = Annotated[str | None, typer.Option(metavar="URL", help=_HELP)]
 
 
 def add_database_option(app: typer.Typer) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from api.client import Client
 
 _URL_HELP = "Ask the server at this address (`autotune serve`) instead; $AUTOTUNE_TOKEN is its token."
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help=_URL_HELP)]
+UrlOption = Annotated[str | None, typer.Option(metavar="URL", help=_URL_HELP)]
 
 
 @dataclass(frozen=True)

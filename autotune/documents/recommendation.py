@@ -61,9 +61,4 @@ def gain_json(gain: Gain) -> Document:
 
 def length_json(figure: LengthFigure) -> Document:
     """Tokens/hour at 1x, 2x or the maximum length; ``null`` where that was not measured."""
-    return {
-        "at": plain(figure.at),
-        "tokens_per_hour": plain(figure.tokens_per_hour),
-        "mean_completion_tokens": plain(figure.mean_length),
-        "cycles": figure.cycles,
-    }
+    return fields_json(figure, {"mean_length": "mean_completion_tokens"})

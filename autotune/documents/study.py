@@ -80,12 +80,7 @@ def changes_json(configuration: Configuration, baseline: Configuration) -> Docum
 
 def budget_json(budget: Budget) -> Document:
     """``null`` = no such limit."""
-    return {
-        "wall_seconds": plain(budget.wall_s),
-        "max_trials": budget.max_trials,
-        "gpu_hours": plain(budget.gpu_hours),
-        "trials_at_once": budget.at_once,
-    }
+    return fields_json(budget, {"wall_s": "wall_seconds", "at_once": "trials_at_once"})
 
 
 def study_json(study: Study) -> Document:
@@ -156,7 +151,7 @@ def place_json(place: TrialPlace) -> Document:
     return {
         "name": plain(place.title) or None,
         "node": plain(place.node) or None,
-        "gpus": [{"index": gpu.index, "uuid": plain(gpu.uuid)} for gpu in place.gpus],
+        "gpus": [fields_json(gpu) for gpu in place.gpus],
     }
 
 
@@ -272,12 +267,7 @@ def cycle_rate(cycle: CycleRecord) -> float | None:
 
 def peaks_json(peaks: Peaks) -> Document:
     """``null`` where the machine has no such figure."""
-    return {
-        "device_allocated_bytes": peaks.device_allocated,
-        "device_reserved_bytes": peaks.device_reserved,
-        "device_used_bytes": peaks.device_used,
-        "host_bytes": peaks.host,
-    }
+    return {f"{name}_bytes": value for name, value in fields_json(peaks).items()}
 
 
 def hardware_json(hardware: Mapping[str, Any]) -> Document:

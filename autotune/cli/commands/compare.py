@@ -42,7 +42,7 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="Number of a trial, or name of a study.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The other: a trial again, or a study.")],
     study: Annotated[
-        str | None, typer.Option("--study", metavar="STUDY", help="Whose trials; the newest if it is left out.")
+        str | None, typer.Option(metavar="STUDY", help="Whose trials; the newest if it is left out.")
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -37,10 +37,10 @@ class ExportFormat(StrEnum):
 
 
 RowOption = Annotated[
-    int, typer.Option("--row", min=1, max=2, help="1: same learning as the baseline; 2: with permitted changes.")
+    int, typer.Option(min=1, max=2, help="1: same learning as the baseline; 2: with permitted changes.")
 ]
 TrialOption = Annotated[
-    int | None, typer.Option("--trial", min=0, help="The configuration of trial N instead of a row.", metavar="N")
+    int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
 ]
 NativeOption = Annotated[
     bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
@@ -62,9 +62,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
     optuna: Annotated[
         Path | None,
-        typer.Option(
-            "--optuna", help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"
-        ),
+        typer.Option(help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"),
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +17,11 @@ from autotune.cli.commands.space import (
     framework_word,
     space_for,
 )
+from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
-    from autotune.forecast.gpus import KnownGpu
     from autotune.forecast.question import PlanRequest, Question
 
 
@@ -31,58 +32,48 @@ class Format(StrEnum):
     JSON = "json"
 
 
-ModelOption = Annotated[
-    str,
-    typer.Option("--model", metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache."),
-]
-GpuOption = Annotated[str, typer.Option("--gpu", help="Kind of GPU, such as h100, a100, l20, l4.")]
-GpuMemoryOption = Annotated[
-    float | None, typer.Option("--gpu-memory", min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
-]
-GpuTflopsOption = Annotated[
-    float | None,
-    typer.Option("--gpu-tflops", min=0.1, max=1e6, metavar="TFLOPS", help="Its dense BF16 or FP16 TFLOPS."),
-]
-GpuBandwidthOption = Annotated[
-    float | None, typer.Option("--gpu-bandwidth", min=1, max=1e6, metavar="GB/S", help="Its memory's GB/s.")
-]
-PlanGpusOption = Annotated[int, typer.Option("--gpus", min=1, max=4096, help="GPUs of each node.")]
-SpaceOption = Annotated[
-    str | None, typer.Option("--space", help="Preset or YAML file; the preset for the machine if left out.")
-]
-PromptOption = Annotated[
-    int | None, typer.Option("--max-prompt-length", min=1, max=10**7, help="Tokens of the longest prompt.")
-]
-CompletionOption = Annotated[
-    int | None, typer.Option("--max-completion-length", min=1, max=10**7, help="Tokens of the longest completion.")
-]
-LoraOption = Annotated[
-    int | None, typer.Option("--lora-rank", min=1, max=65536, help="Train adapters of this rank, not all weights.")
-]
-NeedOption = Annotated[bool, typer.Option("--need", help="The fewest GPUs of each kind that would do.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or for programs.")]
+@dataclass(frozen=True)
+class PlanOptions:
+    """All of ``autotune plan``."""
+
+    model: Annotated[
+        str, typer.Option(metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache.")
+    ]
+    gpu: Annotated[str, typer.Option(help="Kind of GPU, such as h100, a100, l20, l4.")] = "h100"
+    gpu_memory: Annotated[
+        float | None, typer.Option(min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
+    ] = None
+    gpu_tflops: Annotated[
+        float | None, typer.Option(min=0.1, max=1e6, metavar="TFLOPS", help="Its dense BF16 or FP16 TFLOPS.")
+    ] = None
+    gpu_bandwidth: Annotated[float | None, typer.Option(min=1, max=1e6, metavar="GB/S", help="Its memory's GB/s.")] = (
+        None
+    )
+    gpus: Annotated[int, typer.Option(min=1, max=4096, help="GPUs of each node.")] = 1
+    nodes: NodesOption = 1
+    space: Annotated[str | None, typer.Option(help="Preset or YAML file; the preset for the machine if left out.")] = (
+        None
+    )
+    framework: FrameworkOption = "trl"
+    rows_per_update: RowsOption = None
+    num_generations: GenerationsOption = None
+    max_prompt_length: Annotated[int | None, typer.Option(min=1, max=10**7, help="Tokens of the longest prompt.")] = (
+        None
+    )
+    max_completion_length: Annotated[
+        int | None, typer.Option(min=1, max=10**7, help="Tokens of the longest completion.")
+    ] = None
+    lora_rank: Annotated[
+        int | None, typer.Option(min=1, max=65536, help="Train adapters of this rank, not all weights.")
+    ] = None
+    need: Annotated[bool, typer.Option("--need", help="The fewest GPUs of each kind that would do.")] = False
+    form: Annotated[Format, typer.Option("--format", help="For people or for programs.")] = Format.TABLE
+    as_json: JsonOption = False
+    home: HomeOption = None
 
 
-def plan(
-    model: ModelOption,
-    gpu: GpuOption = "h100",
-    gpu_memory: GpuMemoryOption = None,
-    gpu_tflops: GpuTflopsOption = None,
-    gpu_bandwidth: GpuBandwidthOption = None,
-    gpus: PlanGpusOption = 1,
-    nodes: NodesOption = 1,
-    space: SpaceOption = None,
-    framework: FrameworkOption = "trl",
-    rows_per_update: RowsOption = None,
-    num_generations: GenerationsOption = None,
-    max_prompt_length: PromptOption = None,
-    max_completion_length: CompletionOption = None,
-    lora_rank: LoraOption = None,
-    need: NeedOption = False,
-    form: FormatOption = Format.TABLE,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
+@takes(PlanOptions)
+def plan(asked: PlanOptions) -> None:
     """Predict the best configurations of a model on GPUs nobody has tried: in seconds, without a GPU.
 
     Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --need: the
@@ -97,28 +88,28 @@ def plan(
       autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
-    framework = framework_word(framework)
+    framework = framework_word(asked.framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import PlanRequest
 
-    lengths = max_prompt_length, max_completion_length
-    request = PlanRequest(model, model_at(model), framework, rows_per_update, num_generations, *lengths, lora_rank)
-    as_json = as_json or form is Format.JSON
-    if need:
+    sizes = asked.rows_per_update, asked.num_generations, asked.max_prompt_length, asked.max_completion_length
+    request = PlanRequest(asked.model, model_at(asked.model), framework, *sizes, asked.lora_rank)
+    as_json = asked.as_json or asked.form is Format.JSON
+    if asked.need:
         _show_needs(request, as_json)
     else:
-        from autotune.forecast.gpus import gpu_of
-
-        kind = gpu_of(gpu, gpu_memory, gpu_tflops, gpu_bandwidth)
-        _show_plan(_question(request, kind, gpus, nodes, space), settings_for(home), as_json)
+        _show_plan(_question(request, asked), settings_for(asked.home), as_json)
 
 
-def _question(request: PlanRequest, kind: KnownGpu, gpus: int, nodes: int, space: str | None) -> Question:
+def _question(request: PlanRequest, asked: PlanOptions) -> Question:
     from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_of
     from autotune.forecast.question import Question
 
-    machine = Machine(kind.name, kind.memory, gpus, nodes)
-    return Question(request.load(machine), machine, kind, *space_for(request.framework, space, gpus, nodes))
+    kind = gpu_of(asked.gpu, asked.gpu_memory, asked.gpu_tflops, asked.gpu_bandwidth)
+    machine = Machine(kind.name, kind.memory, asked.gpus, asked.nodes)
+    space = space_for(request.framework, asked.space, asked.gpus, asked.nodes)
+    return Question(request.load(machine), machine, kind, *space)
 
 
 def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:

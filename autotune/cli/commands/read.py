@@ -108,15 +108,9 @@ def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: fl
 
 def trials(
     study: StudyArgument = None,
-    state: Annotated[
-        TrialState | None, typer.Option("--state", case_sensitive=False, help="Only trials in this state.")
-    ] = None,
-    kind: Annotated[
-        TrialKind | None, typer.Option("--kind", case_sensitive=False, help="Only trials of this kind.")
-    ] = None,
-    sort: Annotated[
-        TrialOrder, typer.Option("--sort", help="Best first, or in the order they ran.")
-    ] = TrialOrder.SPEED,
+    state: Annotated[TrialState | None, typer.Option(case_sensitive=False, help="Only trials in this state.")] = None,
+    kind: Annotated[TrialKind | None, typer.Option(case_sensitive=False, help="Only trials of this kind.")] = None,
+    sort: Annotated[TrialOrder, typer.Option(help="Best first, or in the order they ran.")] = TrialOrder.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
     url: UrlOption = None,
@@ -148,11 +142,11 @@ def trials(
 
 
 UpdatesOption = Annotated[
-    int | None, typer.Option("--updates", min=1, help="Also the hours of your whole run of N updates.", metavar="N")
+    int | None, typer.Option(min=1, help="Also the hours of your whole run of N updates.", metavar="N")
 ]
 PriceOption = Annotated[
     float | None,
-    typer.Option("--price", help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE"),
+    typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE"),
 ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import console
+from autotune.cli.option_groups import takes
 from autotune.cli.options import JsonOption
 from autotune.cli.screens.space import counted, knob_table, shown
 from autotune.errors import UsageError
@@ -34,37 +35,61 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-SpaceArgument = Annotated[
-    str | None, typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out.")
-]
-FrameworkOption = Annotated[str, typer.Option("--framework", help=f"One of {', '.join(SHORT.values())}.")]
-GpusOption = Annotated[int, typer.Option("--gpus", min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")]
-NodesOption = Annotated[int, typer.Option("--nodes", min=1, max=65536, help="Machines.")]
-RolloutGpusOption = Annotated[
-    int | None, typer.Option("--rollout-gpus", min=0, max=65536, help="GPUs given to a vLLM server.")
-]
+FrameworkOption = Annotated[str, typer.Option(help=f"One of {', '.join(SHORT.values())}.")]
+NodesOption = Annotated[int, typer.Option(min=1, max=65536, help="Machines.")]
 RowsOption = Annotated[
     int | None,
     typer.Option(
         "--effective-batch", "--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update."
     ),
 ]
-GenerationsOption = Annotated[int | None, typer.Option("--num-generations", min=1, help="Completions per prompt.")]
-MicroOption = Annotated[int | None, typer.Option("--micro-batch", min=1, help="Rows per rank.")]
-CapabilityOption = Annotated[
-    str | None, typer.Option("--compute-capability", metavar="X.Y", help="Of the GPUs, such as 8.9 for an L20.")
-]
-HeadsOption = Annotated[int | None, typer.Option("--attention-heads", min=1, help="Of the model.")]
-LengthOption = Annotated[
-    int | None, typer.Option("--max-length", min=1, help="Tokens of the longest prompt and completion together.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
-]
-RanksOption = Annotated[
-    int | None, typer.Option("--ranks", min=1, max=65536, help="Training processes on a CPU; 1 if left out.")
-]
+GenerationsOption = Annotated[int | None, typer.Option(min=1, help="Completions per prompt.")]
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """A space, and the machine it is asked about."""
+
+    space: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out."),
+    ] = None
+    framework: FrameworkOption = "trl"
+    gpus: Annotated[int, typer.Option(min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")] = 0
+    nodes: NodesOption = 1
+    ranks: Annotated[int | None, typer.Option(min=1, max=65536, help="Training processes on a CPU; 1 if left out.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class ShowOptions(MachineOptions):
+    """All of ``autotune space show``."""
+
+    rows_per_update: RowsOption = None
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class CheckOptions(MachineOptions):
+    """All of ``autotune space check``."""
+
+    rollout_gpus: Annotated[int | None, typer.Option(min=0, max=65536, help="GPUs given to a vLLM server.")] = None
+    rows_per_update: RowsOption = None
+    num_generations: GenerationsOption = None
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows per rank.")] = None
+    compute_capability: Annotated[
+        str | None, typer.Option(metavar="X.Y", help="Of the GPUs, such as 8.9 for an L20.")
+    ] = None
+    attention_heads: Annotated[int | None, typer.Option(min=1, help="Of the model.")] = None
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of the longest prompt and completion together.")
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
+    ] = None
+    as_json: JsonOption = False
 
 
 @dataclass(frozen=True)
@@ -76,24 +101,15 @@ class SpaceQuestion:
 
 
 @app.command()
-def show(
-    space: SpaceArgument = None,
-    framework: FrameworkOption = "trl",
-    gpus: GpusOption = 0,
-    nodes: NodesOption = 1,
-    ranks: RanksOption = None,
-    rows_per_update: RowsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes(ShowOptions)
+def show(asked: ShowOptions) -> None:
     """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
-    framework = framework_word(framework)
-    name, found, left_out = space_for(framework, space, gpus, nodes)
+    name, found, left_out = space_for(framework_word(asked.framework), asked.space, asked.gpus, asked.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
-    gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
-    question = _question(framework, gpus, nodes, ranks, rows=rows_per_update)
-    baseline = _beside(found, question)
-    told = found.explain(baseline, question.resources)
-    if as_json:
+    asked = replace(asked, gpus=asked.gpus or needed, nodes=max(asked.nodes, found.require.nodes))
+    question = _question(asked, {}, asked.rows_per_update)
+    told = found.explain(_beside(found, question), question.resources)
+    if asked.as_json:
         console.document({**shown(name, found, question.resources.framework, told), "left_out": left_out})
         return
     console.show(knob_table(found, question.resources.framework))
@@ -102,37 +118,23 @@ def show(
 
 
 @app.command()
-def check(
-    space: SpaceArgument = None,
-    framework: FrameworkOption = "trl",
-    gpus: GpusOption = 0,
-    nodes: NodesOption = 1,
-    ranks: RanksOption = None,
-    rollout_gpus: RolloutGpusOption = None,
-    rows_per_update: RowsOption = None,
-    num_generations: GenerationsOption = None,
-    micro_batch: MicroOption = None,
-    compute_capability: CapabilityOption = None,
-    attention_heads: HeadsOption = None,
-    max_length: LengthOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes(CheckOptions)
+def check(asked: CheckOptions) -> None:
     """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
-    given = _given(rollout_gpus, num_generations, micro_batch, settings or [])
-    question = _question(framework, gpus, nodes, ranks, given, rows_per_update)
+    given = _given(asked)
+    question = _question(asked, given, asked.rows_per_update)
     resources = replace(
         question.resources,
-        compute_capability=_capability(compute_capability),
-        model=ModelFacts(attention_heads=attention_heads),
-        max_prompt_length=0 if max_length else None,
-        max_completion_length=max_length,
+        compute_capability=_capability(asked.compute_capability),
+        model=ModelFacts(attention_heads=asked.attention_heads),
+        max_prompt_length=0 if asked.max_length else None,
+        max_completion_length=asked.max_length,
     )
     question = replace(question, resources=resources)
-    if settings or (given and space is None):
-        legal = _check_configuration(question, as_json)
+    if asked.settings or (given and asked.space is None):
+        legal = _check_configuration(question, asked.as_json)
     else:
-        legal = _check_space(space, question, as_json)
+        legal = _check_space(asked.space, question, asked.as_json)
     if not legal:
         raise typer.Exit(ILLEGAL)
 
@@ -207,20 +209,18 @@ def space_for(
     return wanted, space, said
 
 
-def _given(
-    rollout_gpus: int | None, num_generations: int | None, micro_batch: int | None, settings: Sequence[str]
-) -> dict[str, KnobValue]:
+def _given(asked: CheckOptions) -> dict[str, KnobValue]:
     """Knobs of the command line. GPUs for a rollout server mean that there is one."""
     from search_spaces.space import parse_value
 
     values: dict[str, KnobValue] = {}
-    if rollout_gpus:
-        values |= served_by(rollout_gpus)
-    if num_generations is not None:
-        values["num_generations"] = num_generations
-    if micro_batch is not None:
-        values["micro_batch_size"] = micro_batch
-    for text in settings:
+    if asked.rollout_gpus:
+        values |= served_by(asked.rollout_gpus)
+    if asked.num_generations is not None:
+        values["num_generations"] = asked.num_generations
+    if asked.micro_batch is not None:
+        values["micro_batch_size"] = asked.micro_batch
+    for text in asked.settings or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set {clean(text)}: expected KNOB=VALUE.")
@@ -231,28 +231,21 @@ def _given(
     return values
 
 
-def _question(
-    framework: str,
-    gpus: int,
-    nodes: int,
-    ranks: int | None,
-    given: Mapping[str, KnobValue] | None = None,
-    rows: int | None = None,
-) -> SpaceQuestion:
-    framework = framework_word(framework)
-    if ranks is not None and gpus:
+def _question(asked: MachineOptions, given: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
+    framework = framework_word(asked.framework)
+    if asked.ranks is not None and asked.gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
 
         raise UsageError(RANKS_WITH_GPUS)
     resources = Resources(
-        gpus=gpus,
-        nodes=nodes,
-        device="cuda" if gpus else "cpu",
+        gpus=asked.gpus,
+        nodes=asked.nodes,
+        device="cuda" if asked.gpus else "cpu",
         framework=framework,
         rows_per_update=rows,
-        cpu_ranks=ranks or 1,
+        cpu_ranks=asked.ranks or 1,
     )
-    return SpaceQuestion(resources, Configuration(accumulated(given or {}, resources) if given else {}))
+    return SpaceQuestion(resources, Configuration(accumulated(given, resources) if given else {}))
 
 
 def _beside(space: SearchSpace, question: SpaceQuestion) -> Configuration:

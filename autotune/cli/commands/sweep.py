@@ -29,40 +29,32 @@ if TYPE_CHECKING:
     from autotune.proposals import SweepProposer
     from autotune.wiring import Prepared
 
-StoredArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[STUDY]", help="Write the table of this stored study with --export, and run nothing."),
-]
-TableRowsOption = Annotated[
-    int | None,
-    typer.Option("--rows", min=2, help="Rows spread over the space; every legal combination if left out.", metavar="N"),
-]
-TopOption = Annotated[
-    int, typer.Option("--repeat-top", min=0, help="So many of the fastest rows are measured again.", metavar="N")
-]
-TimesOption = Annotated[int, typer.Option("--times", min=1, max=100, help="How often they are.", metavar="N")]
-SameOption = Annotated[bool, typer.Option("--same-learning", help="Only rows that learn as the baseline does.")]
-ExportOption = Annotated[
-    Path | None,
-    typer.Option("--export", help="Write the table to this file: .jsonl or .jsonl.gz.", metavar="FILE"),
-]
-LimitOption = Annotated[
-    str | None,
-    typer.Option("--budget", help="Stop after this time; the same command goes on: 8h.", metavar="TIME"),
-]
-
 
 @dataclass(frozen=True)
 class SweepOptions(StudyOptions):
     """All of ``autotune sweep``."""
 
-    stored: StoredArgument = None
-    rows: TableRowsOption = None
-    repeat_top: TopOption = 20
-    times: TimesOption = 3
-    same_learning: SameOption = False
-    export: ExportOption = None
-    budget: LimitOption = None
+    stored: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", help="Write the table of this stored study with --export, and run nothing."),
+    ] = None
+    rows: Annotated[
+        int | None,
+        typer.Option(min=2, help="Rows spread over the space; every legal combination if left out.", metavar="N"),
+    ] = None
+    repeat_top: Annotated[
+        int, typer.Option(min=0, help="So many of the fastest rows are measured again.", metavar="N")
+    ] = 20
+    times: Annotated[int, typer.Option(min=1, max=100, help="How often they are.", metavar="N")] = 3
+    same_learning: Annotated[
+        bool, typer.Option("--same-learning", help="Only rows that learn as the baseline does.")
+    ] = False
+    export: Annotated[
+        Path | None, typer.Option(help="Write the table to this file: .jsonl or .jsonl.gz.", metavar="FILE")
+    ] = None
+    budget: Annotated[
+        str | None, typer.Option(help="Stop after this time; the same command goes on: 8h.", metavar="TIME")
+    ] = None
 
     @property
     def again(self) -> Again:

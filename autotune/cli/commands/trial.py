@@ -68,7 +68,7 @@ def logs(
     study: StudyArgument = None,
     following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial ends.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Only the last lines.")] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; else the last.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="An earlier attempt; else the last.")] = None,
     server: Annotated[bool, typer.Option("--server", help="The rollout server's log, if there was one.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

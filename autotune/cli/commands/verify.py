@@ -30,17 +30,13 @@ if TYPE_CHECKING:
 
 StepsOption = Annotated[
     str | None,
-    typer.Option(
-        "--steps", help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"
-    ),
+    typer.Option(help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"),
 ]
 RepeatOption = Annotated[
     int | None,
-    typer.Option("--repeat", min=2, max=100, help="N runs in fresh processes, and their spread.", metavar="N"),
+    typer.Option(min=2, max=100, help="N runs in fresh processes, and their spread.", metavar="N"),
 ]
-OverOption = Annotated[
-    str | None, typer.Option("--over", help="Spread the runs of --repeat over this time: 8h.", metavar="TIME")
-]
+OverOption = Annotated[str | None, typer.Option(help="Spread the runs of --repeat over this time: 8h.", metavar="TIME")]
 
 
 def verify(
@@ -48,9 +44,9 @@ def verify(
     row: RowOption = 1,
     trial: TrialOption = None,
     native_only: NativeOption = False,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Runs in fresh processes.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Runs in fresh processes.")] = 1,
     updates: Annotated[
-        int, typer.Option("--updates", min=2, max=10_000, help="Updates that count in each run; the first never does.")
+        int, typer.Option(min=2, max=10_000, help="Updates that count in each run; the first never does.")
     ] = 8,
     steps: StepsOption = None,
     repeat: RepeatOption = None,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def doctor(
     python: Annotated[
-        str, typer.Option("--python", metavar="PATH", help="The training interpreter; this one if it is left out.")
+        str, typer.Option(metavar="PATH", help="The training interpreter; this one if it is left out.")
     ] = sys.executable,
     framework: FrameworkOption = "trl",
     config: ConfigOption = None,

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.documents.study import plain
+from autotune.documents.study import fields_json, plain
 from autotune.wording.text import clean
 
 
@@ -42,12 +42,7 @@ def blocking(findings: Sequence[Finding]) -> bool:
 
 def finding_json(finding: Finding) -> dict[str, Any]:
     """``command`` is null when there is nothing to mend."""
-    return {
-        "name": plain(finding.name),
-        "verdict": finding.verdict.value,
-        "detail": plain(finding.detail),
-        "command": plain(finding.command) or None,
-    }
+    return {**fields_json(finding), "command": plain(finding.command) or None}
 
 
 def doctor_screen(findings: Sequence[Finding]) -> RenderableType:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from autotune.cli.screens.bars import LEGEND, stacked
 from autotune.cli.screens.grid import LabelGrid
-from autotune.cli.screens.process import process_words
 from autotune.cli.screens.tables import plain_table
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
@@ -35,6 +34,7 @@ BAR_WIDTH = 20
 EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; never recommended"
 NUMERICS = ("float8", "gradient", "gradient_not_compared")
 """Notes about the numerics."""
+STARTED = {"process": "its first", "none": "nothing started anew"}
 GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
 
 
@@ -293,6 +293,23 @@ def beware_words(notes: Sequence[NoteRecord]) -> str:
     parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []
     if "optimizer_not_primed" in found:
         parts.append("the warm-up's longest rows met an optimizer without its state")
+    return "; ".join(parts)
+
+
+def process_words(notes: Sequence[NoteRecord]) -> str:
+    """``trial 3 of worker 2: nothing started anew, 1.2 GiB held before; ended after it: ...``; empty without one."""
+    found = {note.name: note.data for note in notes if note.name.startswith("worker")}
+    parts = []
+    if ran := found.get("worker"):
+        number, started = ran.get("number"), STARTED.get(str(ran.get("restarted")), "")
+        words = f"trial {number} of worker {clean(str(ran.get('worker')))}"
+        held = ran.get("floor")
+        before = f", {format_size(held)} held before" if isinstance(held, int) and number != 1 else ""
+        parts.append(f"{words}{': ' if started else ''}{started}{before}")
+    if lost := found.get("worker_lost"):
+        parts.append(f"worker {clean(str(lost.get('worker')))} had ended before it began with it")
+    if replaced := found.get("worker_replaced"):
+        parts.append(f"ended after it: {clean(str(replaced.get('why')))}")
     return "; ".join(parts)
 
 

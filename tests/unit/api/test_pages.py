@@ -13,7 +13,6 @@ from api.cache.snapshot import Snapshot
 from api.dashboard.card import gain_bar, phase_bars
 from api.dashboard.filters import PAGE
 from api.dashboard.render import render
-from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
 from autotune.cli.screens.study import end_screen
@@ -56,7 +55,7 @@ def drawn(found: Snapshot, life: Any = None) -> str:
     """Both pages of a snapshot."""
     lives = {trial.number: life for trial in found.trials}
     page = render("study.html", study=study_view(found, lives)).decode()
-    return page + render("studies.html", studies=[study_line(found)], hidden=0).decode()
+    return page + render("studies.html", studies=[found], hidden=0).decode()
 
 
 def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, finished_home: Settings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.cli.screens.process import process_words
+from autotune.cli.screens.trial import process_words
 from trainer.child.contract import NoteRecord
 
 
