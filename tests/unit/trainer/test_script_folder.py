@@ -120,7 +120,7 @@ def test_a_copy_of_a_script_that_asks_where_it_is_would_find_nothing(here: str, 
     text = f"#!/bin/bash\n{here}{SWIFT.format(file='zero2')[:-1]} --external_plugins $here/plugin.py\n"
     found = read("ms_swift", text, "scripts/run.sh")
     made = ms_swift.export(
-        ms_swift.Wanted(
+        ms_swift.SwiftExportRequest(
             title="",
             configuration={"zero_stage": 2},
             python="/env/bin/python",

@@ -21,7 +21,7 @@ from trainer.frameworks.common.config_entries import (
     problem,
     read_mapping,
 )
-from trainer.frameworks.common.deepspeed_places import ZERO
+from trainer.frameworks.common.deepspeed_places import PLACES, ZERO
 
 FILE_KEY = "deepspeed_config_file"
 DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"
@@ -53,12 +53,14 @@ _ZERO_LAUNCH = frozenset(
     }
 )
 """How DeepSpeed starts, loads and saves: a study decides that itself."""
-_ZERO_SETS = frozenset({"zero_stage", "offload_optimizer_device", "offload_param_device"})
-_SHORT: Mapping[str, str] = {
-    f"{ZERO}.stage": "zero_stage",
-    f"{ZERO}.offload_optimizer.device": "offload_optimizer_device",
-    f"{ZERO}.offload_param.device": "offload_param_device",
+SHORT_ZERO: Mapping[str, str] = {
+    "zero_stage": "zero_stage",
+    "offload_optimizer": "offload_optimizer_device",
+    "offload_parameters": "offload_param_device",
 }
+"""Knob -> key of ``deepspeed_config``."""
+_ZERO_SETS = frozenset(SHORT_ZERO.values())
+_SHORT = {".".join(PLACES[knob]): key for knob, key in SHORT_ZERO.items()}
 """Place in DeepSpeed's configuration -> the short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
 """Keys of ``deepspeed_config`` that the trainer has keys of its own for."""

@@ -50,7 +50,6 @@ SEAMS = frozenset({"logprob_rows"})
 """Knobs that have no argument; set from a plugin (child: ``seams.py``)."""
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset(
     {
         *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),

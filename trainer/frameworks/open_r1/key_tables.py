@@ -24,12 +24,6 @@ CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 """``checkpointing_reentrant``: key, and key in its mapping."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 
-SHORT_ZERO: Mapping[str, str] = {
-    "zero_stage": "zero_stage",
-    "offload_optimizer": "offload_optimizer_device",
-    "offload_parameters": "offload_param_device",
-}
-"""Knob -> key of ``deepspeed_config`` in the accelerate file."""
 SERVER: Mapping[str, str] = {
     "tensor_parallel_size": "--tensor_parallel_size",
     "rollout_data_parallel_size": "--data_parallel_size",

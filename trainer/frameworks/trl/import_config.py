@@ -46,6 +46,7 @@ from trainer.frameworks.common.server_script import (
     ServerScript,
     check_pair,
     paired,
+    read_server,
     training_processes,
     unused,
 )
@@ -57,7 +58,7 @@ from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
-from trainer.frameworks.trl.server import read_server, starts_server, wants_server
+from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
@@ -173,7 +174,7 @@ def _served(
     if not wants_server(knobs):
         mode = "vllm_mode: server" if script.training == name else "--use_vllm --vllm_mode server"
         raise unused(script.name, script.training, mode)
-    found = read_server(script.text, script.name)
+    found = read_server(script.text, script.name, PROGRAM)
     check_pair(found, script.name, script.training, values)
     for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart, illegal
+from trainer.frameworks.common import diagnosis
 from trainer.frameworks.common import suggestions as shared
-from trainer.frameworks.common.diagnosis import Diagnosis, read
 
 CRASH, INFRA, OOM = FailureReason.CRASH, FailureReason.INFRA, FailureReason.OOM
 _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, StartupPart.IMPORT.value
@@ -88,9 +89,6 @@ VERL: tuple[Sign, ...] = (
 )
 """Read in the sources of verl 0.9.1, Hydra 1.3 and Ray 2.60; none of them was met on a GPU yet."""
 
-SIGNS_OF_VERL: tuple[Sign, ...] = (*VERL, *SIGNS)
-"""In the order they are looked for within a line."""
-
 SUGGESTIONS: Mapping[str, str] = {
     **shared.SUGGESTIONS,
     "verl_rollout_rows": "rows of a rollout (train_batch_size x n) must be a multiple of the GPUs; "
@@ -130,9 +128,7 @@ SUGGESTIONS: Mapping[str, str] = {
 _REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
 
 
-def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
-    return read(text, SIGNS_OF_VERL, SUGGESTIONS)
+diagnose = partial(diagnosis.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

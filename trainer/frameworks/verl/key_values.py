@@ -11,7 +11,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
 from trainer.frameworks.common.speculation import speculative_knobs
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
 from trainer.frameworks.verl import key_tables as tables
 from trainer.frameworks.verl import megatron
 
@@ -214,15 +214,9 @@ def _mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
             raise KnobKeyError(
                 tables.MODE, f"{word} generates on GPUs of its own; say how many with {tables.APART_GPUS}"
             )
-        found["rollout_gpus"] = _count(keys, tables.APART_NODES) * _count(keys, tables.APART_GPUS)
+        nodes, gpus = (count_of(key, keys.get(key, 0), 65536) for key in (tables.APART_NODES, tables.APART_GPUS))
+        found["rollout_gpus"] = nodes * gpus
     return found
-
-
-def _count(keys: Mapping[str, Any], key: str) -> int:
-    value = keys.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
-        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
-    return value
 
 
 def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: str) -> str:
@@ -261,7 +255,10 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     together = model_parallel(found)
     if gpus % together:
         raise _uneven(keys, found, gpus)
-    ranks, sizes = gpus // together, {key: _whole(keys, key) for key in VERLS_BATCH}
+    ranks, sizes = (
+        gpus // together,
+        {key: count_of(key, keys.get(key, own), 2**31 - 1) for key, own in VERLS_BATCH.items()},
+    )
     group = sizes[tables.NATIVE["num_generations"]]
     update, rollout = (sizes[key] * group for key in (tables.PROMPTS_PER_UPDATE, tables.PROMPTS_PER_ROLLOUT))
     if update % ranks:
@@ -289,13 +286,6 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
         "gradient_accumulation_steps": update // (ranks * micro),
         "steps_per_generation": rollout // (ranks * micro),
     }
-
-
-def _whole(keys: Mapping[str, Any], key: str) -> int:
-    value = keys.get(key, VERLS_BATCH[key])
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
-    return value
 
 
 OLD: Mapping[str, str] = {
