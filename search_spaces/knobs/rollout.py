@@ -7,7 +7,6 @@ from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
     ENGINE,
-    ENGINE_ARGUMENT,
     ENGINE_ARGUMENT_0_18,
     FORWARD,
     GENERATE,
@@ -75,12 +74,11 @@ KNOBS = (
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
         needs=ENGINE,
-        frameworks={
-            "trl": native("vllm_mode", "colocate"),
-            "open_r1": native("vllm_mode", "server"),
-            "ms_swift": native("vllm_mode", "colocate"),
-            "verl": native("trainer.v1.trainer_mode", "colocate"),
-        },
+        frameworks=same(
+            native("vllm_mode", "colocate"),
+            open_r1=native("vllm_mode", "server"),
+            verl=native("trainer.v1.trainer_mode", "colocate"),
+        ),
         summary="the engine shares the training GPUs, or has its own",
     ),
     number(
@@ -113,12 +111,11 @@ KNOBS = (
         memory=(*device(1), *cache(-1)),
         bounds=(0.01, 0.98),
         needs=ENGINE,
-        frameworks={
-            "trl": native("vllm_gpu_memory_utilization", 0.3),
-            "open_r1": native("vllm_gpu_memory_utilization", 0.3),
-            "ms_swift": native("vllm_gpu_memory_utilization", 0.9),
-            "verl": native(_ROLLOUT + "gpu_memory_utilization", 0.5),
-        },
+        frameworks=same(
+            native("vllm_gpu_memory_utilization", 0.3),
+            ms_swift=native("vllm_gpu_memory_utilization", 0.9),
+            verl=native(_ROLLOUT + "gpu_memory_utilization", 0.5),
+        ),
         summary="device memory the engine takes; what its weights leave is KV cache",
     ),
     number(
@@ -324,12 +321,12 @@ KNOBS = (
         memory=(*device(0, SYNC), *cache(1)),
         order=("fp8", "none"),
         needs=ENGINE,
-        frameworks={
-            "trl": seam(ENGINE_ARGUMENT % "quantization", "none"),
-            "open_r1": seam(ENGINE_ARGUMENT_0_18 % "quantization", "none"),
-            "ms_swift": native("vllm_engine_kwargs.quantization", "none"),
-            "verl": native(_ROLLOUT + "quantization", "none"),
-        },
+        frameworks=engine_settings(
+            "quantization",
+            "none",
+            native("vllm_engine_kwargs.quantization", "none"),
+            native(_ROLLOUT + "quantization", "none"),
+        ),
         summary="what the engine holds its weights in",
     ),
 )

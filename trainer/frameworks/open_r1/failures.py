@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal, infra
 from trainer.frameworks.common import diagnosis
 from trainer.frameworks.common.suggestions import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
 from trainer.frameworks.common.suggestions import SUGGESTIONS as SHARED
@@ -44,7 +44,7 @@ OWN: tuple[Sign, ...] = (
     illegal(
         "openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"
     ),
-    Sign("openr1_server", ("The vLLM server can't be reached at … after … seconds",), FailureReason.INFRA),
+    infra("openr1_server", "The vLLM server can't be reached at … after … seconds"),
 )
 """Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""
 
