@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from search_spaces.knobs import Reach
 from search_spaces.knobs.keys import keys_of, plain_keys
@@ -37,14 +36,10 @@ _LAUNCH = ("rollout_gpus", "training_gpus")
 SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
 """Knobs that can be set; those of ``SERVER_OPTIONS`` but the first with a rollout server only."""
 
-KEYS: Mapping[str, str] = MappingProxyType(
+KEYS = frozenset(
     {
-        **{key: knob for knob, key in NATIVE.items()},
-        "generation_batch_size": "steps_per_generation",
-        "bf16": "precision",
-        "fp16": "precision",
-        "torch_dtype": "master_weights",
-        "use_vllm": "rollout_engine",
+        *NATIVE.values(),
+        *("generation_batch_size", "bf16", "fp16", "torch_dtype", "use_vllm"),
     }
 )
-"""Recipe key -> knob."""
+"""Recipe keys that hold knobs."""
