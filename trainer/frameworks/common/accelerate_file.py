@@ -123,7 +123,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     return AccelerateFile(
         deepspeed=_zero(zero, entries[DEEPSPEED] if zero else None, name, files) if kind == "DEEPSPEED" else None,
         fsdp=values.get(FSDP) or {} if kind == "FSDP" else None,
-        precision=_precision(values),
+        precision=str(_said(values["mixed_precision"])) if "mixed_precision" in values else None,
         processes=values.get("num_processes"),
         lines=lines_of(entries),
         name=name,
@@ -171,10 +171,6 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
 def _said(value: Any) -> str | None:
     """YAML takes the word ``no`` for false."""
     return "no" if value in (None, False) else value
-
-
-def _precision(values: Mapping[str, Any]) -> str | None:
-    return str(_said(values["mixed_precision"])) if "mixed_precision" in values else None
 
 
 def _zero(zero: Mapping[str, Any], entry: Entry | None, name: str, files: Mapping[str, str]) -> dict[str, Any]:

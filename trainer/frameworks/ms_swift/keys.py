@@ -100,15 +100,12 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     if found.get("torch_empty_cache_steps") == 0:
         del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never
     size = int(acts.get("sequence_parallel_size", 1))
-    found.update({key: _divided(acts[knob], size) for knob, key in STEPS.items() if knob in acts})
-    if found.get("steps_per_generation") is None:
-        found.pop("steps_per_generation", None)
-    return {**found, **_numerics(acts), **_rollout(acts, longest), **_sharding(acts, device)}
-
-
-def _divided(value: KnobValue, size: int) -> int | None:
-    """``None`` for the word that means the accumulation, which is ms-swift's own default."""
-    return None if isinstance(value, str) else int(value) // size
+    # The word that means the accumulation is ms-swift's own default.
+    counted = {key: acts[knob] for knob, key in STEPS.items() if not isinstance(acts.get(knob, ""), str)}
+    found.update({key: int(steps) // size for key, steps in counted.items()})
+    sharding = {"deepspeed": deepspeed_argument(acts, device), "fsdp": fsdp_argument(acts)}
+    sharded = {key: argument for key, argument in sharding.items() if argument}
+    return {**found, **_numerics(acts), **_rollout(acts, longest), **sharded}
 
 
 def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
@@ -152,15 +149,6 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
         place[path[-1]] = str(acts[knob]).upper() if knob == "vllm_compile_mode" else acts[knob]
     speculative = speculative_config(acts)
     return {**found, ARGUMENT: speculative} if speculative else found
-
-
-def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if sharded := deepspeed_argument(acts, device):
-        found["deepspeed"] = sharded
-    if sharded := fsdp_argument(acts):
-        found["fsdp"] = sharded
-    return found
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:

@@ -146,7 +146,7 @@ def import_config(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
-        dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
+        dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
         max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
         lines=lines_of(entries),
@@ -207,13 +207,10 @@ def _knobs(
 
     knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, told)
     # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
-    for place, text in _said_otherwise({**values, **_deepspeed(whole)}, from_keys(_half(values)), fields, processes):
+    compared = {**values, "deepspeed": whole.get("deepspeed")}
+    for place, text in _said_otherwise(compared, from_keys(_half(values)), fields, processes):
         told(KnobKeyError(f"deepspeed.{place}", text))
     return knobs
-
-
-def _deepspeed(whole: Mapping[str, Any]) -> dict[str, Any]:
-    return {"deepspeed": whole["deepspeed"]} if "deepspeed" in whole else {}
 
 
 def _half(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,10 +324,6 @@ def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry
         raise problem(name, entry.line, f"{key}: it is nested too deep") from None
     check_storable(key, Entry(found.value, entry.line), name)
     return found.value if isinstance(found.value, dict) else {}
-
-
-def _is_dataset(field: Field) -> bool:
-    return field.group == "dataset" or field.name.startswith("dataset_")
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:

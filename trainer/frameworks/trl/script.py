@@ -108,12 +108,9 @@ def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
 def _plain(entry: Entry) -> object:
     if not isinstance(entry.value, list):
         return entry.plain
-    words = [_switch(str(item.value)) for item in entry.value]
+    texts = [str(item.value) for item in entry.value]
+    words = [{"true": True, "false": False}.get(text.lower(), text) for text in texts]
     return True if not words else words[0] if len(words) == 1 else words
-
-
-def _switch(word: str) -> object:
-    return {"true": True, "false": False}.get(word.lower(), word)
 
 
 def _said(command: Command, at: int) -> str:

@@ -129,20 +129,6 @@ def _compiled(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
     return {"vllm_compile_mode": parsed("vllm_compile_mode", option, told["mode"].lower())}
 
 
-def _speculates(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    return speculative_knobs(" ".join(words), option)
-
-
-def _model_code(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    del option
-    return {MODEL_CODE: " ".join(words)}
-
-
-def _nothing(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    del option, words
-    return {}
-
-
 PROGRAM = Program(
     starts=(*TRLS, ("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve")),
     options={
@@ -154,10 +140,9 @@ PROGRAM = Program(
         "quantization": value_of("rollout_quantization"),
         "disable_custom_all_reduce": _all_reduce,
         "compilation_config": _compiled,
-        "speculative_config": _speculates,
-        MODEL_CODE: _model_code,
-        "model_impl": _model_code,
-        "distributed_executor_backend": _nothing,
+        "speculative_config": lambda option, words: speculative_knobs(" ".join(words), option),
+        **dict.fromkeys((MODEL_CODE, "model_impl"), lambda _, words: {MODEL_CODE: " ".join(words)}),
+        "distributed_executor_backend": lambda *_: {},
     },
     its_own=ITS_OWN
     | {"served_model_name", "enable_scale_out", "weight_transfer_config", "logprobs_mode", "max_logprobs"}
