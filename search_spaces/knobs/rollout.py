@@ -10,6 +10,7 @@ from search_spaces.knobs.build import (
     ENGINE_ARGUMENT_0_18,
     FORWARD,
     GENERATE,
+    IN_VERL,
     LOGPROB,
     ROLLOUT,
     SERVER,
@@ -127,12 +128,7 @@ KNOBS = (
         bounds=(1 << 20, 1 << 44),
         needs=VLLM,
         inactive=1 << 30,
-        frameworks=engine_settings(
-            "kv_cache_memory_bytes",
-            None,
-            native("vllm_engine_kwargs.kv_cache_memory_bytes"),
-            native("+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"),
-        ),
+        frameworks=engine_settings("kv_cache_memory_bytes", verl=IN_VERL),
         summary="size of the KV cache itself, instead of a share",
     ),
     number(
@@ -321,12 +317,7 @@ KNOBS = (
         memory=(*device(0, SYNC), *cache(1)),
         order=("fp8", "none"),
         needs=ENGINE,
-        frameworks=engine_settings(
-            "quantization",
-            "none",
-            native("vllm_engine_kwargs.quantization", "none"),
-            native(_ROLLOUT + "quantization", "none"),
-        ),
+        frameworks=engine_settings("quantization", "none"),
         summary="what the engine holds its weights in",
     ),
 )
