@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
-from search_spaces.knobs import KNOBS, Reach, Setting, defaults
+from search_spaces.knobs import KNOBS, Reach, defaults
 from search_spaces.knobs.build import ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18
 
 _COLOCATED_ENGINE = tuple(place.partition("%")[0] for place in (ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18))
@@ -46,17 +46,12 @@ def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[
         setting = KNOBS[name].frameworks.get(framework) if name in KNOBS else None
         if setting is None or (setting.reach is not Reach.SEAM and value not in setting.by_seam):
             continue
-        if server and _of_the_engine(setting):
+        if server and setting.key.startswith(_COLOCATED_ENGINE):  # the server takes it on its own command line
             continue
         own = setting.default if setting.default is not None else configuration.get(setting.follows)
         if value != own:
             found[name] = value
     return found
-
-
-def _of_the_engine(setting: Setting) -> bool:
-    """An argument of the engine, which a rollout server takes on its own command line."""
-    return setting.key.startswith(_COLOCATED_ENGINE)
 
 
 def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) -> bool:

@@ -12,6 +12,7 @@ from autotune.frameworks.port import ExportExtras, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
+from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, ExportRequest
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
@@ -29,7 +30,7 @@ from trainer.frameworks.common.serving import (
 from trainer.frameworks.open_r1 import server
 from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.import_config import import_config, named_files, read_keys
+from trainer.frameworks.open_r1.import_config import import_config, read_keys
 from trainer.frameworks.open_r1.keys import wants_server
 
 
@@ -49,7 +50,7 @@ class OpenR1Framework(Packaged):
         if not source.accelerate:
             return {}
         with as_usage():
-            return named_files(source.accelerate, source.accelerate_name)
+            return named_file(source.accelerate, source.accelerate_name)
 
     def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
         del files  # they belong to the accelerate file

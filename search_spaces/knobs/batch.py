@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from search_spaces.knobs.build import (
     FORWARD,
     GENERATE,
@@ -21,12 +23,14 @@ from search_spaces.knobs.model import Effect, Restart
 ACCUMULATION = "accumulation"
 """A value of ``steps_per_generation``: one generation for each update, the frameworks' default."""
 
+_number = partial(number, restart=Restart.NONE)
+_switch = partial(switch, restart=Restart.NONE)
+
 KNOBS = (
-    number(
+    _number(
         name="micro_batch_size",
         unit="rows per rank",
         phases=FORWARD,
-        restart=Restart.NONE,
         memory=training(1, FORWARD),
         bounds=(1, 65536),
         frameworks=same(
@@ -36,11 +40,10 @@ KNOBS = (
         ),
         summary="completions in one forward and backward pass of a rank",
     ),
-    number(
+    _number(
         name="gradient_accumulation_steps",
         unit="micro-batches",
         phases=UPDATE,
-        restart=Restart.NONE,
         bounds=(1, 1048576),
         derived=True,
         frameworks=same(
@@ -49,25 +52,23 @@ KNOBS = (
         ),
         summary="micro-batches in one optimizer update; follows from rows per update",
     ),
-    number(
+    _number(
         name="num_generations",
         unit="completions per prompt",
         effect=Effect.LEARNING,
         phases=FORWARD,
-        restart=Restart.NONE,
         memory=cache(0, GENERATE),
         bounds=(1, 4096),
         frameworks=same(native("num_generations", 8), verl=native("actor_rollout_ref.rollout.n", 1)),
         summary="group size, at the same rows per update",
     ),
-    number(
+    _number(
         name="steps_per_generation",
         unit="micro-batches",
         # An update of several generations is another average: TRL's default loss weighs each generation alike, however
         # many tokens it has (docs/decisions/0013-parity.md).
         effect=Effect.LEARNING,
         phases=GENERATE,
-        restart=Restart.NONE,
         memory=(*training(1, GENERATE), *cache(1, GENERATE)),
         bounds=(1, 1048576),
         words=(ACCUMULATION,),
@@ -77,11 +78,10 @@ KNOBS = (
         ),
         summary="micro-batches one generation serves; fewer than an update's means smaller rollouts",
     ),
-    number(
+    _number(
         name="logprob_rows",
         unit="rows per rank",
         phases=LOGPROB,
-        restart=Restart.NONE,
         memory=training(1, LOGPROB),
         bounds=(1, 65536),
         frameworks={
@@ -92,11 +92,10 @@ KNOBS = (
         },
         summary="completions in one no-grad log-prob pass",
     ),
-    number(
+    _number(
         name="logprob_token_chunk",
         unit="tokens",
         phases=TRAIN,
-        restart=Restart.NONE,
         memory=training(1, TRAIN),
         bounds=(16, 1048576),
         frameworks={
@@ -105,21 +104,19 @@ KNOBS = (
         },
         summary="tokens of one tile of the LM-head projection",
     ),
-    number(
+    _number(
         name="logprob_vocab_chunk",
         unit="vocabulary entries",
         phases=TRAIN,
-        restart=Restart.NONE,
         memory=training(1, TRAIN),
         bounds=(128, 1048576),
         frameworks={"trl": seam("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 32768)},
         summary="vocabulary entries of one tile of the LM-head projection",
     ),
-    number(
+    _number(
         name="logprob_tokens",
         unit="tokens per GPU",
         phases=LOGPROB,
-        restart=Restart.NONE,
         memory=training(1, LOGPROB),
         bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
@@ -129,19 +126,17 @@ KNOBS = (
         },
         summary="token budget of a log-prob pass with dynamic batching",
     ),
-    switch(
+    _switch(
         name="dynamic_batching",
         phases=TRAIN,
-        restart=Restart.NONE,
         memory=training(0, TRAIN),
         frameworks={"verl": native("actor_rollout_ref.actor.use_dynamic_bsz", False)},
         summary="micro-batches are cut by tokens instead of rows",
     ),
-    number(
+    _number(
         name="update_tokens",
         unit="tokens per GPU",
         phases=UPDATE,
-        restart=Restart.NONE,
         memory=training(1, UPDATE),
         bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
@@ -158,11 +153,10 @@ KNOBS = (
         },
         summary="rows are packed without padding",
     ),
-    number(
+    _number(
         name="pad_to_multiple",
         unit="tokens",
         phases=TRAIN,
-        restart=Restart.NONE,
         memory=training(1, TRAIN),
         bounds=(1, 8192),
         frameworks={
@@ -172,11 +166,10 @@ KNOBS = (
         },
         summary="lengths are rounded up, so that kernels are compiled for fewer shapes",
     ),
-    switch(
+    _switch(
         name="dynamic_sampling",
         effect=Effect.LEARNING,
         phases=GENERATE,
-        restart=Restart.NONE,
         frameworks={
             "ms_swift": native("dynamic_sample", False),
             "verl": native("algorithm.filter_groups.enable", False),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from search_spaces.configuration import KnobValue
@@ -75,15 +77,37 @@ def cache(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEff
     return (MemoryEffect("rollout_cache", phases, direction),)
 
 
+OF_SWIFT, IN_SWIFT = "vllm_", "vllm_engine_kwargs."
+"""Before the engine's argument, in ms-swift: an argument of its own, or a place among vLLM's own."""
+OF_VERL, IN_VERL = "actor_rollout_ref.rollout.", "+actor_rollout_ref.rollout.engine_kwargs.vllm."
+"""The same in verl."""
+
+
 def engine_settings(
-    argument: str, trl: KnobValue | None, swift: Setting | None, verl: Setting, *, open_r1: Setting | None = None
+    argument: str,
+    default: KnobValue | None = None,
+    *,
+    swift: str = IN_SWIFT,
+    verl: str = OF_VERL,
+    seam_argument: str = "",
+    own: Mapping[str, KnobValue] = MappingProxyType({}),
 ) -> dict[str, Setting]:
-    """A vLLM engine argument that TRL and Open-R1 only take through a seam; ``None``: ms-swift has no way to it."""
-    found = {
-        "trl": seam(ENGINE_ARGUMENT % argument, trl),
-        "open_r1": open_r1 or seam(ENGINE_ARGUMENT_0_18 % argument, trl),
+    """A vLLM engine argument that TRL and Open-R1 only take through a seam.
+
+    Args:
+        default: what every framework has where nothing is set; with ``own``, those that it does not name.
+        swift: what stands before the argument in ms-swift; empty: it has no way to it.
+        verl: the same in verl.
+        seam_argument: how the seam writes it, where that is not ``argument``.
+        own: framework -> its own default.
+    """
+    keys = {
+        "trl": seam(ENGINE_ARGUMENT % (seam_argument or argument), own.get("trl", default)),
+        "open_r1": seam(ENGINE_ARGUMENT_0_18 % (seam_argument or argument), own.get("open_r1", default)),
+        "ms_swift": native(swift + argument, own.get("ms_swift", default)),
+        "verl": native(verl + argument, own.get("verl", default)),
     }
-    return {**found, **({} if swift is None else {"ms_swift": swift}), "verl": verl}
+    return {name: setting for name, setting in keys.items() if swift or name != "ms_swift"}
 
 
 def same(setting: Setting, **others: Setting) -> dict[str, Setting]:

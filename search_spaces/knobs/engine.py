@@ -8,6 +8,9 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ENGINE,
     GENERATE,
+    IN_VERL,
+    OF_SWIFT,
+    OF_VERL,
     SYNC,
     VLLM,
     cache,
@@ -21,9 +24,6 @@ from search_spaces.knobs.build import (
 )
 from search_spaces.knobs.model import Effect, Restart, Setting
 
-_ROLLOUT = "actor_rollout_ref.rollout."
-_VERL_ENGINE = "+actor_rollout_ref.rollout.engine_kwargs.vllm."
-_SWIFT_ENGINE = "vllm_engine_kwargs."
 _number = partial(number, phases=GENERATE, restart=Restart.ENGINE)
 _switch = partial(switch, phases=GENERATE, restart=Restart.ENGINE)
 _choice = partial(choice, phases=GENERATE, restart=Restart.ENGINE)
@@ -32,11 +32,8 @@ _SPECULATES: dict[str, tuple[KnobValue, ...]] = {**VLLM, "speculative_decoding":
 
 def _inside(mapping: str, key: str, default: KnobValue | None = None) -> dict[str, Setting]:
     """``key`` of the engine argument ``mapping``, which vLLM takes whole."""
-    argument = f"{mapping}={{'{key}': ...}}"
-    inside = f"{mapping}.{key}"
-    return engine_settings(
-        argument, default, native(_SWIFT_ENGINE + inside, default), native(_VERL_ENGINE + inside, default)
-    )
+    written = f"{mapping}={{'{key}': ...}}"
+    return engine_settings(f"{mapping}.{key}", default, verl=IN_VERL, seam_argument=written)
 
 
 KNOBS = (
@@ -51,7 +48,7 @@ KNOBS = (
             "trl": native("vllm_max_model_length"),
             "open_r1": seam("trl.trainer.grpo_trainer.LLM(max_model_len=...)"),
             "ms_swift": native("vllm_max_model_len"),
-            "verl": native(_ROLLOUT + "max_model_len"),
+            "verl": native(OF_VERL + "max_model_len"),
         },
         summary="longest sequence the engine prepares for; at least prompt + completion",
     ),
@@ -62,9 +59,7 @@ KNOBS = (
         bounds=(1, 65536),
         needs=ENGINE,
         inactive=256,
-        frameworks=engine_settings(
-            "max_num_seqs", None, native("vllm_max_num_seqs"), native(_ROLLOUT + "max_num_seqs", 256)
-        ),
+        frameworks=engine_settings("max_num_seqs", swift=OF_SWIFT, own={"verl": 256}),
         summary="sequences decoded together",
     ),
     _number(
@@ -74,13 +69,7 @@ KNOBS = (
         bounds=(1, 16777216),
         needs=VLLM,
         inactive=8192,
-        frameworks=engine_settings(
-            "max_num_batched_tokens",
-            4096,
-            native(_SWIFT_ENGINE + "max_num_batched_tokens"),
-            native(_ROLLOUT + "max_num_batched_tokens", 8192),
-            open_r1=seam("trl.trainer.grpo_trainer.LLM(max_num_batched_tokens=...)"),
-        ),
+        frameworks=engine_settings("max_num_batched_tokens", own={"trl": 4096, "verl": 8192}),
         summary="tokens of one engine step, prefill included",
     ),
     _switch(
@@ -89,9 +78,7 @@ KNOBS = (
         memory=device(-1),
         needs=ENGINE,
         without_gpu=True,
-        frameworks=engine_settings(
-            "enforce_eager", False, native("vllm_enforce_eager", False), native(_ROLLOUT + "enforce_eager", False)
-        ),
+        frameworks=engine_settings("enforce_eager", False, swift=OF_SWIFT),
         summary="no CUDA graphs and no compilation: less memory, quicker start, slower decoding",
     ),
     _number(
@@ -116,24 +103,14 @@ KNOBS = (
         name="prefix_caching",
         memory=cache(0),
         needs=VLLM,
-        frameworks=engine_settings(
-            "enable_prefix_caching",
-            True,
-            native("vllm_enable_prefix_caching", True),
-            native(_ROLLOUT + "enable_prefix_caching", True),
-        ),
+        frameworks=engine_settings("enable_prefix_caching", True, swift=OF_SWIFT),
         summary="a group's common prompt is computed once",
     ),
     _switch(
         name="chunked_prefill",
         memory=(*device(0), *cache(0)),
         needs=VLLM,
-        frameworks=engine_settings(
-            "enable_chunked_prefill",
-            True,
-            native(_SWIFT_ENGINE + "enable_chunked_prefill", True),
-            native(_ROLLOUT + "enable_chunked_prefill", True),
-        ),
+        frameworks=engine_settings("enable_chunked_prefill", True),
         summary="long prompts are computed in pieces beside decoding",
     ),
     _choice(
@@ -143,12 +120,7 @@ KNOBS = (
         order=("fp8", "auto"),
         others=("fp8_e4m3", "fp8_e5m2"),
         needs=VLLM,
-        frameworks=engine_settings(
-            "kv_cache_dtype",
-            "auto",
-            native(_SWIFT_ENGINE + "kv_cache_dtype", "auto"),
-            native(_VERL_ENGINE + "kv_cache_dtype", "auto"),
-        ),
+        frameworks=engine_settings("kv_cache_dtype", "auto", verl=IN_VERL),
         summary="what keys and values are kept in",
     ),
     _choice(
@@ -161,7 +133,7 @@ KNOBS = (
         needs=ENGINE,
         # ms-swift gives its engine the model's own dtype, and refuses another among the engine's arguments
         # (swift/infer_engine/vllm_engine.py, _prepare_engine_kwargs).
-        frameworks=engine_settings("dtype", "auto", None, native(_ROLLOUT + "dtype", "bf16")),
+        frameworks=engine_settings("dtype", "auto", swift="", own={"verl": "bf16"}),
         summary="what the engine computes in",
     ),
     _choice(
@@ -174,12 +146,7 @@ KNOBS = (
             "runai_streamer_sharded",
         ),  # LoadFormats of vLLM 0.8 to 0.31 (vllm/model_executor/model_loader/__init__.py)
         needs=ENGINE,
-        frameworks=engine_settings(
-            "load_format",
-            "auto",
-            native(_SWIFT_ENGINE + "load_format", "auto"),
-            native(_ROLLOUT + "load_format", "dummy"),
-        ),
+        frameworks=engine_settings("load_format", "auto", own={"verl": "dummy"}),
         summary="the engine reads weights at start, or waits for the first sync",
     ),
     _switch(
@@ -187,10 +154,7 @@ KNOBS = (
         memory=device(1),
         needs=VLLM,
         frameworks=engine_settings(
-            "disable_custom_all_reduce",
-            True,
-            native("vllm_disable_custom_all_reduce", False),
-            native(_VERL_ENGINE + "disable_custom_all_reduce", True),
+            "disable_custom_all_reduce", True, swift=OF_SWIFT, verl=IN_VERL, own={"ms_swift": False}
         ),
         summary="vLLM's own all-reduce between the GPUs of a replica",
     ),

@@ -32,24 +32,22 @@ KNOBS = (
         memory=training(1, FORWARD),
         order=("flash_attention_3", "flash_attention_2", "sdpa", "eager"),
         open=True,
-        frameworks={
-            "trl": native("attn_implementation", "sdpa"),
-            "open_r1": native("attn_implementation", "sdpa"),
-            "ms_swift": native("attn_impl", "sdpa"),
-            "verl": native("+actor_rollout_ref.model.override_config.attn_implementation", "flash_attention_2"),
-        },
+        frameworks=same(
+            native("attn_implementation", "sdpa"),
+            ms_swift=native("attn_impl", "sdpa"),
+            verl=native("+actor_rollout_ref.model.override_config.attn_implementation", "flash_attention_2"),
+        ),
         summary="how attention is computed; kernels-community/... names a hub kernel",
     ),
     switch(
         name="hub_kernels",
         phases=TRAIN,
         memory=training(-1, TRAIN),
-        frameworks={
-            "trl": native("model_init_kwargs.use_kernels", False),
-            "open_r1": native("use_liger_kernel", False),
-            "ms_swift": native("use_liger_kernel", False),
-            "verl": native("actor_rollout_ref.model.use_liger", False),
-        },
+        frameworks=same(
+            native("use_liger_kernel", False),
+            trl=native("model_init_kwargs.use_kernels", False),
+            verl=native("actor_rollout_ref.model.use_liger", False),
+        ),
         summary="Liger or hub kernels for norms, rotary embedding and MLP",
     ),
     switch(

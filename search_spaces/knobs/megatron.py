@@ -9,8 +9,22 @@ verl's settings are fields of ``McoreEngineConfig`` (``verl/workers/config/engin
 from __future__ import annotations
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs.build import ALL, ANY, SYNC, TRAIN, UPDATE, device, host, native, training
-from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Restart, Setting
+from search_spaces.knobs.build import (
+    ALL,
+    ANY,
+    SYNC,
+    TRAIN,
+    UPDATE,
+    choice,
+    device,
+    host,
+    native,
+    number,
+    share,
+    switch,
+    training,
+)
+from search_spaces.knobs.model import Effect, Knob, MemoryEffect, Setting
 
 ENGINE = "training_engine"
 MEGATRON: dict[str, tuple[KnobValue, ...]] = {ENGINE: ("megatron",)}
@@ -27,41 +41,41 @@ def _both(verl: Setting, swift: Setting) -> dict[str, Setting]:
 def _number(
     name: str,
     key: str,
-    default: KnobValue | None,
     summary: str,
     *,
-    swift: str,
+    swift: str = "",
     memory: tuple[MemoryEffect, ...],
     unit: str = "GPUs",
     least: int = 1,
     needs: dict[str, tuple[KnobValue, ...]] = MEGATRON,
     follows: str = "",
 ) -> Knob:
-    """A whole number of Megatron's."""
-    return Knob(
+    """A whole number of Megatron's, ``least`` where nothing says.
+
+    Args:
+        key: verl's; the last part of it is ms-swift's unless ``swift`` says another.
+        follows: the knob whose value it has in verl where nothing says.
+    """
+    return number(
         name=name,
-        kind=Kind.INT,
         unit=unit,
-        effect=Effect.SPEED,
         phases=TRAIN | SYNC,
-        restart=Restart.PROCESS,
         memory=memory,
         bounds=(least, _MOST),
         needs=needs,
         inactive=least,
-        frameworks=_both(native(key, default, follows=follows), native(swift, least)),
+        frameworks=_both(
+            native(key, None if follows else least, follows=follows), native(swift or key.rpartition(".")[2], least)
+        ),
         summary=summary,
     )
 
 
 def _switch(name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...], *, swift: bool = True) -> Knob:
     """A switch that verl has on, and ms-swift too unless ``swift`` says otherwise."""
-    return Knob(
+    return switch(
         name=name,
-        kind=Kind.BOOL,
-        effect=Effect.SPEED,
         phases=TRAIN,
-        restart=Restart.PROCESS,
         memory=memory,
         needs=MEGATRON,
         frameworks=_both(native(_VERL + key, True), native(key, swift)),
@@ -70,12 +84,10 @@ def _switch(name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...],
 
 
 KNOBS = (
-    Knob(
+    choice(
         name=ENGINE,
-        kind=Kind.CHOICE,
         effect=Effect.NUMERICS,
         phases=ALL,
-        restart=Restart.PROCESS,
         memory=training(0, ANY),
         order=("torch", "megatron"),
         frameworks=_both(native("model_engine", "torch"), native("megatron rlhf in place of swift rlhf", "torch")),
@@ -84,33 +96,26 @@ KNOBS = (
     _number(
         "training_tensor_parallel_size",
         _VERL + "tensor_model_parallel_size",
-        1,
         "GPUs that share each matrix while training",
-        swift="tensor_model_parallel_size",
         memory=device(-1, TRAIN),
     ),
     _number(
         "pipeline_parallel_size",
         _VERL + "pipeline_model_parallel_size",
-        1,
         "GPUs that hold layers of their own, one after another",
         # 0: the first stage keeps the activations of as many micro-batches as there are stages.
-        swift="pipeline_model_parallel_size",
         memory=device(0, TRAIN),
     ),
     _number(
         "virtual_pipeline_size",
         _VERL + "virtual_pipeline_model_parallel_size",
-        1,
         "parts of the layers that each stage has, dealt out in turn",
         unit="parts",
-        swift="virtual_pipeline_model_parallel_size",
         memory=device(1, TRAIN),
     ),
     _number(
         "first_stage_layers",
         _OVERRIDE + "num_layers_in_first_pipeline_stage",
-        0,
         "layers of the first stage; 0 shares all layers evenly",
         unit="layers",
         least=0,
@@ -120,7 +125,6 @@ KNOBS = (
     _number(
         "last_stage_layers",
         _OVERRIDE + "num_layers_in_last_pipeline_stage",
-        0,
         "layers of the last stage; 0 shares all layers evenly",
         unit="layers",
         least=0,
@@ -130,18 +134,14 @@ KNOBS = (
     _number(
         "expert_parallel_size",
         _VERL + "expert_model_parallel_size",
-        1,
         "GPUs that share out whole experts",
-        swift="expert_model_parallel_size",
         memory=device(-1, TRAIN),
     ),
     _number(
         "expert_tensor_parallel_size",
         _VERL + "expert_tensor_parallel_size",
-        None,
         "GPUs that share each expert's matrices",
         follows="training_tensor_parallel_size",
-        swift="expert_tensor_parallel_size",
         memory=device(0, TRAIN),
     ),
     _switch(
@@ -157,13 +157,10 @@ KNOBS = (
         "optimizer state is shared out over the data-parallel GPUs",
         device(-1, ANY),
     ),
-    Knob(
+    share(
         name="optimizer_offload_share",
-        kind=Kind.FLOAT,
         unit="share",
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=(*device(-1), *host(1)),
         bounds=(0.0, 1.0),
         needs=MEGATRON,
@@ -173,12 +170,9 @@ KNOBS = (
         ),
         summary="of the optimizer state, what is kept and updated on the host (optimizer_cpu_offload)",
     ),
-    Knob(
+    choice(
         name="recompute_granularity",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=device(1, UPDATE),
         order=("full", "selective", "none"),
         needs=MEGATRON,
@@ -187,12 +181,9 @@ KNOBS = (
         ),
         summary="what the backward pass computes again: whole layers, parts of them, or nothing",
     ),
-    Knob(
+    choice(
         name="recompute_method",
-        kind=Kind.CHOICE,
-        effect=Effect.SPEED,
         phases=UPDATE,
-        restart=Restart.PROCESS,
         memory=device(0, UPDATE),
         order=("none", "uniform", "block"),
         needs=_FULL,
@@ -202,12 +193,10 @@ KNOBS = (
     _number(
         "recompute_layers",
         _OVERRIDE + "recompute_num_layers",
-        0,
         "layers of a group (uniform), or of a stage that are computed again (block)",
         unit="layers",
         least=0,
         needs=_FULL,
-        swift="recompute_num_layers",
         memory=device(0, UPDATE),
     ),
 )

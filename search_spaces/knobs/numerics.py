@@ -71,12 +71,11 @@ KNOBS = (
         phases=UPDATE,
         memory=training(1, UPDATE),
         order=("bf16", "fp32"),
-        frameworks={
-            "trl": native("deepspeed_config.communication_data_type", "fp32"),
-            "open_r1": native("deepspeed_config.communication_data_type", "fp32"),
-            "ms_swift": native("deepspeed.communication_data_type", "fp32"),
-            "verl": native("actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype", "fp32"),
-        },
+        frameworks=same(
+            native("deepspeed_config.communication_data_type", "fp32"),
+            ms_swift=native("deepspeed.communication_data_type", "fp32"),
+            verl=native("actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype", "fp32"),
+        ),
         summary="what gradients are summed over ranks in",
     ),
     switch(
@@ -107,12 +106,11 @@ KNOBS = (
             *("adagrad", "stable_adamw", "schedule_free_adamw", "galore_adamw", "apollo_adamw", "muon"),
         ),
         alike=((Effect.SPEED, EXACT_ADAMW), (Effect.NUMERICS, EXACT_ADAMW | LOW_BIT_ADAMW)),
-        frameworks={
-            "trl": native("optim", "adamw_torch_fused"),
-            "open_r1": native("optim", "adamw_torch"),
-            "ms_swift": native("optim", "adamw_torch_fused"),
-            "verl": native("actor_rollout_ref.actor.optim.optimizer", "adamw_torch"),
-        },
+        frameworks=same(
+            native("optim", "adamw_torch_fused"),
+            open_r1=native("optim", "adamw_torch"),
+            verl=native("actor_rollout_ref.actor.optim.optimizer", "adamw_torch"),
+        ),
         summary="AdamW as one fused kernel, paged, or with 8- or 4-bit state; other families learn differently",
     ),
     switch(
@@ -121,12 +119,11 @@ KNOBS = (
         restart=Restart.NONE,
         memory=training(-1, UPDATE),
         order=(False, True),
-        frameworks={
-            "trl": native("gradient_checkpointing", True),
-            "open_r1": native("gradient_checkpointing", False),
-            "ms_swift": native("gradient_checkpointing", True),
-            "verl": native("actor_rollout_ref.model.enable_gradient_checkpointing", True),
-        },
+        frameworks=same(
+            native("gradient_checkpointing", True),
+            open_r1=native("gradient_checkpointing", False),
+            verl=native("actor_rollout_ref.model.enable_gradient_checkpointing", True),
+        ),
         summary="activations are computed again in the backward pass instead of kept",
     ),
     switch(

@@ -7,10 +7,10 @@ from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
     ENGINE,
-    ENGINE_ARGUMENT,
     ENGINE_ARGUMENT_0_18,
     FORWARD,
     GENERATE,
+    IN_VERL,
     LOGPROB,
     ROLLOUT,
     SERVER,
@@ -75,12 +75,11 @@ KNOBS = (
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
         needs=ENGINE,
-        frameworks={
-            "trl": native("vllm_mode", "colocate"),
-            "open_r1": native("vllm_mode", "server"),
-            "ms_swift": native("vllm_mode", "colocate"),
-            "verl": native("trainer.v1.trainer_mode", "colocate"),
-        },
+        frameworks=same(
+            native("vllm_mode", "colocate"),
+            open_r1=native("vllm_mode", "server"),
+            verl=native("trainer.v1.trainer_mode", "colocate"),
+        ),
         summary="the engine shares the training GPUs, or has its own",
     ),
     number(
@@ -113,12 +112,11 @@ KNOBS = (
         memory=(*device(1), *cache(-1)),
         bounds=(0.01, 0.98),
         needs=ENGINE,
-        frameworks={
-            "trl": native("vllm_gpu_memory_utilization", 0.3),
-            "open_r1": native("vllm_gpu_memory_utilization", 0.3),
-            "ms_swift": native("vllm_gpu_memory_utilization", 0.9),
-            "verl": native(_ROLLOUT + "gpu_memory_utilization", 0.5),
-        },
+        frameworks=same(
+            native("vllm_gpu_memory_utilization", 0.3),
+            ms_swift=native("vllm_gpu_memory_utilization", 0.9),
+            verl=native(_ROLLOUT + "gpu_memory_utilization", 0.5),
+        ),
         summary="device memory the engine takes; what its weights leave is KV cache",
     ),
     number(
@@ -130,12 +128,7 @@ KNOBS = (
         bounds=(1 << 20, 1 << 44),
         needs=VLLM,
         inactive=1 << 30,
-        frameworks=engine_settings(
-            "kv_cache_memory_bytes",
-            None,
-            native("vllm_engine_kwargs.kv_cache_memory_bytes"),
-            native("+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes"),
-        ),
+        frameworks=engine_settings("kv_cache_memory_bytes", verl=IN_VERL),
         summary="size of the KV cache itself, instead of a share",
     ),
     number(
@@ -324,12 +317,7 @@ KNOBS = (
         memory=(*device(0, SYNC), *cache(1)),
         order=("fp8", "none"),
         needs=ENGINE,
-        frameworks={
-            "trl": seam(ENGINE_ARGUMENT % "quantization", "none"),
-            "open_r1": seam(ENGINE_ARGUMENT_0_18 % "quantization", "none"),
-            "ms_swift": native("vllm_engine_kwargs.quantization", "none"),
-            "verl": native(_ROLLOUT + "quantization", "none"),
-        },
+        frameworks=engine_settings("quantization", "none"),
         summary="what the engine holds its weights in",
     ),
 )

@@ -57,7 +57,7 @@ def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> t
 def _check(configuration: Mapping[str, KnobValue], resources: Resources, reference: Reference) -> tuple[Violation, ...]:
     broken = [(name, domain) for name, v in configuration.items() if (domain := knob_rules.domain_problem(name, v))]
     if broken:
-        return tuple(Violation("unknown_knob" if _unknown(n) else "knob_domain", f"{text}.") for n, text in broken)
+        return tuple(Violation("unknown_knob" if n not in KNOBS else "knob_domain", f"{text}.") for n, text in broken)
     case = Case(configuration, resources, reference)
     return tuple(violation(case, rule, sentence) for rule in RULES if (sentence := rule.judge(case)) is not None)
 
@@ -92,7 +92,3 @@ def notes(
     return (
         f"{batch.rows} rows per update instead of {target} ({share:+.1f} %), because {ranks} cannot share {target}.",
     )
-
-
-def _unknown(name: str) -> bool:
-    return name not in KNOBS

@@ -61,15 +61,12 @@ def megatron_world(case: Case) -> str | None:
 @of_megatron(frozenset({*RANKS, EXPERT, EXPERT_TENSOR}), (EXPERT, EXPERT_TENSOR))
 def megatron_expert_world(case: Case) -> str | None:
     """Expert, expert tensor and pipeline parallel sizes together divide the training GPUs."""
-    sizes = [case.at_least_one(EXPERT), _expert_tensor(case), case.at_least_one(PIPELINE)]
-    if (sizes[0] == 1 and case.number(EXPERT_TENSOR) is None) or case.training_gpus % math.prod(sizes) == 0:
+    tensor = case.number(EXPERT_TENSOR)
+    sizes = [case.at_least_one(EXPERT), tensor or case.at_least_one(TENSOR), case.at_least_one(PIPELINE)]
+    if (sizes[0] == 1 and tensor is None) or case.training_gpus % math.prod(sizes) == 0:
         return None
     told = f"{EXPERT} {sizes[0]} × {EXPERT_TENSOR} {sizes[1]} × {PIPELINE} {sizes[2]} = {math.prod(sizes)}"
     return f"{told} does not divide {case.ranks_in_words(case.training_gpus)}"
-
-
-def _expert_tensor(case: Case) -> int:
-    return case.number(EXPERT_TENSOR) or case.at_least_one(TENSOR)
 
 
 @of_megatron((EXPERT, EXPERT_TENSOR), (EXPERT,))

@@ -71,7 +71,8 @@ def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:
     )
 
 
-def _generation_size(settings: Mapping[str, Any], _: Batch) -> str | None:
+def generation_size(settings: Mapping[str, Any], _: Batch | None = None) -> str | None:
+    """TRL takes one of two keys for the size of a generation."""
     if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
         return None
     return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
@@ -107,7 +108,7 @@ def _reference_model(settings: Mapping[str, Any], _: Batch) -> str | None:
 
 _SETTINGS: tuple[tuple[str, Callable[[Mapping[str, Any], Batch], str | None]], ...] = (
     ("openr1_generation_rows", _generation_rows),
-    ("openr1_generation_size", _generation_size),
+    ("openr1_generation_size", generation_size),
     ("openr1_evaluation", _evaluation),
     ("openr1_model_arguments", _model_arguments),
     ("openr1_liger_loss", _two_sided),

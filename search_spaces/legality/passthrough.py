@@ -71,12 +71,6 @@ def _engine_logprobs(settings: Settings, configuration: Mapping[str, KnobValue])
     return "verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"
 
 
-def _generation_size(settings: Settings) -> str | None:
-    if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
-        return None
-    return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
-
-
 def _auto_batch(settings: Settings) -> str | None:
     if not settings.get("auto_find_batch_size"):
         return None
@@ -156,7 +150,7 @@ _CHOICES: Mapping[str, tuple[str | bool, ...]] = {
 _HF_EVALUATION_ROWS = 8
 _CLIPS = (("min", None), ("max", 3.0))
 _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
-    ("generation_size", _generation_size),
+    ("generation_size", openr1_rules.generation_size),
     ("auto_find_batch_size", _auto_batch),
     ("sequence_split", _sequence),
     ("importance_sampling", _correction),

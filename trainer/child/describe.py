@@ -17,7 +17,7 @@ import types
 import typing
 from enum import Enum
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .contract import ContractError, FailureReason, Result, RunPaths, dumps, write_atomic
 from .failures import IllegalSettingError, classify, memory_pool
@@ -40,8 +40,8 @@ def main(directory: Path) -> Result:
     """
     paths = RunPaths(directory)
     try:
-        config = read_config(paths.config)
-        others = OTHERS.get(framework_of(paths.config))
+        config, framework = read_wanted(paths.config)
+        others = OTHERS.get(framework)
         result = describe(config, paths.scratch) if others is None else describe_other(others, config)
     except Exception as error:
         result = classify(error, None)
@@ -49,19 +49,13 @@ def main(directory: Path) -> Result:
     return result
 
 
-def read_config(path: Path) -> Optional[Dict[str, Any]]:
-    """The user's keys; ``None`` if there are none to judge."""
+def read_wanted(path: Path) -> Tuple[Optional[Dict[str, Any]], str]:
+    """(The user's keys, ``None`` if there are none to judge; whose they are, TRL's if nothing says)."""
     wanted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     config = wanted.get("config") if isinstance(wanted, dict) else wanted
     if config is not None and not isinstance(config, dict):
         raise ContractError("%s: expected an object of TRL's keys" % path)
-    return config
-
-
-def framework_of(path: Path) -> str:
-    """The framework whose keys are asked for: the key ``framework`` beside ``config``, else TRL."""
-    wanted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return str(wanted.get("framework", "trl")) if isinstance(wanted, dict) else "trl"
+    return config, str(wanted.get("framework", "trl")) if isinstance(wanted, dict) else "trl"
 
 
 def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:

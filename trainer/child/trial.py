@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, Optional
+from types import MappingProxyType
+from typing import Any, Dict, Iterator, Mapping, Optional
 
-from .contract import RunPaths, StartupPart, StartupRecord, TrialSpec
+from .contract import NoteRecord, RunPaths, StartupPart, StartupRecord, TrialSpec
 from .journal import Journal
 from .memory import MemoryWatch, limit_data
 from .meter import Meter
@@ -40,6 +41,11 @@ class TrialContext:
         self.part = None
         if self.rank == 0:
             self.journal.write(StartupRecord(part, time.perf_counter() - started))
+
+    def note(self, name: str, data: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Writes a ``NoteRecord`` once, whatever the number of ranks."""
+        if self.rank == 0:
+            self.journal.write(NoteRecord(name, data))
 
     def open_meter(self) -> Meter:
         """Creates the meter of this rank; call it after the framework is imported."""

@@ -73,7 +73,8 @@ class WarmWorker:
             spec = read_spec(RunPaths(Path(letter.directory)).config)
         except (ContractError, OSError):
             return True  # the trial itself will say so
-        return bool(_framework(spec).fits(self._kept, spec))
+        framework = _framework(spec)
+        return not hasattr(framework, "LEFT") and bool(framework.fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
         """The next letter; ``None`` once the process that writes letters is gone."""
@@ -102,7 +103,9 @@ class WarmWorker:
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
-        left = [_framework(spec).put_back(self._kept), self._new_threads()]
+        framework = _framework(spec)
+        own = framework.LEFT if hasattr(framework, "LEFT") else framework.put_back(self._kept)
+        left = [own, self._new_threads()]
         unlimit_data()
         kernel = reference(spec.device)
         give_back()

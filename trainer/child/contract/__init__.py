@@ -35,7 +35,7 @@ from .shapes import (
     WorstCaseRecord,
 )
 from .sign_table import SIGNS
-from .signs import Nearness, Sign, SignMatch, illegal, read_signs
+from .signs import Nearness, Sign, SignMatch, echo, illegal, infra, read_signs, signs_of
 from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,

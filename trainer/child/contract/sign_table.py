@@ -6,69 +6,56 @@ of Ray, NCCL, bitsandbytes and vLLM's CUDA allocator, which a CPU does not have,
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Tuple
 
-from .signs import Nearness, Sign, illegal
+from .signs import Nearness, Sign, echo, illegal, infra, signs_of
 from .words import FailureReason, Phase, Pool, StartupPart
 
-OOM, ILLEGAL, INFRA = FailureReason.OOM, FailureReason.ILLEGAL, FailureReason.INFRA
-HOST, DEVICE, CACHE = Pool.HOST, Pool.DEVICE, Pool.ROLLOUT_CACHE
+OOM = FailureReason.OOM
 ENGINE, CAPTURE = StartupPart.ENGINE.value, StartupPart.CAPTURE.value
-
-
-def _oom(name: str, pool: Pool, *texts: str, phase: Optional[str] = None, unless: Tuple[str, ...] = ()) -> Sign:
-    return Sign(name, texts, OOM, pool, phase, unless=unless)
-
-
-def _echo(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
-    return Sign(name, texts, FailureReason.CRASH, None, phase, Nearness.ECHO)
-
+_host, _device, _cache = (signs_of(OOM, pool) for pool in (Pool.HOST, Pool.DEVICE, Pool.ROLLOUT_CACHE))
+_hang = signs_of(FailureReason.HANG, nearness=Nearness.DEATH)
+_killed = signs_of(OOM, Pool.HOST, Nearness.DEATH)
+_nan = signs_of(FailureReason.NAN)
 
 ENGINE_MEMORY = (
-    _oom("cache_none", CACHE, "No available memory for the cache blocks", phase=ENGINE),
-    _oom("cache_one_request", CACHE, "To serve at least one request with the model… max seq len", phase=ENGINE),
-    _oom(
+    _cache("cache_none", "No available memory for the cache blocks", phase=ENGINE),
+    _cache("cache_one_request", "To serve at least one request with the model… max seq len", phase=ENGINE),
+    _cache(
         "cache_v0",
-        CACHE,
         "max seq len (…) is larger than the maximum number of tokens that can be stored in KV cache",
         phase=ENGINE,
     ),
-    _oom(
+    _cache(
         "cache_node_share",
-        CACHE,
         "Available memory on node … allocation is less than requested memory for kv (-",
         "Available memory on node … allocation is less than requested memory for kv (0.0/",
         phase=ENGINE,
     ),
-    _oom(
+    _device(
         "device_share",
-        DEVICE,
         "Free memory on device … on startup is less than desired GPU memory utilization",
         phase=ENGINE,
     ),
-    _oom(
+    _host(
         "node_share",
-        HOST,
         "Available memory on node … on startup is less than desired CPU memory utilization",
         phase=ENGINE,
     ),
-    _oom(
+    _host(
         "node_cache",
-        HOST,
         "Available memory on node … allocation is less than requested memory for kv (",
         phase=ENGINE,
     ),
-    Sign("profiling", ("Error in memory profiling. Initial free memory",), INFRA, None, ENGINE),
-    _oom("sampler", DEVICE, "CUDA out of memory occurred when warming up sampler", phase=CAPTURE),
-    _oom(
+    infra("profiling", "Error in memory profiling. Initial free memory", phase=ENGINE),
+    _device("sampler", "CUDA out of memory occurred when warming up sampler", phase=CAPTURE),
+    _device(
         "wake_up",
-        DEVICE,
         "CUDA Error: out of memory at …cumem_allocator",
         "CUDA Error: invalid argument at …cumem_allocator",  # what mapping into a full device is answered with
     ),
-    _oom(
+    _cache(
         "batching_cache",
-        CACHE,
         "Memory footprint … is more than available memory",
         "Invalid values: max_batch_tokens = …, num_blocks = ",
         "No positive solution (root = ",
@@ -79,25 +66,22 @@ ENGINE_MEMORY = (
 )
 
 MEMORY = (
-    _oom(
+    _device(
         "nccl",
-        DEVICE,
         "Cuda failure 2 'out of memory'",
         "Cuda failure 'out of memory'",
         "Failed to CUDA calloc async … bytes",
     ),
-    _oom(
+    _device(
         "cuda",
-        DEVICE,
         "CUDA out of memory",
         "torch.OutOfMemoryError",
         "torch.cuda.OutOfMemoryError",
         "HIP out of memory",
         "NPU out of memory",
     ),
-    _oom(
+    _device(
         "cuda_driver",
-        DEVICE,
         "CUDA error: out of memory",
         "CUDA Error: out of memory",
         "CUDA driver error: out of memory",
@@ -107,17 +91,15 @@ MEMORY = (
         "CUDNN_STATUS_ALLOC_FAILED",
         "Triton Error [CUDA]: out of memory",
     ),
-    _oom("bitsandbytes_memory", DEVICE, "Error out of memory at line … in file"),
-    _oom(
+    _device("bitsandbytes_memory", "Error out of memory at line … in file"),
+    _host(
         "ray_host",
-        HOST,
         "ray.exceptions.OutOfMemoryError",
         "killed due to the node running low on memory",
         "exceeds the memory usage threshold of",
     ),
-    _oom(
+    _host(
         "kernel",
-        HOST,
         "Out of memory: Killed process",
         "Memory cgroup out of memory: Killed process",
         "OOMKilled",
@@ -125,18 +107,16 @@ MEMORY = (
         "Detected … oom-kill event",
         "Detected … oom_kill event",
     ),
-    _oom(
+    _host(
         "shared_memory",
-        HOST,
         "insufficient shared memory (shm)",
         "dataloader's workers are out of shared memory",
         "unable to write to file </torch_…No space left on device",
         "Error while creating shared memory segment /dev/shm/nccl-",
         "Call to posix_fallocate failed : No space left on device",
     ),
-    _oom(
+    _host(
         "host",
-        HOST,
         "DefaultCPUAllocator: can't allocate memory",
         "DefaultCPUAllocator: not enough memory",
         "Cannot allocate memory",
@@ -268,100 +248,59 @@ TRAINING_SETTINGS = (
 )
 
 OTHER = (
-    Sign(
-        "sampling_nan",
-        ("probability tensor contains either `inf`, `nan`",),
-        FailureReason.NAN,
-        None,
-        Phase.GENERATE.value,
-    ),
-    Sign(
+    _nan("sampling_nan", "probability tensor contains either `inf`, `nan`", phase=Phase.GENERATE.value),
+    _nan(
         "loss_scale",
-        ("Current loss scale already at minimum - cannot decrease scale anymore",),
-        FailureReason.NAN,
-        None,
-        Phase.UPDATE.value,
+        "Current loss scale already at minimum - cannot decrease scale anymore",
+        phase=Phase.UPDATE.value,
     ),
-    Sign(
-        "reward_count",
-        ("The reward function '…' returned … rewards",),
-        FailureReason.REWARD_ERROR,
-        None,
-        Phase.REWARD.value,
+    signs_of(FailureReason.REWARD_ERROR)(
+        "reward_count", "The reward function '…' returned … rewards", phase=Phase.REWARD.value
     ),
-    Sign("port", ("EADDRINUSE", "Address already in use", "address already in use"), INFRA),
-    Sign(
+    infra("port", "EADDRINUSE", "Address already in use", "address already in use"),
+    infra(
         "disk",
-        (
-            *("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error"),
-            "is the disk full?",
-        ),
-        INFRA,
+        *("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error"),
+        "is the disk full?",
     ),
-    Sign(
-        "device_fault",
-        ("uncorrectable ECC error encountered", "CUDA-capable device(s) is/are busy or unavailable"),
-        INFRA,
-    ),
+    infra("device_fault", "uncorrectable ECC error encountered", "CUDA-capable device(s) is/are busy or unavailable"),
 )
 
 DEATHS = (
-    Sign(
+    _killed(
         "killed",
-        (
-            "Signal 9 (SIGKILL)",
-            "exitcode  : -9",
-            "exitcode: -9",
-            "died with <Signals.SIGKILL",
-            "is killed by signal: Killed",
-        ),
-        OOM,
-        HOST,
-        None,
-        Nearness.DEATH,
+        "Signal 9 (SIGKILL)",
+        "exitcode  : -9",
+        "exitcode: -9",
+        "died with <Signals.SIGKILL",
+        "is killed by signal: Killed",
     ),
-    Sign(
+    _killed(
         "raylet_killed",
-        ("Workers (tasks / actors) killed due to memory pressure (OOM)",),
-        OOM,
-        HOST,
-        None,
-        Nearness.DEATH,
+        "Workers (tasks / actors) killed due to memory pressure (OOM)",
         unless=("0 Workers (tasks / actors) killed due to memory pressure",),
     ),
-    Sign(
+    _hang(
         "client_socket",
-        (
-            "The client socket has timed out after …ms while trying to connect",
-            "Timed out after … seconds waiting for clients",
-            "Timed out initializing process group in store based barrier",
-            "wait timeout after …ms, keys: ",
-        ),
-        FailureReason.HANG,
-        None,
-        None,
-        Nearness.DEATH,
+        "The client socket has timed out after …ms while trying to connect",
+        "Timed out after … seconds waiting for clients",
+        "Timed out initializing process group in store based barrier",
+        "wait timeout after …ms, keys: ",
     ),
-    Sign(
+    _hang(
         "collective_timeout",
-        (
-            "Watchdog caught collective operation timeout",
-            "watchdog got stuck for … seconds without making progress",
-            "due to ProcessGroupNCCL watchdog hang",
-            "RPC call to … timed out",
-            "Timed out waiting …ms for recv operation to complete",
-            "Timed out waiting …ms for send operation to complete",
-        ),
-        FailureReason.HANG,
-        None,
-        None,
-        Nearness.DEATH,
+        "Watchdog caught collective operation timeout",
+        "watchdog got stuck for … seconds without making progress",
+        "due to ProcessGroupNCCL watchdog hang",
+        "RPC call to … timed out",
+        "Timed out waiting …ms for recv operation to complete",
+        "Timed out waiting …ms for send operation to complete",
     ),
 )
 
 ECHOES = (
-    Sign("ray_task_memory", ("RayTaskError(OutOfMemoryError)",), OOM, None, None, Nearness.ECHO),
-    _echo(
+    signs_of(OOM, nearness=Nearness.ECHO)("ray_task_memory", "RayTaskError(OutOfMemoryError)"),
+    echo(
         "engine",
         "Engine core initialization failed",
         "Engine process failed to start",
@@ -374,7 +313,7 @@ ECHOES = (
         "please check the stack trace above for the root cause",
         phase=ENGINE,
     ),
-    _echo(
+    echo(
         "cuda_unknown",
         "ncclUnhandledCudaError",
         "unhandled cuda error",
@@ -384,8 +323,8 @@ ECHOES = (
         "NCCL error: invalid usage",
         "device-side assert triggered",  # which one, the device has written before
     ),
-    _echo("server_answer", "The vLLM server can't be reached at", "Request failed: 500"),
-    _echo(
+    echo("server_answer", "The vLLM server can't be reached at", "Request failed: 500"),
+    echo(
         "peer",
         "Connection closed by peer",
         "Connection reset by peer",
@@ -394,7 +333,7 @@ ECHOES = (
         "NCCL communicator was aborted",
         "failed to recv, got 0 bytes",
     ),
-    _echo(
+    echo(
         "launcher",
         "ActorDiedError",
         "ActorUnavailableError",

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Optional, Pattern, Sequence, Tuple
+from typing import Callable, Optional, Pattern, Sequence, Tuple
 
 from .words import FailureReason, Pool
 
@@ -44,9 +44,23 @@ class Sign:
         return _any_in(self.texts, line) and not _any_in(self.unless, line)
 
 
-def illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
-    """Sign of a setting that the framework refuses."""
-    return Sign(name, texts, FailureReason.ILLEGAL, None, phase)
+def signs_of(
+    reason: FailureReason, pool: Optional[Pool] = None, nearness: Nearness = Nearness.CAUSE
+) -> Callable[..., Sign]:
+    """Makes signs of one outcome: of a name, texts, and where the text tells it ``phase``, with ``unless``."""
+
+    def sign(name: str, *texts: str, phase: Optional[str] = None, unless: Tuple[str, ...] = ()) -> Sign:
+        return Sign(name, texts, reason, pool, phase, nearness, unless)
+
+    return sign
+
+
+illegal = signs_of(FailureReason.ILLEGAL)
+"""Of a setting that the framework refuses."""
+infra = signs_of(FailureReason.INFRA)
+"""Of what the machine is at fault for."""
+echo = signs_of(FailureReason.CRASH, nearness=Nearness.ECHO)
+"""Of what only says that something else failed."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from trainer.frameworks.common.config_entries import (
     problem,
     read_mapping,
 )
-from trainer.frameworks.common.deepspeed_places import ZERO
+from trainer.frameworks.common.deepspeed_places import PLACES, ZERO
 
 FILE_KEY = "deepspeed_config_file"
 DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"
@@ -53,12 +53,14 @@ _ZERO_LAUNCH = frozenset(
     }
 )
 """How DeepSpeed starts, loads and saves: a study decides that itself."""
-_ZERO_SETS = frozenset({"zero_stage", "offload_optimizer_device", "offload_param_device"})
-_SHORT: Mapping[str, str] = {
-    f"{ZERO}.stage": "zero_stage",
-    f"{ZERO}.offload_optimizer.device": "offload_optimizer_device",
-    f"{ZERO}.offload_param.device": "offload_param_device",
+SHORT_ZERO: Mapping[str, str] = {
+    "zero_stage": "zero_stage",
+    "offload_optimizer": "offload_optimizer_device",
+    "offload_parameters": "offload_param_device",
 }
+"""Knob -> key of ``deepspeed_config``."""
+_ZERO_SETS = frozenset(SHORT_ZERO.values())
+_SHORT = {".".join(PLACES[knob]): key for knob, key in SHORT_ZERO.items()}
 """Place in DeepSpeed's configuration -> the short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
 """Keys of ``deepspeed_config`` that the trainer has keys of its own for."""
@@ -121,7 +123,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
     return AccelerateFile(
         deepspeed=_zero(zero, entries[DEEPSPEED] if zero else None, name, files) if kind == "DEEPSPEED" else None,
         fsdp=values.get(FSDP) or {} if kind == "FSDP" else None,
-        precision=_precision(values),
+        precision=str(_said(values["mixed_precision"])) if "mixed_precision" in values else None,
         processes=values.get("num_processes"),
         lines=lines_of(entries),
         name=name,
@@ -169,10 +171,6 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
 def _said(value: Any) -> str | None:
     """YAML takes the word ``no`` for false."""
     return "no" if value in (None, False) else value
-
-
-def _precision(values: Mapping[str, Any]) -> str | None:
-    return str(_said(values["mixed_precision"])) if "mixed_precision" in values else None
 
 
 def _zero(zero: Mapping[str, Any], entry: Entry | None, name: str, files: Mapping[str, str]) -> dict[str, Any]:

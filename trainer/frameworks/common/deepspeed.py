@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
 
 CPU_BUCKET = 10_000_000
 """Elements of an unset bucket on a CPU: DeepSpeed's own 500,000,000 reserve 2 GB each, whatever the model's size,
@@ -19,16 +20,7 @@ PERSISTENT = 100_000
 LIVE = 1_000_000_000
 """Weights ZeRO-3 keeps gathered, in elements, and how soon one must be needed again to stay; DeepSpeed's defaults."""
 
-_DEFAULTS: Mapping[str, KnobValue] = {
-    "zero_overlap": True,
-    "zero_contiguous_gradients": True,
-    "zero_reduce_bucket": 500_000_000,
-    "zero_allgather_bucket": 500_000_000,
-    "zero_prefetch_bucket": 50_000_000,
-    "reduce_precision": "fp32",
-}
-KNOBS = frozenset(_DEFAULTS) | {"zero_stage", "offload_optimizer", "offload_parameters"}
-"""Knobs that are set here."""
+_BUCKETS = ("zero_reduce_bucket", "zero_allgather_bucket", "zero_prefetch_bucket")
 
 
 def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
@@ -40,21 +32,23 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
     stage = int(configuration.get("zero_stage", 0))
     if stage == 0:
         return {}
+    small = dict.fromkeys(_BUCKETS, CPU_BUCKET) if device == "cpu" else {}
+    values = {**defaults("trl"), **small, **configuration}
     zero: dict[str, Any] = {
         "stage": stage,
-        "overlap_comm": _value(configuration, "zero_overlap"),
-        "contiguous_gradients": _value(configuration, "zero_contiguous_gradients"),
-        "reduce_bucket_size": _bucket(configuration, "zero_reduce_bucket", device),
+        "overlap_comm": values["zero_overlap"],
+        "contiguous_gradients": values["zero_contiguous_gradients"],
+        "reduce_bucket_size": int(values["zero_reduce_bucket"]),
         "allgather_partitions": True,
-        "allgather_bucket_size": _bucket(configuration, "zero_allgather_bucket", device),
+        "allgather_bucket_size": int(values["zero_allgather_bucket"]),
         "reduce_scatter": True,
         "round_robin_gradients": False,
     }
     if stage >= 2:
-        zero["offload_optimizer"] = _offload(configuration.get("offload_optimizer", "none"))
+        zero["offload_optimizer"] = _offload(values["offload_optimizer"])
     if stage == 3:
-        zero["offload_param"] = _offload(configuration.get("offload_parameters", "none"))
-        zero["stage3_prefetch_bucket_size"] = _bucket(configuration, "zero_prefetch_bucket", device)
+        zero["offload_param"] = _offload(values["offload_parameters"])
+        zero["stage3_prefetch_bucket_size"] = int(values["zero_prefetch_bucket"])
         zero["stage3_param_persistence_threshold"] = PERSISTENT
         zero["stage3_max_live_parameters"] = LIVE
         zero["stage3_max_reuse_distance"] = LIVE
@@ -66,21 +60,12 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
         "gradient_clipping": "auto",
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},
-        "communication_data_type": str(_value(configuration, "reduce_precision")),
+        "communication_data_type": str(values["reduce_precision"]),
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "wall_clock_breakdown": False,
         "steps_per_print": 2**31 - 1,
     }
-
-
-def _value(configuration: Mapping[str, KnobValue], knob: str) -> KnobValue:
-    return configuration.get(knob, _DEFAULTS[knob])
-
-
-def _bucket(configuration: Mapping[str, KnobValue], knob: str, device: str) -> int:
-    unset = CPU_BUCKET if device == "cpu" else _DEFAULTS[knob]
-    return int(configuration.get(knob, unset))
 
 
 def _offload(place: KnobValue) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.child.contract import FailureReason, Nearness, Pool, Sign, read_log
+from trainer.child.contract import SIGNS, FailureReason, Nearness, Pool, Sign, read_log
+from trainer.frameworks.common.suggestions import SUGGESTIONS
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class Diagnosis:
     """Whether it says why, or only that something ended."""
 
 
-def read(text: str, signs: Sequence[Sign], suggestions: Mapping[str, str]) -> Diagnosis | None:
+def diagnose(
+    text: str, signs: Sequence[Sign] = SIGNS, suggestions: Mapping[str, str] = SUGGESTIONS
+) -> Diagnosis | None:
     """What ended the processes that wrote ``text``; ``None`` if that is not known (``read_log``).
 
     Args:

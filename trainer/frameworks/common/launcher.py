@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from search_spaces.knobs.model import show
 from search_spaces.whole_numbers import whole_number
+from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.shell import Word
 
 _OPTION = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -59,6 +61,19 @@ def sharding_of(launch: Launch) -> Iterator[tuple[str, Word]]:
     for name, word in (launch.options or {}).items():
         if name in _SHARDING or name.startswith(("fsdp_", "deepspeed_config", "offload_", "zero3_", "parallelism_")):
             yield name, word
+
+
+def uncounted(launch: Launch, name: str) -> Iterator[str]:
+    """The note on the option of the script ``name`` that leaves the number of training processes unknown."""
+    if launch.unknown is not None:
+        option, word = launch.unknown
+        yield uncounted_by(option, word.line, word.unknown or word.text, name)
+
+
+def uncounted_by(key: str, line: int, written: str, name: str) -> str:
+    """The note on ``key``, of which only a shell knows how many processes train."""
+    said = f"{key}: {show(written)} is no number that can be read here; rows per update are counted for the GPUs held"
+    return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 
 
 def _options(words: Sequence[Word]) -> dict[str, Word]:

@@ -18,11 +18,9 @@ from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.launcher import launch_of
-from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.shell import Command, Word, commands
-from trainer.frameworks.common.shell_syntax import ShellError
-from trainer.frameworks.common.training_script import options_of, training_commands
+from trainer.frameworks.common.shell import Command, Word
+from trainer.frameworks.common.training_script import commands_of, options_of, training_commands
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.words import typed
 
@@ -160,10 +158,7 @@ def serves(text: str, name: str, starts: Sequence[Start] = TRLS) -> bool:
 
 
 def _commands(text: str, name: str, starts: Sequence[Start]) -> list[tuple[Command, Start, int]]:
-    try:
-        return [(command, *place) for command in commands(text, folder_of(name)) if (place := _place(command, starts))]
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    return [(command, *place) for command in commands_of(text, name) if (place := _place(command, starts))]
 
 
 def _place(command: Command, starts: Sequence[Start]) -> tuple[Start, int] | None:

@@ -110,21 +110,18 @@ class _State:
         self.ended, self.folder = other.ended, other.folder
 
 
-def commands(
-    text: str, folder: str = ".", known: Mapping[str, str] | None = None, line: int = 1
-) -> tuple[Command, ...]:
+def commands(text: str, folder: str = ".", known: Mapping[str, str] | None = None) -> tuple[Command, ...]:
     """Every command that the script may run, in its order; assignments are no commands of their own.
 
     Args:
         known: variables of the process that would run it.
-        line: of its beginning.
 
     Raises:
         ShellError: a quote, bracket or statement that is not closed, or a script that repeats itself too often.
     """
     state = _State({name: [Word(value, 0)] for name, value in (known or {}).items()})
     runner = _Runner(folder, state)
-    runner.run(statements(text, line))
+    runner.run(statements(text))
     return tuple(runner.found)
 
 

@@ -144,10 +144,3 @@ def cache_steps(key: str, value: Any) -> Any:
     if value == 0:
         raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
     return value
-
-
-def inside(keys: Mapping[str, Any], place: tuple[str, str]) -> Any:
-    """The value of a key in the mapping of another; ``None`` where either is not given."""
-    key, inner = place
-    mapping = keys.get(key)
-    return mapping.get(inner) if isinstance(mapping, Mapping) else None

@@ -27,16 +27,25 @@ def is_script(text: str, name: str = "") -> bool:
     return named or text.startswith("#!") or _STARTS.search(text) is not None
 
 
+def commands_of(text: str, name: str) -> tuple[Command, ...]:
+    """Every command of the script ``name``.
+
+    Raises:
+        ConfigError: no shell can read the text.
+    """
+    try:
+        return commands(text, folder_of(name))
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+
+
 def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
     """Every command that starts a script which may train, and where that stands among its words.
 
     Raises:
         ConfigError: the text cannot be read.
     """
-    try:
-        return [(command, at) for command in commands(text, folder_of(name)) if (at := _entry(command)) is not None]
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
 
 
 def _entry(command: Command) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS
+from search_spaces.knobs.model import show
 
 
 class KnobKeyError(ValueError):
@@ -17,6 +19,17 @@ class KnobKeyError(ValueError):
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
         self.key, self.text = key, text
+
+
+def count_of(key: str, value: Any, most: float = math.inf) -> int:
+    """``value`` as a whole number from 1 to ``most``.
+
+    Raises:
+        KnobKeyError: naming ``key``; it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
+    return value
 
 
 def other_engine(acts: Mapping[str, KnobValue], framework: str, title: str) -> str | None:

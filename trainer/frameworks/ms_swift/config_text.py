@@ -72,7 +72,8 @@ def written(request: SwiftExportRequest, plugin: Plugin) -> str:
     of_megatron = megatron.chosen(request.configuration)
     tuned = _taken(explicit(request), request)
     own = own_keys(request.passthrough, request.configuration, measuring=True)
-    environment = {**_own_environment(own), **launch_environment(request)}
+    theirs = {name: str(value) for name, value in (own.pop("env", None) or {}).items()}
+    environment = {**theirs, **launch_environment(request)}
     run = {
         "output_dir": "output",
         "add_version": False,
@@ -149,11 +150,6 @@ def _gpus(request: SwiftExportRequest, named: str) -> str:
     if not there or request.device != "cuda" or wants_server(request.configuration) or len(there) == count:
         return ""
     return ",".join(there[:count] if len(there) > count else map(str, range(count)))
-
-
-def _own_environment(own: dict[str, Any]) -> dict[str, str]:
-    """The user's own variables, taken out of ``own``."""
-    return {name: str(value) for name, value in (own.pop("env", None) or {}).items()}
 
 
 def changes(request: SwiftExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:

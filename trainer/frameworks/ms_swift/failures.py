@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart, illegal
+from trainer.frameworks.common import diagnosis
 from trainer.frameworks.common import suggestions as shared
-from trainer.frameworks.common.diagnosis import Diagnosis, read
 
 _ENGINE = StartupPart.ENGINE.value
 
@@ -85,9 +86,7 @@ SUGGESTIONS: Mapping[str, str] = {
 FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes whole logits"
 
 
-def diagnose(text: str) -> Diagnosis | None:
-    """Cause of a failure in a log text; ``None`` if nothing is recognised."""
-    return read(text, ALL, SUGGESTIONS)
+diagnose = partial(diagnosis.diagnose, signs=ALL, suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

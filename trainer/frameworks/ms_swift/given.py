@@ -12,11 +12,10 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
-from trainer.frameworks.common.script_folder import finds_itself, folder_of
+from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
-from trainer.frameworks.common.shell_syntax import ShellError
-from trainer.frameworks.common.training_script import BROKEN, is_broken
+from trainer.frameworks.common.shell import CALLERS, Command, Word
+from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken
 from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
@@ -116,10 +115,7 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 
 
 def _of_script(text: str, name: str) -> Given:
-    try:
-        found = list(_swift_commands(commands(text, folder_of(name))))
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    found = list(_swift_commands(commands_of(text, name)))
     kind, command, words = _training(found, name)
     serves = any(kind == "rollout" for kind, _, _ in found)
     arguments = _arguments(_own(words), name, beside=f"with --server {name}" if serves else "")
@@ -149,14 +145,8 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
     Raises:
         ConfigError: there is none, there are several that differ, or it holds what only a shell could know.
     """
-    try:
-        found = [
-            (command, words)
-            for kind, command, words in _swift_commands(commands(text, folder_of(name)))
-            if kind == "rollout"
-        ]
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    every = _swift_commands(commands_of(text, name))
+    found = [(command, words) for kind, command, words in every if kind == "rollout"]
     if not found:
         raise problem(name, 0, "expected one command `swift rollout ...`, found none")
     command, words = found[0]

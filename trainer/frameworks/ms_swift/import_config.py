@@ -30,7 +30,7 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.common.launcher import sharding_of
+from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
 from trainer.frameworks.common.script_folder import moved, placed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -384,13 +384,11 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
 
 def _uncounted(found: Given, name: str) -> Iterator[str]:
     """What leaves the number of training processes unknown."""
-    counting = [(key, found.hidden[key].line, found.hidden[key].unknown) for key in COUNTING if key in found.hidden]
     if found.launch.options is not None:
-        option = found.launch.unknown
-        counting = [(option[0], option[1].line, option[1].unknown or option[1].text)] if option else []
-    for key, line, text in counting:
-        said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
-        yield str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
+        yield from uncounted(found.launch, name)
+        return
+    for key in (key for key in COUNTING if key in found.hidden):
+        yield uncounted_by(key, found.hidden[key].line, found.hidden[key].unknown, name)
 
 
 def _lines(found: Given) -> Iterator[tuple[str, int]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from search_spaces.knobs import KNOBS, Reach, key_of
 from search_spaces.knobs.keys import keys_of, places_in, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
@@ -50,7 +47,6 @@ SEAMS = frozenset({"logprob_rows"})
 """Knobs that have no argument; set from a plugin (child: ``seams.py``)."""
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset(
     {
         *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
@@ -59,22 +55,14 @@ SUPPORTED = frozenset(
 )
 """Knobs an ms-swift trial can set."""
 
-KEYS: Mapping[str, str] = MappingProxyType(
+KEYS = frozenset(
     {
-        **{key: knob for knob, key in NATIVE.items()},
-        **{key: knob for knob, key in STEPS.items()},
-        "generation_batch_size": "steps_per_generation",
-        "optim": "optimizer",
-        "bf16": "precision",
-        "fp16": "precision",
-        "torch_dtype": "master_weights",
-        "use_vllm": "rollout_engine",
-        ALL_REDUCE: "custom_all_reduce",
-        "deepspeed": "zero_stage",
-        "fsdp": "fsdp",
+        *NATIVE.values(),
+        *STEPS.values(),
+        *("generation_batch_size", "optim", "bf16", "fp16", "torch_dtype", "use_vllm", ALL_REDUCE, "deepspeed", "fsdp"),
     }
 )
-"""Argument -> knob. Of these an exported file holds what ``to_keys`` gives and no other."""
+"""Arguments that hold knobs. Of these an exported file holds what ``to_keys`` gives and no other."""
 
 SERVED = (
     *("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_data_parallel_size", "vllm_max_model_len"),

@@ -7,14 +7,15 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.beyond import DTYPES
+from trainer.frameworks.common.deepspeed_places import at
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_knobs
-from trainer.frameworks.common.trainer_keys import compiles, inside, micro_batches, weights_held
+from trainer.frameworks.common.trainer_keys import compiles, micro_batches, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.zero import zero_rest
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
-    DTYPES,
     ENGINE,
     ENGINE_KEY,
     KEYS,
@@ -47,10 +48,6 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     if compiles(given):
         found["torch_compile"] = True
     found.update(_numerics(given))
-    if "use_vllm" in given:
-        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
-    if ALL_REDUCE in given:
-        found["custom_all_reduce"] = not given[ALL_REDUCE]
     found.update(engine_of(given))
     if "deepspeed" in given:
         found.update(zero_of(given["deepspeed"]))
@@ -103,7 +100,7 @@ def _numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
         found["optimizer"] = "muon"
     elif "optim" in given:
         found["optimizer"] = parsed("optimizer", "optim", given["optim"])
-    reentrant = inside(given, CHECKPOINTING)
+    reentrant = at(given, CHECKPOINTING)
     if reentrant is not None:
         found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
     dtype = given.get("torch_dtype")
@@ -128,20 +125,22 @@ def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
 
 
 def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """The knobs inside vLLM's own arguments.
+    """The knobs of the rollout engine and inside vLLM's own arguments.
 
     Raises:
         KnobKeyError: naming the argument and what was expected.
     """
     engine = given.get(ENGINE_KEY)
     found = _servers_guesses(given)
+    if "use_vllm" in given:
+        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
+    if ALL_REDUCE in given:
+        found["custom_all_reduce"] = not given[ALL_REDUCE]
     if not isinstance(engine, Mapping):
         return found
     found.update(speculative_knobs(engine.get(ARGUMENT), f"{ENGINE_KEY}.{ARGUMENT}"))
     for knob, path in ENGINE.items():
-        value: Any = engine
-        for name in path:
-            value = value.get(name) if isinstance(value, Mapping) else None
+        value = at(engine, path)
         if value is not None:
             value = value.lower() if knob == "vllm_compile_mode" and isinstance(value, str) else value
             found[knob] = parsed(knob, ".".join((ENGINE_KEY, *path)), value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -10,13 +11,12 @@ from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.common.beyond import DTYPES, refuse, unsettable
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
-from trainer.frameworks.common.values import other_engine
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
-    DTYPES,
     ENGINE,
     ENGINE_KEY,
     NATIVE,
@@ -27,11 +27,8 @@ from trainer.frameworks.ms_swift.key_tables import (
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument
 
 NAME = "ms_swift"
-
-
-def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """The knobs that act: those whose needs hold, a knob that is not set having ms-swift's default."""
-    return acting_in(configuration, NAME)
+acting = partial(acting_in, framework=NAME)
+"""The knobs that act: those whose needs hold, a knob that is not set having ms-swift's default."""
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
@@ -49,39 +46,8 @@ def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
         return megatron.unwritable(acts)
     known = SUPPORTED | {ENGINE_KNOB}
     said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in known]
-    judged = (
-        other_engine(acts, NAME, "ms-swift"),
-        _precision(acts),
-        _master_weights(acts),
-        _steps(acts),
-        _colocated(acts),
-        _offloaded(acts),
-    )
-    said += [sentence for sentence in judged if sentence]
-    said += [
-        f"{name} nvme: an ms-swift trial offloads to cpu"
-        for name in ("offload_optimizer", "offload_parameters")
-        if acts.get(name) == "nvme"
-    ]
-    if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
-        said.append(f"reduce_precision {acts['reduce_precision']}: only DeepSpeed has it, and zero_stage is 0")
-    return said
-
-
-def _precision(acts: Mapping[str, KnobValue]) -> str | None:
-    precision = acts.get("precision", "bf16")
-    if precision in PRECISIONS:
-        return None
-    return f"precision {precision}: an ms-swift trial computes in {', '.join(PRECISIONS)}"
-
-
-def _master_weights(acts: Mapping[str, KnobValue]) -> str | None:
-    precision, master = acts.get("precision", "bf16"), acts.get("master_weights", "bf16")
-    if master not in DTYPES:
-        return f"master_weights {master}: an ms-swift trial holds weights in {' or '.join(DTYPES)}"
-    if master == "bf16" and precision != "bf16":
-        return f"precision {precision} with master_weights bf16: weights would be rounded below what is computed"
-    return None
+    said += unsettable(acts, NAME, "ms-swift", "an ms-swift trial", PRECISIONS)
+    return said + [sentence for sentence in (_steps(acts), _colocated(acts), _offloaded(acts)) if sentence]
 
 
 def _steps(acts: Mapping[str, KnobValue]) -> str | None:
@@ -126,9 +92,7 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     Raises:
         ValueError: a knob or value ms-swift cannot be given (``unwritable``).
     """
-    refused = unwritable(configuration)
-    if refused:
-        raise ValueError("; ".join(refused))
+    refuse(unwritable(configuration))
     acts = acting(configuration)
     if megatron.chosen(acts):
         return {**megatron.written(acts), **_rollout(acts, longest)}
@@ -136,15 +100,12 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     if found.get("torch_empty_cache_steps") == 0:
         del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never
     size = int(acts.get("sequence_parallel_size", 1))
-    found.update({key: _divided(acts[knob], size) for knob, key in STEPS.items() if knob in acts})
-    if found.get("steps_per_generation") is None:
-        found.pop("steps_per_generation", None)
-    return {**found, **_numerics(acts), **_rollout(acts, longest), **_sharding(acts, device)}
-
-
-def _divided(value: KnobValue, size: int) -> int | None:
-    """``None`` for the word that means the accumulation, which is ms-swift's own default."""
-    return None if isinstance(value, str) else int(value) // size
+    # The word that means the accumulation is ms-swift's own default.
+    counted = {key: acts[knob] for knob, key in STEPS.items() if not isinstance(acts.get(knob, ""), str)}
+    found.update({key: int(steps) // size for key, steps in counted.items()})
+    sharding = {"deepspeed": deepspeed_argument(acts, device), "fsdp": fsdp_argument(acts)}
+    sharded = {key: argument for key, argument in sharding.items() if argument}
+    return {**found, **_numerics(acts), **_rollout(acts, longest), **sharded}
 
 
 def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
@@ -188,15 +149,6 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
         place[path[-1]] = str(acts[knob]).upper() if knob == "vllm_compile_mode" else acts[knob]
     speculative = speculative_config(acts)
     return {**found, ARGUMENT: speculative} if speculative else found
-
-
-def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if sharded := deepspeed_argument(acts, device):
-        found["deepspeed"] = sharded
-    if sharded := fsdp_argument(acts):
-        found["fsdp"] = sharded
-    return found
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:

@@ -14,9 +14,8 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, key_of
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.megatron import ENGINE
-from search_spaces.knobs.model import show
 from search_spaces.legality.megatron_rules import SWIFT_TORCH_ONLY, TORCH_ONLY
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     ENGINE_KEY,
@@ -116,10 +115,6 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     for knob in ("recompute_method", "recompute_layers"):  # megatron_args.py:849, and Megatron-Core's own check
         if found.get(knob, NULL[knob]) != NULL[knob] and found.get("recompute_granularity", SELECTIVE) == SELECTIVE:
             raise KnobKeyError(OWN[knob], "it goes with recompute_granularity full, and this is selective; remove it")
-    if "use_vllm" in given:
-        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
-    if ALL_REDUCE in given:
-        found["custom_all_reduce"] = not given[ALL_REDUCE]
     if ON_HOST in given:
         share = given.get(SHARE, 1.0) if given[ON_HOST] else 0.0
         found[_SHARE_KNOB] = parsed(_SHARE_KNOB, SHARE, share)
@@ -140,12 +135,12 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
         of = f" ({sizes})" if len(said) > 1 else ""
         raise KnobKeyError(ARGUMENTS[said[0]], f"{together} GPUs{of} cannot hold a model evenly on {processes} GPUs")
     ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
-    rows, count = _whole(given, ROWS, 16), _whole(given, STEPS, 1)
+    rows, count = count_of(ROWS, given.get(ROWS, 16)), count_of(STEPS, given.get(STEPS, 1))
     if rows % (micro * ranks):
         told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} data-parallel ranks"
         raise KnobKeyError(ROWS, f"{told}; expected a multiple of {micro * ranks}")
     if WHOLE in given:
-        whole = _whole(given, WHOLE, rows)
+        whole = count_of(WHOLE, given[WHOLE])
         if whole % rows or (STEPS in given and whole != rows * count):
             expected = (
                 f"{rows * count} ({ROWS} {rows} x {STEPS} {count})" if STEPS in given else f"a multiple of {rows}"
@@ -158,13 +153,6 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation * count,
     }
-
-
-def _whole(given: Mapping[str, Any], key: str, unset: int) -> int:
-    value = given.get(key, unset)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
-    return value
 
 
 def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:

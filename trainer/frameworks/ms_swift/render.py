@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.key_handling import uncompiled
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.zero import beside_zero, merged
@@ -82,9 +83,7 @@ def render(
     Raises:
         ValueError: a knob or value ms-swift cannot be given.
     """
-    untried = unsupported(configuration)
-    if untried:
-        raise ValueError("; ".join(untried))
+    refuse(unsupported(configuration))
     arguments, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(
         framework="ms_swift",

@@ -13,14 +13,13 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, AccelerateFile, read_file
+from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, SHORT_ZERO, AccelerateFile, read_file
 from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.common.deepspeed_places import AUTO, PLACES, ZERO, at
 from trainer.frameworks.common.exported import DEEPSPEED
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.zero import leaves, zero_knobs, zero_rest
-from trainer.frameworks.open_r1.key_tables import SHORT_ZERO
 from trainer.frameworks.open_r1.keys import acting
 
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}

@@ -10,17 +10,8 @@ from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
 from trainer.frameworks.open_r1.accelerate_config import Accelerate
-from trainer.frameworks.open_r1.field_table import FIELDS
+from trainer.frameworks.open_r1.objective import OBJECTIVE
 
-_TRAINER: Mapping[str, Any] = {
-    "max_grad_norm": 1.0,
-    "weight_decay": 0.0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "learning_rate": FIELDS["learning_rate"].default,
-}
-"""What TRL 0.18 on transformers 4.52 trains with where a recipe does not say."""
 _HALF = ("bf16", "fp16")
 
 
@@ -35,7 +26,7 @@ def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> 
     """What DeepSpeed's configuration says in other values than the recipe, by its line in the accelerate file."""
     half = str(precision_beside(recipe, beside).get("precision", ""))
     computing = {key: recipe.get(key) is True or half == key for key in _HALF}
-    unset = {**_TRAINER, **batch_unset(FRAMEWORK)}
+    unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
     for place, text in said_otherwise(beside.file.deepspeed, {**recipe, **computing}, unset, processes):
         yield beside.file.problem(place, text)
     if beside.file.deepspeed is not None and half and recipe.get(half) is False:

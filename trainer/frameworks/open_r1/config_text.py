@@ -21,12 +21,8 @@ from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
 
 _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written though nobody set them."""
-_OWN_CHOICE = {
-    "tf32": "tf32",
-    "empty_cache_steps": "torch_empty_cache_steps",
-    "ddp_bucket_mib": "ddp_bucket_cap_mb",
-}
-"""Knobs that are left to torch when nobody sets them, and their keys."""
+_OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
+"""Knobs that are left to torch when nobody sets them."""
 _COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
@@ -53,7 +49,7 @@ def knob_keys(request: OpenR1ExportRequest) -> dict[str, Any]:
 def written(request: OpenR1ExportRequest, rewards: Rewards) -> str:
     """A whole recipe, every knob explicit, and the objective but ``top_k``: TRL's defaults move."""
     tuned = knob_keys(explicit(request))
-    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in request.configuration})
+    tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
     run = {
         "output_dir": "output",
         "num_train_epochs": 1,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal
-from trainer.frameworks.common.diagnosis import Diagnosis, read
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal, infra
+from trainer.frameworks.common import diagnosis
 from trainer.frameworks.common.suggestions import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
 from trainer.frameworks.common.suggestions import SUGGESTIONS as SHARED
 from trainer.frameworks.common.suggestions import suggest as shared_suggest
@@ -43,14 +44,12 @@ OWN: tuple[Sign, ...] = (
     illegal(
         "openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"
     ),
-    Sign("openr1_server", ("The vLLM server can't be reached at … after … seconds",), FailureReason.INFRA),
+    infra("openr1_server", "The vLLM server can't be reached at … after … seconds"),
 )
 """Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""
 
 
-def diagnose(text: str) -> Diagnosis | None:
-    """Cause of a failure in a log text; ``None`` if nothing is recognised."""
-    return read(text, (*OWN, *SIGNS), SUGGESTIONS)
+diagnose = partial(diagnosis.diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

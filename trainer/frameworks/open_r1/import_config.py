@@ -13,7 +13,6 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
@@ -38,6 +37,7 @@ from trainer.frameworks.common.server_script import (
     Served,
     check_pair,
     other_model,
+    read_server,
     serves,
     training_processes,
     unread_options,
@@ -51,20 +51,11 @@ from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.key_values import from_keys, rest
 from trainer.frameworks.open_r1.keys import wants_server
-from trainer.frameworks.open_r1.server import read_server
+from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}
 
 _NO_REWARDS: tuple[str, ...] = ()
-
-
-def named_files(accelerate: str, name: str) -> dict[str, tuple[str, int]]:
-    """``deepspeed_config_file`` -> (path as written, line), if the accelerate file names one.
-
-    Raises:
-        ConfigError: it is no mapping of plain values.
-    """
-    return named_file(accelerate, name)
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
@@ -191,7 +182,7 @@ def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[
         return NO_SERVER
     for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)
-    found = read_server(launch, name)
+    found = read_server(launch, name, PROGRAM)
     if launch:
         check_pair(found, name, recipe, known)
     other = other_model(found, name, known.get("model_name_or_path"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from search_spaces.knobs import Reach
 from search_spaces.knobs.keys import keys_of, plain_keys
@@ -24,12 +23,6 @@ CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 """``checkpointing_reentrant``: key, and key in its mapping."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 
-SHORT_ZERO: Mapping[str, str] = {
-    "zero_stage": "zero_stage",
-    "offload_optimizer": "offload_optimizer_device",
-    "offload_parameters": "offload_param_device",
-}
-"""Knob -> key of ``deepspeed_config`` in the accelerate file."""
 SERVER: Mapping[str, str] = {
     "tensor_parallel_size": "--tensor_parallel_size",
     "rollout_data_parallel_size": "--data_parallel_size",
@@ -43,14 +36,10 @@ _LAUNCH = ("rollout_gpus", "training_gpus")
 SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
 """Knobs that can be set; those of ``SERVER_OPTIONS`` but the first with a rollout server only."""
 
-KEYS: Mapping[str, str] = MappingProxyType(
+KEYS = frozenset(
     {
-        **{key: knob for knob, key in NATIVE.items()},
-        "generation_batch_size": "steps_per_generation",
-        "bf16": "precision",
-        "fp16": "precision",
-        "torch_dtype": "master_weights",
-        "use_vllm": "rollout_engine",
+        *NATIVE.values(),
+        *("generation_batch_size", "bf16", "fp16", "torch_dtype", "use_vllm"),
     }
 )
-"""Recipe key -> knob."""
+"""Recipe keys that hold knobs."""

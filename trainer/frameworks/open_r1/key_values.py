@@ -7,7 +7,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.legality.openr1_rules import FRAMEWORK
-from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, inside, trainer_knobs
+from trainer.frameworks.common.deepspeed_places import at
+from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, trainer_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, KEYS, NATIVE, NULL_IS_UNSET
 
@@ -25,7 +26,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     keys = {key: value for key, value in keys.items() if value is not None or key not in NULL_IS_UNSET}
     native = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if key in keys}
     found = {**trainer_knobs(keys, native, FRAMEWORK, "torch_dtype", processes), **_precision(keys)}
-    reentrant = inside(keys, CHECKPOINTING)
+    reentrant = at(keys, CHECKPOINTING)
     if reentrant is not None:
         found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
     return found

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common import server_script
 from trainer.frameworks.common.gpu_split import HOST, replicas
-from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, Served, value_of
+from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, value_of
 from trainer.frameworks.common.serving import CONNECT_S, base_url
 from trainer.frameworks.open_r1.key_tables import SERVER
 from trainer.frameworks.open_r1.keys import acting
@@ -82,16 +81,8 @@ def _word(knob: str, value: KnobValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_server(text: str, name: str) -> Served:
-    """The ``vllm-serve`` command in a user's script; nothing without a text.
-
-    Raises:
-        ConfigError: naming file, line, option, and what was expected or what to do.
-    """
-    return server_script.read_server(text, name, _PROGRAM)
-
-
-_PROGRAM = Program(
+PROGRAM = Program(
     starts=TRLS,
     options={option.removeprefix("--"): value_of(knob) for knob, option in SERVER.items()},
 )
+"""``vllm-serve`` in a user's script."""

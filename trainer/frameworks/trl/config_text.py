@@ -18,13 +18,8 @@ from trainer.frameworks.trl.server import trainer_settings, wants_server
 
 _EXPLICIT = frozenset(NATIVE) | {"sleep_level"}
 """Knobs that are written though nobody set them."""
-_OWN_CHOICE = {
-    "tf32": "tf32",
-    "pad_to_multiple": "pad_to_multiple_of",
-    "empty_cache_steps": "torch_empty_cache_steps",
-    "ddp_bucket_mib": "ddp_bucket_cap_mb",
-}
-"""Knobs that TRL leaves to torch when nobody sets them, and their keys."""
+_OWN_CHOICE = ("tf32", "pad_to_multiple", "empty_cache_steps", "ddp_bucket_mib")
+"""Knobs that TRL leaves to torch when nobody sets them."""
 DEFAULT_COMPLETION = 512
 """``max_completion_length`` of TRL when nobody sets it."""
 
@@ -62,7 +57,7 @@ def written(request: ExportRequest, rewards: Rewards) -> str:
     """A whole configuration, every knob explicit: what is left out would be TRL's default of another day."""
     unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
     tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))
-    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in request.configuration})
+    tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
     run = {
         "output_dir": "output",
         "num_train_epochs": 1,

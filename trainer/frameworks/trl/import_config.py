@@ -47,6 +47,7 @@ from trainer.frameworks.common.server_script import (
     check_pair,
     other_model,
     paired,
+    read_server,
     training_processes,
     unread_options,
     unused,
@@ -59,7 +60,7 @@ from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
-from trainer.frameworks.trl.server import read_server, starts_server, wants_server
+from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
@@ -147,7 +148,7 @@ def import_config(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
-        dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
+        dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
         max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
         lines=lines_of(entries),
@@ -175,7 +176,7 @@ def _served(
     if not wants_server(knobs):
         mode = "vllm_mode: server" if script.training == name else "--use_vllm --vllm_mode server"
         raise unused(script.name, script.training, mode)
-    found = read_server(script.text, script.name)
+    found = read_server(script.text, script.name, PROGRAM)
     check_pair(found, script.name, script.training, values)
     for knob in OF_COLOCATED.values():
         knobs.pop(knob, None)
@@ -210,13 +211,10 @@ def _knobs(
 
     knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, told)
     # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
-    for place, text in _said_otherwise({**values, **_deepspeed(whole)}, from_keys(_half(values)), fields, processes):
+    compared = {**values, "deepspeed": whole.get("deepspeed")}
+    for place, text in _said_otherwise(compared, from_keys(_half(values)), fields, processes):
         told(KnobKeyError(f"deepspeed.{place}", text))
     return knobs
-
-
-def _deepspeed(whole: Mapping[str, Any]) -> dict[str, Any]:
-    return {"deepspeed": whole["deepspeed"]} if "deepspeed" in whole else {}
 
 
 def _half(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,10 +328,6 @@ def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry
         raise problem(name, entry.line, f"{key}: it is nested too deep") from None
     check_storable(key, Entry(found.value, entry.line), name)
     return found.value if isinstance(found.value, dict) else {}
-
-
-def _is_dataset(field: Field) -> bool:
-    return field.group == "dataset" or field.name.startswith("dataset_")
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:

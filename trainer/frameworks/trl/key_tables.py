@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from search_spaces.knobs import Reach
 from search_spaces.knobs.build import ENGINE_ARGUMENT
@@ -48,18 +47,19 @@ PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
 """Knobs a TRL trial can set."""
 
-KEYS: Mapping[str, str] = MappingProxyType(
+KEYS = frozenset(
     {
-        **{key: knob for knob, key in NATIVE.items()},
-        "generation_batch_size": "steps_per_generation",
-        "bf16": "precision",
-        "fp16": "precision",
-        "dtype": "master_weights",
-        "attn_implementation": "attn_implementation",
-        "use_vllm": "rollout_engine",
-        "vllm_enable_sleep_mode": "sleep_level",
-        "deepspeed": "zero_stage",
-        "fsdp": "fsdp",
+        *NATIVE.values(),
+        *(
+            "generation_batch_size",
+            "bf16",
+            "fp16",
+            "dtype",
+            "attn_implementation",
+            "use_vllm",
+            "vllm_enable_sleep_mode",
+        ),
+        *("vllm_enable_sleep_mode", "deepspeed", "fsdp"),
     }
 )
-"""TRL key -> knob. Of these keys an exported file holds what ``config_text`` writes and no other."""
+"""TRL's keys that hold knobs. Of these an exported file holds what ``config_text`` writes and no other."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, inside, trainer_knobs
+from trainer.frameworks.common.deepspeed_places import at
+from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, trainer_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.common.zero import zero_knobs, zero_rest
 from trainer.frameworks.trl.key_tables import FRAMEWORK, KEYS, NATIVE, NESTED
@@ -78,7 +79,7 @@ def _native(knob: str, key: str, value: Any) -> KnobValue:
 def _inside(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found = {}
     for knob, place in NESTED.items():
-        value = inside(keys, place)
+        value = at(keys, place)
         if value is not None:
             found[knob] = parsed(knob, ".".join(place), value)
     return found

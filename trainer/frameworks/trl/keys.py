@@ -11,6 +11,7 @@ from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.beyond import DTYPES, in_keys, unsettable
 from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FRAMEWORK, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
+from trainer.frameworks.trl.sharding import INSIDE_FSDP
 
 acting = partial(acting_in, framework=FRAMEWORK)
 """The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
@@ -45,7 +46,8 @@ def training_keys(
     found = in_keys(acts, NATIVE)
     for knob in ("checkpointing_reentrant", "continuous_batching_memory"):
         if knob in acts:
-            found.update(_nested(knob, acts))
+            key, inner = NESTED[knob]
+            found[key] = {inner: acts[knob]}
     if "sleep_level" in acts:
         found["vllm_enable_sleep_mode"] = acts["sleep_level"] == 2
     if found.get("use_vllm") and longest is not None and "max_model_len" not in acts:
@@ -58,17 +60,11 @@ def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
     if "zero_stage" in acts:
         found["deepspeed"] = deepspeed_config(acts, device) or None
     if acts.get("fsdp") == "fsdp2":
-        settings = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offload": "fsdp_offload"}
-        own = {key: acts[knob] for key, knob in settings.items() if knob in acts}
+        own = {key: acts[knob] for key, knob in INSIDE_FSDP.items() if knob in acts}
         found.update(fsdp=True, fsdp_config={"version": 2, **own})
     elif "fsdp" in acts:
         found["fsdp"] = None
     return found
-
-
-def _nested(knob: str, acts: Mapping[str, KnobValue]) -> dict[str, dict[str, KnobValue]]:
-    key, inner = NESTED[knob]
-    return {key: {inner: acts[knob]}}
 
 
 def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:

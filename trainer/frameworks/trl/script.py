@@ -10,7 +10,7 @@ from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
-from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
+from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import moved
 from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command
@@ -73,7 +73,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     launch = launch_of(command.words[:at])
     refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
-    notes = list(_notes(launch, name))
+    notes = list(uncounted(launch, name))
     options = list(options_of(words, name, faults))
     rollout = any(key == "generation_batch_size" for key, _, _ in options)  # it is counted in micro-batches
     knobs = {knob: key for knob, key in NATIVE.items() if not (rollout and knob == "micro_batch_size")}
@@ -108,12 +108,9 @@ def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
 def _plain(entry: Entry) -> object:
     if not isinstance(entry.value, list):
         return entry.plain
-    words = [_switch(str(item.value)) for item in entry.value]
+    texts = [str(item.value) for item in entry.value]
+    words = [{"true": True, "false": False}.get(text.lower(), text) for text in texts]
     return True if not words else words[0] if len(words) == 1 else words
-
-
-def _switch(word: str) -> object:
-    return {"true": True, "false": False}.get(word.lower(), word)
 
 
 def _said(command: Command, at: int) -> str:
@@ -131,10 +128,3 @@ def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:
         else:
             said = f"--{option}: a trial reads it from an accelerate file only; write one and give it with --accelerate"
         yield problem(name, word.line, said)
-
-
-def _notes(launch: Launch, name: str) -> Iterator[str]:
-    if launch.unknown is not None:
-        option, word = launch.unknown
-        said = f"{option}: {show(word.unknown or word.text)} is no number that can be read here; rows per update are"
-        yield str(problem(name, word.line, f"{said} counted for the GPUs held, --effective-batch N says otherwise"))

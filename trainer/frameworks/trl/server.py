@@ -14,7 +14,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common import server_script, serving
 from trainer.frameworks.common.gpu_split import HOST, replicas
-from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, Served, value_of
+from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, value_of
 from trainer.frameworks.common.serving import CONNECT_S, base_url
 from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
 from trainer.frameworks.common.values import parsed
@@ -106,22 +106,13 @@ def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
     return argv
 
 
-def read_server(text: str, name: str) -> Served:
-    """The command of a user's script that starts the server, be it TRL's or vLLM's own; ``MODEL_CODE`` is no knob.
-
-    Raises:
-        ConfigError: naming file, line, option, and what was expected or what to do.
-    """
-    return server_script.read_server(text, name, _PROGRAM)
-
-
 def starts_server(text: str, name: str, knobs: Mapping[str, KnobValue]) -> bool:
     """Whether the script that trains with ``knobs`` starts a rollout server too; vLLM's own may serve something else.
 
     Raises:
         ConfigError: no shell can read it.
     """
-    return server_script.serves(text, name, _PROGRAM.starts if wants_server(knobs) else TRLS)
+    return server_script.serves(text, name, PROGRAM.starts if wants_server(knobs) else TRLS)
 
 
 def _all_reduce(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
@@ -138,21 +129,7 @@ def _compiled(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
     return {"vllm_compile_mode": parsed("vllm_compile_mode", option, told["mode"].lower())}
 
 
-def _speculates(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    return speculative_knobs(" ".join(words), option)
-
-
-def _model_code(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    del option
-    return {MODEL_CODE: " ".join(words)}
-
-
-def _nothing(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
-    del option, words
-    return {}
-
-
-_PROGRAM = Program(
+PROGRAM = Program(
     starts=(*TRLS, ("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve")),
     options={
         **{option.strip("-").replace("-", "_"): value_of(knob) for knob, option in {**VALUES, **SWITCHES}.items()},
@@ -163,16 +140,16 @@ _PROGRAM = Program(
         "quantization": value_of("rollout_quantization"),
         "disable_custom_all_reduce": _all_reduce,
         "compilation_config": _compiled,
-        "speculative_config": _speculates,
-        MODEL_CODE: _model_code,
-        "model_impl": _model_code,
-        "distributed_executor_backend": _nothing,
+        "speculative_config": lambda option, words: speculative_knobs(" ".join(words), option),
+        **dict.fromkeys((MODEL_CODE, "model_impl"), lambda _, words: {MODEL_CODE: " ".join(words)}),
+        "distributed_executor_backend": lambda *_: {},
     },
     its_own=ITS_OWN
     | {"served_model_name", "enable_scale_out", "weight_transfer_config", "logprobs_mode", "max_logprobs"}
     | {"uvicorn_log_level", "disable_uvicorn_access_log", "disable_log_stats", "enable_log_requests"},
     unset={start: {"gpu_memory_utilization": _SHARE} for start in TRLS},
 )
+"""The server in a user's script, be it TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,8 @@ _FSDP_WORDS: Mapping[str, Mapping[str, KnobValue]] = {
     "auto_wrap": {},
     "true": {},
 }
-_INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offload": "fsdp_offload"}
+INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offload": "fsdp_offload"}
+"""Key of ``fsdp_config`` -> knob."""
 
 
 def beside(
@@ -54,12 +55,12 @@ def fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         key = name.removeprefix("fsdp_")
         if key == "version" and str(value) != "2":
             raise KnobKeyError("fsdp_config.version", f"a trial shards with FSDP2, got {show(value)}")
-        if key in _INSIDE_FSDP:
-            found[_INSIDE_FSDP[key]] = parsed(_INSIDE_FSDP[key], f"fsdp_config.{name}", plain_word(value))
+        if key in INSIDE_FSDP:
+            found[INSIDE_FSDP[key]] = parsed(INSIDE_FSDP[key], f"fsdp_config.{name}", plain_word(value))
     return found
 
 
 def fsdp_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
     """``fsdp_config`` without knobs."""
-    known = {"version", *_INSIDE_FSDP}
+    known = {"version", *INSIDE_FSDP}
     return {name: value for name, value in settings.items() if name.removeprefix("fsdp_") not in known}

@@ -6,27 +6,18 @@ The whole run is written, with the user's own keys where there are some: Hydra h
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, ExportRequest
-from trainer.frameworks.common.scripts import HERE
+from trainer.frameworks.common.scripts import FIND_HERE, HERE, comment
+from trainer.frameworks.common.scripts import quoted as in_shell
 from trainer.frameworks.common.template_files import fill
 from trainer.frameworks.common.texts import difference
+from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.hydra import override, quoted
-from trainer.frameworks.verl.key_handling import (
-    DATASET,
-    DATASET_NAME,
-    DATASET_PATH,
-    PROMPT_KEY,
-    REWARD_NAME,
-    REWARD_PATH,
-    TRAIN_FILES,
-    VALIDATION_FILES,
-)
 from trainer.frameworks.verl.keys import added
-from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
@@ -34,9 +25,10 @@ from trainer.frameworks.verl.render import settings, workload
 from trainer.frameworks.verl.rewards import FUNCTION, REWARD, scoring_of
 from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
+MODULE = "verl.trainer.main_ppo"
 DATA = "autotune_verl_data.py"
 """The dataset class that verl reads the exported prompts by."""
-_PATHS = (TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, REWARD_PATH)
+_PATHS = (handling.TRAIN_FILES, handling.VALIDATION_FILES, handling.DATASET_PATH, handling.REWARD_PATH)
 _RUN: Mapping[str, Any] = {
     "trainer.project_name": "autotune",
     "trainer.experiment_name": "run",
@@ -62,22 +54,22 @@ def export(request: ExportRequest) -> Export:
     theirs = {key: _placed(own[key], request.folder) if key in _PATHS else own[key] for key in own}
     prompts = not (own and request.own_data)
     files = {DATA: fill(__file__, "data")} if prompts else {}
-    data = _exported_data() if prompts else {key: theirs[key] for key in sorted(DATASET) if key in theirs}
-    reward = {key: theirs[key] for key in (REWARD_PATH, REWARD_NAME) if key in theirs}
+    data = _exported_data() if prompts else {key: theirs[key] for key in sorted(handling.DATASET) if key in theirs}
+    reward = {key: theirs[key] for key in (handling.REWARD_PATH, handling.REWARD_NAME) if key in theirs}
     if request.rewards:
         files.update(scoring_of(request.rewards).files)
-        reward = {REWARD_PATH: f"{HERE}/{REWARD}", REWARD_NAME: FUNCTION}
+        reward = {handling.REWARD_PATH: f"{HERE}/{REWARD}", handling.REWARD_NAME: FUNCTION}
     command = _command(request, {**data, **reward})
     commit = f"{request.model} was at commit {request.revision}; verl takes no commit, only what the name stands for."
-    text = script(request.title, command, *([commit] if request.revision else []))
+    text = _script(request.title, command, *([commit] if request.revision else []))
     return Export({RUN: text, **files}, command, {}, (), prompts, difference(request.user_config, text, RUN))
 
 
 def _exported_data() -> dict[str, Any]:
     """The exported prompts; verl asks for a validation file even where nothing is validated."""
     file = f"{HERE}/{PROMPTS}/train.jsonl"
-    ours = {DATASET_PATH: f"{HERE}/{DATA}", DATASET_NAME: "Prompts", PROMPT_KEY: "prompt"}
-    return {TRAIN_FILES: file, VALIDATION_FILES: file, **ours}
+    ours = {handling.DATASET_PATH: f"{HERE}/{DATA}", handling.DATASET_NAME: "Prompts", handling.PROMPT_KEY: "prompt"}
+    return {handling.TRAIN_FILES: file, handling.VALIDATION_FILES: file, **ours}
 
 
 def _placed(value: Any, folder: str) -> Any:
@@ -122,3 +114,24 @@ def _word(key: str, value: Any, *, new: bool) -> str:
     if isinstance(value, str) and value.startswith(HERE):
         return f"{key}={quoted(value)}"
     return override(key, value, new)
+
+
+def _script(title: str, command: Command, *remarks: str) -> str:
+    """The command from wherever it is started; what the caller's environment sets already, stays."""
+    lines = [
+        "#!/bin/sh",
+        *(f"# {comment(line)}" for line in (title, *remarks)),
+        "# Overrides may follow; they win over those here.",
+        FIND_HERE,
+    ]
+    for name, value in command.environment.items():
+        lines.append(f'[ -n "${{{name}+set}}" ] || {name}={in_shell(value)}')
+        lines.append(f"export {name}")
+    lines.append(f"cd {in_shell(command.folder)} || exit 1")
+    return "\n".join([*lines, _joined(command.argv)]) + "\n"
+
+
+def _joined(argv: Sequence[str]) -> str:
+    place = argv.index(MODULE) + 1
+    start = "exec " + " ".join(in_shell(word) for word in argv[:place])
+    return " \\\n  ".join([start, *(in_shell(word) for word in argv[place:]), '"$@"'])

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart, illegal
+from trainer.child.contract import (
+    SIGNS,
+    FailureReason,
+    Nearness,
+    Phase,
+    Pool,
+    Sign,
+    StartupPart,
+    echo,
+    illegal,
+    infra,
+    signs_of,
+)
+from trainer.frameworks.common import diagnosis
 from trainer.frameworks.common import suggestions as shared
-from trainer.frameworks.common.diagnosis import Diagnosis, read
 
-CRASH, INFRA, OOM = FailureReason.CRASH, FailureReason.INFRA, FailureReason.OOM
+OOM = FailureReason.OOM
 _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, StartupPart.IMPORT.value
 
 
@@ -58,38 +71,21 @@ VERL: tuple[Sign, ...] = (
     ),
     illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
     illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
-    Sign(
+    infra(
         "ray_start",
-        (
-            "Failed to connect to the default Ray cluster address",
-            "The current node timed out during startup",
-        ),
-        INFRA,
-        None,
-        _START,
+        "Failed to connect to the default Ray cluster address",
+        "The current node timed out during startup",
+        phase=_START,
     ),
-    Sign("ray_socket", ("AF_UNIX path length cannot exceed",), INFRA, None, _START),
-    Sign(
-        "ray_store",
-        ("ray.exceptions.ObjectStoreFullError", "The local object store is full of objects"),
-        OOM,
-        Pool.HOST,
+    infra("ray_socket", "AF_UNIX path length cannot exceed", phase=_START),
+    signs_of(OOM, Pool.HOST)(
+        "ray_store", "ray.exceptions.ObjectStoreFullError", "The local object store is full of objects"
     ),
-    Sign("ray_disk", ("ray.exceptions.OutOfDiskError",), INFRA),
-    Sign("ray_get", ("ray.exceptions.GetTimeoutError",), FailureReason.HANG, None, None, Nearness.DEATH),
-    Sign(
-        "ray_killed",
-        ("Worker unexpectedly exits with a connection error code 2",),
-        CRASH,
-        None,
-        None,
-        Nearness.ECHO,
-    ),
+    infra("ray_disk", "ray.exceptions.OutOfDiskError"),
+    signs_of(FailureReason.HANG, nearness=Nearness.DEATH)("ray_get", "ray.exceptions.GetTimeoutError"),
+    echo("ray_killed", "Worker unexpectedly exits with a connection error code 2"),
 )
 """Read in the sources of verl 0.9.1, Hydra 1.3 and Ray 2.60; none of them was met on a GPU yet."""
-
-SIGNS_OF_VERL: tuple[Sign, ...] = (*VERL, *SIGNS)
-"""In the order they are looked for within a line."""
 
 SUGGESTIONS: Mapping[str, str] = {
     **shared.SUGGESTIONS,
@@ -130,9 +126,7 @@ SUGGESTIONS: Mapping[str, str] = {
 _REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
 
 
-def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
-    return read(text, SIGNS_OF_VERL, SUGGESTIONS)
+diagnose = partial(diagnosis.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

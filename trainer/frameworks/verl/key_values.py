@@ -11,52 +11,23 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from search_spaces.knobs.rollout import UNLIMITED
 from trainer.frameworks.common.speculation import speculative_knobs
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
+from trainer.frameworks.verl import key_tables as tables
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.key_tables import (
-    ACTOR,
-    APART_GPUS,
-    APART_NODES,
-    BESIDE,
-    BUCKET,
-    CAPTURED,
-    DTYPE,
-    FREE_CACHE,
-    FSDP,
-    GUESSES,
-    IMPL,
-    KEYS,
-    MASTER,
-    MIXED,
-    MODE,
-    MODES,
-    NAME,
-    NATIVE,
-    OPTIMIZER,
-    OPTIMIZERS,
-    OPTIONS,
-    PADDED,
-    PRECISIONS,
-    PROMPTS_PER_ROLLOUT,
-    PROMPTS_PER_UPDATE,
-    QUANTIZATION,
-    REFERENCE,
-    SLEEP_MODE,
-    STALENESS,
-    STRATEGIES,
-    STRATEGY,
-    WHOLE,
-)
 
-VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE: 256, NATIVE["num_generations"]: 1}
+VERLS_BATCH: Mapping[str, int] = {
+    tables.PROMPTS_PER_ROLLOUT: 1024,
+    tables.PROMPTS_PER_UPDATE: 256,
+    tables.NATIVE["num_generations"]: 1,
+}
 """What verl 0.9.1 has where an override does not say."""
-BATCH = frozenset({*VERLS_BATCH, NATIVE["micro_batch_size"], NATIVE["sequence_parallel_size"]})
+BATCH = frozenset({*VERLS_BATCH, tables.NATIVE["micro_batch_size"], tables.NATIVE["sequence_parallel_size"]})
 """Keys that are right or wrong together."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
 """What verl itself sets to false where FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
-_FOLLOWING = frozenset(key for keys in BESIDE.values() for key in keys if key.startswith(REFERENCE))
+_FOLLOWING = frozenset(key for keys in tables.BESIDE.values() for key in keys if key.startswith(tables.REFERENCE))
 
 
 def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
@@ -71,7 +42,7 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     """
     found: dict[str, KnobValue] = {}
     other = megatron.chosen(keys)
-    for knob, key in NATIVE.items():
+    for knob, key in tables.NATIVE.items():
         if other and (key in megatron.NOT_READ or knob in megatron.ELSEWHERE):
             continue
         name, value = _agreed(keys, knob, key)
@@ -85,7 +56,7 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     else:
         found.update(_optimizer(keys))
         found.update(_padding(keys))
-    found.update(speculative_knobs(keys.get(GUESSES), GUESSES))
+    found.update(speculative_knobs(keys.get(tables.GUESSES), tables.GUESSES))
     if found.get("fsdp") == "fsdp2" and found.get("fsdp_offload") is True:
         for knob in _ON_THE_HOST & found.keys():
             found[knob] = False
@@ -94,11 +65,11 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """``keys`` without knobs."""
-    apart = {APART_NODES, APART_GPUS} if keys.get(MODE) == "separate_async" else set()
-    known = megatron.rest(keys) if megatron.chosen(keys) else {k: v for k, v in keys.items() if k not in KEYS}
+    apart = {tables.APART_NODES, tables.APART_GPUS} if keys.get(tables.MODE) == "separate_async" else set()
+    known = megatron.rest(keys) if megatron.chosen(keys) else {k: v for k, v in keys.items() if k not in tables.KEYS}
     found = {key: value for key, value in known.items() if key not in apart}
-    guesses = keys.get(GUESSES)
-    return {**found, GUESSES: guesses} if guesses and not speculative_knobs(guesses, GUESSES) else found
+    guesses = keys.get(tables.GUESSES)
+    return {**found, tables.GUESSES: guesses} if guesses and not speculative_knobs(guesses, tables.GUESSES) else found
 
 
 def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,15 +79,19 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        whole = next((one for one in WHOLE if key.startswith(f"{one}.")), "")
+        whole = next((one for one in tables.WHOLE if key.startswith(f"{one}.")), "")
         if whole:
             found[whole] = {**(found.get(whole) or {}), key.removeprefix(f"{whole}."): value}
             continue
-        names = KEYS | megatron.MEGATRON_KEYS
-        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in names) and key not in WHOLE
+        names = tables.KEYS | megatron.MEGATRON_KEYS
+        inside = (
+            isinstance(value, Mapping)
+            and any(known.startswith(f"{key}.") for known in names)
+            and key not in tables.WHOLE
+        )
         if inside:
             found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
-        elif key in WHOLE and isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
+        elif key in tables.WHOLE and isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
             found[key] = {**found[key], **value}  # as Hydra adds one to the other
         elif not (key in names and isinstance(value, str) and value.startswith("${")):
             found[key] = value
@@ -125,10 +100,10 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
     """The key that gives the value, and it: ``key`` or one beside it; the reference model's do not count against it."""
-    given = {name: keys[name] for name in (key, *BESIDE.get(knob, ())) if keys.get(name) is not None}
+    given = {name: keys[name] for name in (key, *tables.BESIDE.get(knob, ())) if keys.get(name) is not None}
     own = {name: value for name, value in given.items() if name not in _FOLLOWING}
-    if knob == "sequence_parallel_size" and own.get(BESIDE[knob][0]) == 1:
-        own.pop(BESIDE[knob][0])  # verl then leaves the other as it is
+    if knob == "sequence_parallel_size" and own.get(tables.BESIDE[knob][0]) == 1:
+        own.pop(tables.BESIDE[knob][0])  # verl then leaves the other as it is
     values = list(own.items())
     if any(value != values[0][1] for _, value in values):
         told = ", ".join(f"{name} {show(value)}" for name, value in own.items())
@@ -151,95 +126,97 @@ def _native(knob: str, key: str, value: Any) -> Any:
 
 
 def _captured(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    sizes = keys.get(CAPTURED)
+    sizes = keys.get(tables.CAPTURED)
     if sizes is None:
         return {}
     if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
-        raise KnobKeyError(CAPTURED, f"expected a list of whole numbers, got {show(sizes)}")
-    return {"cuda_graph_max_batch": parsed("cuda_graph_max_batch", CAPTURED, max(sizes))}
+        raise KnobKeyError(tables.CAPTURED, f"expected a list of whole numbers, got {show(sizes)}")
+    return {"cuda_graph_max_batch": parsed("cuda_graph_max_batch", tables.CAPTURED, max(sizes))}
 
 
 def _precisions(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found: dict[str, KnobValue] = {}
     places = {
-        "precision": f"{MIXED}.param_dtype",
-        "reduce_precision": f"{MIXED}.reduce_dtype",
-        "master_weights": MASTER,
-        "rollout_dtype": DTYPE,
+        "precision": f"{tables.MIXED}.param_dtype",
+        "reduce_precision": f"{tables.MIXED}.reduce_dtype",
+        "master_weights": tables.MASTER,
+        "rollout_dtype": tables.DTYPE,
     }
     for knob, key in places.items():
         value = keys.get(key)
         if value is not None:
             found[knob] = parsed(knob, key, _NAMES.get(str(value), value))
-    buffers = keys.get(f"{MIXED}.buffer_dtype", "fp32")
+    buffers = keys.get(f"{tables.MIXED}.buffer_dtype", "fp32")
     if _NAMES.get(str(buffers), buffers) != "fp32":
-        raise KnobKeyError(f"{MIXED}.buffer_dtype", f"a trial keeps buffers in fp32, got {show(buffers)}")
-    if found.get("precision", "bf16") not in PRECISIONS:
+        raise KnobKeyError(f"{tables.MIXED}.buffer_dtype", f"a trial keeps buffers in fp32, got {show(buffers)}")
+    if found.get("precision", "bf16") not in tables.PRECISIONS:
         told = show(keys[places["precision"]])
-        raise KnobKeyError(places["precision"], f"expected one of {', '.join(PRECISIONS)}, got {told}")
+        raise KnobKeyError(places["precision"], f"expected one of {', '.join(tables.PRECISIONS)}, got {told}")
     return found
 
 
 def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    if not any(key in keys for key in (IMPL, OPTIMIZER, OPTIONS)):
+    if not any(key in keys for key in (tables.IMPL, tables.OPTIMIZER, tables.OPTIONS)):
         return {}
-    given = (keys.get(IMPL, "torch.optim"), keys.get(OPTIMIZER, "AdamW"), keys.get(OPTIONS) or None)
-    for name, settings in OPTIMIZERS.items():
+    given = (
+        keys.get(tables.IMPL, "torch.optim"),
+        keys.get(tables.OPTIMIZER, "AdamW"),
+        keys.get(tables.OPTIONS) or None,
+    )
+    for name, settings in tables.OPTIMIZERS.items():
         if given == settings:
             return {"optimizer": name}
     impl, optimizer, options = given
     told = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
-    known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in OPTIMIZERS.values()}))
-    named = next(key for key in (OPTIMIZER, IMPL, OPTIONS) if key in keys)
+    known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in tables.OPTIMIZERS.values()}))
+    named = next(key for key in (tables.OPTIMIZER, tables.IMPL, tables.OPTIONS) if key in keys)
     raise KnobKeyError(named, f"a trial knows {known}, got {show(told)}")
 
 
 def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found: dict[str, KnobValue] = {}
-    if keys.get(STRATEGY) not in (None, megatron.WORD):
-        strategies = {word: name for name, word in STRATEGIES.items()}
-        found["fsdp"] = _one_of(keys, STRATEGY, strategies, "a trial shards with FSDP")
-    if keys.get(NAME) is not None:
-        found["rollout_engine"] = _one_of(keys, NAME, ENGINES, "verl's vLLM and SGLang are known")
+    if keys.get(tables.STRATEGY) not in (None, megatron.WORD):
+        strategies = {word: name for name, word in tables.STRATEGIES.items()}
+        found["fsdp"] = _one_of(keys, tables.STRATEGY, strategies, "a trial shards with FSDP")
+    if keys.get(tables.NAME) is not None:
+        found["rollout_engine"] = _one_of(keys, tables.NAME, ENGINES, "verl's vLLM and SGLang are known")
     found.update(_mode(keys))
-    if QUANTIZATION in keys:
-        value = keys[QUANTIZATION]
+    if tables.QUANTIZATION in keys:
+        value = keys[tables.QUANTIZATION]
         found["rollout_quantization"] = (
             "none"
             if value is None
-            else _one_of(keys, QUANTIZATION, {"fp8": "fp8", "none": "none"}, "a trial quantizes a rollout to fp8")
+            else _one_of(
+                keys, tables.QUANTIZATION, {"fp8": "fp8", "none": "none"}, "a trial quantizes a rollout to fp8"
+            )
         )
-    for key in (FREE_CACHE, SLEEP_MODE):
+    for key in (tables.FREE_CACHE, tables.SLEEP_MODE):
         if keys.get(key) is not None and not isinstance(keys[key], bool):
             raise KnobKeyError(key, f"expected true or false, got {show(keys[key])}")
-    if FREE_CACHE in keys or SLEEP_MODE in keys:
-        found["sleep_level"] = 2 if keys.get(FREE_CACHE, True) and keys.get(SLEEP_MODE, True) else 0
+    if tables.FREE_CACHE in keys or tables.SLEEP_MODE in keys:
+        found["sleep_level"] = 2 if keys.get(tables.FREE_CACHE, True) and keys.get(tables.SLEEP_MODE, True) else 0
     return found
 
 
 def _mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     """Where and when verl generates, and on how many GPUs of its own."""
     found: dict[str, KnobValue] = {}
-    if STALENESS in keys:
-        limit = keys[STALENESS]
-        found["staleness_limit"] = UNLIMITED if limit is None else parsed("staleness_limit", STALENESS, limit)
-    if keys.get(MODE) is None:
+    if tables.STALENESS in keys:
+        limit = keys[tables.STALENESS]
+        found["staleness_limit"] = UNLIMITED if limit is None else parsed("staleness_limit", tables.STALENESS, limit)
+    if keys.get(tables.MODE) is None:
         return found
-    word = _one_of(keys, MODE, {mode: mode for mode in MODES}, "verl has these modes")
-    found["rollout_mode"], found["async_generation"] = MODES[word]
+    word = _one_of(keys, tables.MODE, {mode: mode for mode in tables.MODES}, "verl has these modes")
+    found["rollout_mode"], found["async_generation"] = tables.MODES[word]
     if word == "separate_async":
-        each = keys.get(APART_GPUS)
+        each = keys.get(tables.APART_GPUS)
         if each is None or isinstance(each, str):
-            raise KnobKeyError(MODE, f"{word} generates on GPUs of its own; say how many with {APART_GPUS}")
-        found["rollout_gpus"] = _count(keys, APART_NODES) * _count(keys, APART_GPUS)
+            raise KnobKeyError(
+                tables.MODE, f"{word} generates on GPUs of its own; say how many with {tables.APART_GPUS}"
+            )
+        nodes, gpus = (count_of(key, keys.get(key, 0), 65536) for key in (tables.APART_NODES, tables.APART_GPUS))
+        found["rollout_gpus"] = nodes * gpus
     return found
-
-
-def _count(keys: Mapping[str, Any], key: str) -> int:
-    value = keys.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
-        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
-    return value
 
 
 def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: str) -> str:
@@ -250,21 +227,21 @@ def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: st
 
 
 def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    named = PADDED if PADDED in keys else FSDP + "pad_to_length"
+    named = tables.PADDED if tables.PADDED in keys else tables.FSDP + "pad_to_length"
     padded = keys.get(named)
     if padded is None:
         return {}
     if not isinstance(padded, bool):
         raise KnobKeyError(named, f"expected true or false, got {show(padded)}")
-    bucket = keys.get(BUCKET, 1024) if padded else 1
-    return {"pad_to_multiple": parsed("pad_to_multiple", BUCKET, bucket)}
+    bucket = keys.get(tables.BUCKET, 1024) if padded else 1
+    return {"pad_to_multiple": parsed("pad_to_multiple", tables.BUCKET, bucket)}
 
 
 def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
     """Which sizes do not go into ``gpus``, by a key that says one of them."""
-    together, key = model_parallel(found), NATIVE["sequence_parallel_size"]
+    together, key = model_parallel(found), tables.NATIVE["sequence_parallel_size"]
     if found.get("training_engine") != megatron.WORD:
-        key = next((beside for beside in BESIDE["sequence_parallel_size"] if key not in keys), key)
+        key = next((beside for beside in tables.BESIDE["sequence_parallel_size"] if key not in keys), key)
         return KnobKeyError(key, f"{together} GPUs cannot share a sequence evenly on {gpus} GPUs")
     own = {**megatron.OWN, **megatron.ELSEWHERE}
     said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
@@ -278,24 +255,31 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     together = model_parallel(found)
     if gpus % together:
         raise _uneven(keys, found, gpus)
-    ranks, sizes = gpus // together, {key: _whole(keys, key) for key in VERLS_BATCH}
-    group = sizes[NATIVE["num_generations"]]
-    update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
+    ranks, sizes = (
+        gpus // together,
+        {key: count_of(key, keys.get(key, own), 2**31 - 1) for key, own in VERLS_BATCH.items()},
+    )
+    group = sizes[tables.NATIVE["num_generations"]]
+    update, rollout = (sizes[key] * group for key in (tables.PROMPTS_PER_UPDATE, tables.PROMPTS_PER_ROLLOUT))
     if update % ranks:
         step = ranks // math.gcd(ranks, group)
-        near = [step * n for n in (sizes[PROMPTS_PER_UPDATE] // step, sizes[PROMPTS_PER_UPDATE] // step + 1) if n]
+        near = [
+            step * n
+            for n in (sizes[tables.PROMPTS_PER_UPDATE] // step, sizes[tables.PROMPTS_PER_UPDATE] // step + 1)
+            if n
+        ]
         told = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
-        raise KnobKeyError(PROMPTS_PER_UPDATE, f"{told}; nearest: {' or '.join(map(str, near))} prompts")
+        raise KnobKeyError(tables.PROMPTS_PER_UPDATE, f"{told}; nearest: {' or '.join(map(str, near))} prompts")
     micro = int(found.get("micro_batch_size", 0))
     if not micro or (found.get("dynamic_batching") is True and update // ranks % micro):
         if found.get("dynamic_batching") is not True:
-            raise KnobKeyError(NATIVE["micro_batch_size"], "verl has no default for it; set it")
+            raise KnobKeyError(tables.NATIVE["micro_batch_size"], "verl has no default for it; set it")
         micro = update // ranks  # nothing is cut by rows
-    for key, rows in ((PROMPTS_PER_UPDATE, update), (PROMPTS_PER_ROLLOUT, rollout)):
+    for key, rows in ((tables.PROMPTS_PER_UPDATE, update), (tables.PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
             largest = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
             told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
-            raise KnobKeyError(key, f"{told}; nearest: {NATIVE['micro_batch_size']} {largest}")
+            raise KnobKeyError(key, f"{told}; nearest: {tables.NATIVE['micro_batch_size']} {largest}")
     return {
         "micro_batch_size": micro,
         "num_generations": group,
@@ -304,16 +288,9 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     }
 
 
-def _whole(keys: Mapping[str, Any], key: str) -> int:
-    value = keys.get(key, VERLS_BATCH[key])
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
-    return value
-
-
 OLD: Mapping[str, str] = {
-    ACTOR + "ppo_micro_batch_size": NATIVE["micro_batch_size"],
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size": NATIVE["logprob_rows"],
-    REFERENCE + "log_prob_micro_batch_size": REFERENCE + "log_prob_micro_batch_size_per_gpu",
+    tables.ACTOR + "ppo_micro_batch_size": tables.NATIVE["micro_batch_size"],
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size": tables.NATIVE["logprob_rows"],
+    tables.REFERENCE + "log_prob_micro_batch_size": tables.REFERENCE + "log_prob_micro_batch_size_per_gpu",
 }
 """Keys of rows over all GPUs, which verl 0.9.1 refuses or fails on (``engine_workers.py:636``) -> the one to use."""

@@ -17,43 +17,8 @@ from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.speculation import speculative_config
 from trainer.frameworks.common.trial_arguments import following
+from trainer.frameworks.verl import key_tables as tables
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.key_tables import (
-    APART_GPUS,
-    APART_NODES,
-    BESIDE,
-    BUCKET,
-    DTYPE,
-    DTYPES,
-    ENGINE,
-    FIXED,
-    FREE_CACHE,
-    GUESSES,
-    IMPL,
-    MASTER,
-    MASTERS,
-    MIXED,
-    MODE,
-    MODEL_ENGINE,
-    MODES,
-    NAME,
-    NATIVE,
-    NOT_IN_VERLS_FILES,
-    OF_MEGATRON,
-    OPTIMIZER,
-    OPTIMIZERS,
-    OPTIONS,
-    PADDED,
-    PRECISIONS,
-    PROMPTS_PER_ROLLOUT,
-    PROMPTS_PER_UPDATE,
-    QUANTIZATION,
-    SLEEP_MODE,
-    STALENESS,
-    STRATEGIES,
-    STRATEGY,
-    WRITTEN,
-)
 
 acting = partial(acting_in, framework="verl")
 """The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
@@ -62,11 +27,11 @@ NO_BUCKET = 1024
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "rollout_engine": (("vllm", "sglang"), "verl generates with vllm or sglang"),
     "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
-    "fsdp": (tuple(STRATEGIES), "verl shards with fsdp1 or fsdp2"),
-    "precision": (PRECISIONS, f"verl computes in {', '.join(PRECISIONS)}"),
-    "master_weights": (MASTERS, f"verl holds weights in {' or '.join(MASTERS)}"),
+    "fsdp": (tuple(tables.STRATEGIES), "verl shards with fsdp1 or fsdp2"),
+    "precision": (tables.PRECISIONS, f"verl computes in {', '.join(tables.PRECISIONS)}"),
+    "master_weights": (tables.MASTERS, f"verl holds weights in {' or '.join(tables.MASTERS)}"),
     "reduce_precision": (("bf16", "fp32"), "verl sums gradients in bf16 or fp32"),
-    "optimizer": (tuple(OPTIMIZERS), f"a verl trial has {', '.join(OPTIMIZERS)}"),
+    "optimizer": (tuple(tables.OPTIMIZERS), f"a verl trial has {', '.join(tables.OPTIMIZERS)}"),
     "rollout_quantization": (("none", "fp8"), "a verl trial rolls out in fp8 or what the weights are in"),
 }
 """Knob -> (values a trial can set, why no other)."""
@@ -75,8 +40,8 @@ _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
 def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value that verl has no words for. What rests is no matter."""
     acts = acting(configuration)
-    said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in WRITTEN]
-    if (acts.get("rollout_mode", "colocate"), bool(acts.get("async_generation", False))) not in MODES.values():
+    said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in tables.WRITTEN]
+    if (acts.get("rollout_mode", "colocate"), bool(acts.get("async_generation", False))) not in tables.MODES.values():
         said.append("rollout_mode server: verl generates on GPUs of its own only beside training, with older weights")
     return said + [
         f"{name} {acts[name]}: {why}"
@@ -89,12 +54,14 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
     """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
     said = unwritable(configuration)
     if not said and _on_megatron(configuration):
-        said.append(f"{MODEL_ENGINE} megatron: trials of the megatron engine are not run yet; set it to dp, with FSDP")
+        said.append(
+            f"{tables.MODEL_ENGINE} megatron: trials of the megatron engine are not run yet; set it to dp, with FSDP"
+        )
     if not said and configuration.get("rollout_engine") == "sglang":
-        said.append(f"{NAME} sglang: no trial has generated with SGLang yet; set it to vllm")
+        said.append(f"{tables.NAME} sglang: no trial has generated with SGLang yet; set it to vllm")
     if not said and acting(configuration).get("async_generation") is True:
-        mode = next(word for word, meant in MODES.items() if meant == (_mode(configuration), True))
-        said.append(f"{MODE} {mode}: no trial has run in an asynchronous mode yet; set it to sync")
+        mode = next(word for word, meant in tables.MODES.items() if meant == (_mode(configuration), True))
+        said.append(f"{tables.MODE} {mode}: no trial has run in an asynchronous mode yet; set it to sync")
     return said
 
 
@@ -119,8 +86,8 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
     """
     if "micro_batch_size" not in configuration:
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
-    left = {"rollout_gpus", *(TORCH_ONLY if _on_megatron(configuration) else (ENGINE_KNOB, *OF_MEGATRON))}
-    found = {name: value for name, value in defaults("verl").items() if name in WRITTEN and name not in left}
+    left = {"rollout_gpus", *(TORCH_ONLY if _on_megatron(configuration) else (ENGINE_KNOB, *tables.OF_MEGATRON))}
+    found = {name: value for name, value in defaults("verl").items() if name in tables.WRITTEN and name not in left}
     found.update(configuration)
     steps = following(configuration, rows_per_update, ranks)
     if steps is not None:
@@ -152,18 +119,18 @@ def to_keys(
     acts, unset = acting(values), defaults("verl")
     found: dict[str, Any] = {}
     other = _on_megatron(values)
-    for knob, key in NATIVE.items():
+    for knob, key in tables.NATIVE.items():
         if other and (key in megatron.NOT_READ or knob in megatron.ELSEWHERE):
             continue
         rests = knob not in acts and values.get(knob) != unset.get(knob)
-        if knob in values and not (rests and key.startswith(ENGINE)):
-            found.update(dict.fromkeys((key, *BESIDE.get(knob, ())), _native(knob, values[knob])))
+        if knob in values and not (rests and key.startswith(tables.ENGINE)):
+            found.update(dict.fromkeys((key, *tables.BESIDE.get(knob, ())), _native(knob, values[knob])))
     if longest is not None:
-        found.setdefault(NATIVE["max_model_len"], longest)
+        found.setdefault(tables.NATIVE["max_model_len"], longest)
     if speculative := speculative_config(acts):
-        found[GUESSES] = speculative
+        found[tables.GUESSES] = speculative
     return {
-        **FIXED,
+        **tables.FIXED,
         **_batch(values, ranks),
         **found,
         **(megatron.written(values) if other else _training(values)),
@@ -173,7 +140,7 @@ def to_keys(
 
 def added(key: str) -> bool:
     """Whether Hydra has to be told that ``key`` is new: it is in none of verl's own files."""
-    return key in NOT_IN_VERLS_FILES or megatron.added(key)
+    return key in tables.NOT_IN_VERLS_FILES or megatron.added(key)
 
 
 def _native(knob: str, value: KnobValue) -> Any:
@@ -188,8 +155,8 @@ def _batch(values: Mapping[str, KnobValue], ranks: int) -> dict[str, Any]:
     each = ranks * int(values["micro_batch_size"])
     found = {}
     for key, steps in (
-        (PROMPTS_PER_UPDATE, "gradient_accumulation_steps"),
-        (PROMPTS_PER_ROLLOUT, "steps_per_generation"),
+        (tables.PROMPTS_PER_UPDATE, "gradient_accumulation_steps"),
+        (tables.PROMPTS_PER_ROLLOUT, "steps_per_generation"),
     ):
         rows = each * int(values[steps])
         if rows % group:
@@ -203,29 +170,31 @@ def _batch(values: Mapping[str, KnobValue], ranks: int) -> dict[str, Any]:
 
 def _training(values: Mapping[str, KnobValue]) -> dict[str, Any]:
     precision, reduce = str(values["precision"]), str(values["reduce_precision"])
-    impl, optimizer, options = OPTIMIZERS[str(values["optimizer"])]
+    impl, optimizer, options = tables.OPTIMIZERS[str(values["optimizer"])]
     multiple = int(values["pad_to_multiple"])
     return {
-        STRATEGY: STRATEGIES[str(values["fsdp"])],
-        MASTER: values["master_weights"],
-        MIXED: {"param_dtype": precision, "reduce_dtype": reduce, "buffer_dtype": "fp32"},
-        IMPL: impl,
-        OPTIMIZER: optimizer,
-        OPTIONS: None if options is None else dict(options),
-        PADDED: multiple > 1,
-        BUCKET: multiple if multiple > 1 else NO_BUCKET,
+        tables.STRATEGY: tables.STRATEGIES[str(values["fsdp"])],
+        tables.MASTER: values["master_weights"],
+        tables.MIXED: {"param_dtype": precision, "reduce_dtype": reduce, "buffer_dtype": "fp32"},
+        tables.IMPL: impl,
+        tables.OPTIMIZER: optimizer,
+        tables.OPTIONS: None if options is None else dict(options),
+        tables.PADDED: multiple > 1,
+        tables.BUCKET: multiple if multiple > 1 else NO_BUCKET,
     }
 
 
 def _rollout(values: Mapping[str, KnobValue]) -> dict[str, Any]:
     quantization = values["rollout_quantization"]
     return {
-        NAME: values["rollout_engine"],
-        MODE: next(word for word, meant in MODES.items() if meant == (_mode(values), values["async_generation"])),
-        STALENESS: None if values["staleness_limit"] == UNLIMITED else values["staleness_limit"],
-        FREE_CACHE: values["sleep_level"] == 2,
-        SLEEP_MODE: values["sleep_level"] == 2,
-        DTYPE: DTYPES[str(values["rollout_dtype"])],
-        QUANTIZATION: None if quantization == "none" else quantization,
-        **({APART_NODES: 1, APART_GPUS: values["rollout_gpus"]} if _mode(values) == "server" else {}),
+        tables.NAME: values["rollout_engine"],
+        tables.MODE: next(
+            word for word, meant in tables.MODES.items() if meant == (_mode(values), values["async_generation"])
+        ),
+        tables.STALENESS: None if values["staleness_limit"] == UNLIMITED else values["staleness_limit"],
+        tables.FREE_CACHE: values["sleep_level"] == 2,
+        tables.SLEEP_MODE: values["sleep_level"] == 2,
+        tables.DTYPE: tables.DTYPES[str(values["rollout_dtype"])],
+        tables.QUANTIZATION: None if quantization == "none" else quantization,
+        **({tables.APART_NODES: 1, tables.APART_GPUS: values["rollout_gpus"]} if _mode(values) == "server" else {}),
     }

@@ -138,12 +138,12 @@ def _refuse_other_program(text: str, name: str, folder: str) -> None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
-def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Command | None:
+def call_of(text: str, program: str, folder: str = ".") -> Command | None:
     """The last of ``calls_of``; ``None`` if there is none."""
-    return next(reversed(calls_of(text, program, folder, line)), None)
+    return next(reversed(calls_of(text, program, folder)), None)
 
 
-def calls_of(text: str, program: str, folder: str = ".", line: int = 1) -> list[Command]:
+def calls_of(text: str, program: str, folder: str = ".") -> list[Command]:
     """The commands of ``text`` with a word that holds ``program``.
 
     What the script itself is given is left out of its words. A word that is a command of its own (``bash -c "..."``) is
@@ -153,7 +153,7 @@ def calls_of(text: str, program: str, folder: str = ".", line: int = 1) -> list[
         ShellError: a quote, bracket or statement that is not closed.
     """
     found = []
-    for command in commands(text, folder, {"HOME": os.path.expanduser("~")}, line):
+    for command in commands(text, folder, {"HOME": os.path.expanduser("~")}):
         words = tuple(word for word in command.words if word.text not in CALLERS)
         place = next((place for place, word in enumerate(words) if program in word.text), None)
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind

@@ -10,14 +10,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
-from trainer.frameworks.verl.key_handling import (
-    COMPLETION_LENGTH,
-    GPUS,
-    MODEL_PATH,
-    NODES,
-    PROMPT_LENGTH,
-    for_trial,
-)
+from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported
 from trainer.frameworks.verl.objective import OBJECTIVE
@@ -60,14 +53,14 @@ def workload(
     nodes: int = 1,
 ) -> dict[str, Any]:
     """verl's keys for what is not tuned: model, lengths, GPUs and every seed."""
-    lengths = {} if max_prompt_length is None else {PROMPT_LENGTH: max_prompt_length}
+    lengths = {} if max_prompt_length is None else {handling.PROMPT_LENGTH: max_prompt_length}
     seeds = ("data.seed", ACTOR + "data_loader_seed", FSDP + "seed", ROLLOUT + "seed")
     return {
-        MODEL_PATH: model,
+        handling.MODEL_PATH: model,
         **lengths,
-        COMPLETION_LENGTH: max_completion_length,
-        GPUS: world_size // nodes,
-        NODES: nodes,
+        handling.COMPLETION_LENGTH: max_completion_length,
+        handling.GPUS: world_size // nodes,
+        handling.NODES: nodes,
         **dict.fromkeys(seeds, seed),
     }
 
@@ -103,7 +96,7 @@ def render(
         settings={**tuned, **fixed, **PRIVATE, **cpus(passthrough, ranks, cores)},
         model_settings={},
         seams={},
-        passthrough={**OBJECTIVE, **for_trial(passthrough)},
+        passthrough={**OBJECTIVE, **handling.for_trial(passthrough)},
         environment=variables(configuration),
         **trial,
     )

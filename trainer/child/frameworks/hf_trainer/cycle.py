@@ -18,10 +18,13 @@ from .clipping import wrap_clipping
 from .rollout import CycleTally, MeteredRollout
 from .together import Together, install_waits
 
+METHODS = ("compute_loss", "training_step", "get_batch_samples", "log", "_maybe_log_save_evaluate")
+"""What is wrapped of every trainer; one without them is not one this meter knows."""
+
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
-    """Raises ``MeterError`` naming those of ``methods`` that the trainer lacks."""
-    missing = [name for name in methods if not callable(getattr(trainer, name, None))]
+    """Raises ``MeterError`` naming those of ``methods`` and ``METHODS`` that the trainer lacks."""
+    missing = [name for name in (*methods, *METHODS) if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
 

@@ -89,7 +89,8 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
     training = model.training
     model.eval()
     try:
-        here = _gradient(model, batch, parameters, torch.float16 if trainer.args.fp16 else _computing(trainer))
+        mixed = torch.float16 if trainer.args.fp16 else torch.bfloat16 if trainer.args.bf16 else None
+        here = _gradient(model, batch, parameters, mixed)
         with without_float8(model), _as_fp32_weights(model):
             there = _gradient(model, batch, parameters, torch.bfloat16)
     finally:
@@ -169,10 +170,6 @@ def _loss(model: Any, batch: TokenRows, dtype: Any) -> Any:
     logps = torch.log_softmax(logits[:, -batch.completion - 1 : -1].float(), dim=-1)
     logps = logps.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
     return (logps * mask).sum() / mask.sum()
-
-
-def _computing(trainer: Any) -> Optional[Any]:
-    return torch.bfloat16 if trainer.args.bf16 else None
 
 
 def _weights(model: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
 from ...contract import (
     CycleKind,
     CycleRecord,
-    NoteRecord,
     Peaks,
     StartupPart,
     StartupRecord,
@@ -112,8 +111,7 @@ class Loop:
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
         switch_attention(os.environ)
-        if self._trial.rank == 0:
-            self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
+        self._trial.note("attention", attention_facts(trainer.model))
 
     def run(self, train: Callable[[], Any]) -> Any:
         """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends.
@@ -160,15 +158,14 @@ class Loop:
             self._trial.journal.write(StartupRecord(StartupPart.FIRST_BATCH, seconds))
         self._trial.part = None
         self._gradients = GradientSync(getattr(self._trainer, "model_wrapped", None))
-        if self._plan.protocol.warmup and not prime_optimizer(self._trainer) and self._trial.rank == 0:
-            self._trial.journal.write(NoteRecord("optimizer_not_primed"))
+        if self._plan.protocol.warmup and not prime_optimizer(self._trainer):
+            self._trial.note("optimizer_not_primed")
         reserved = reserve(os.environ)
-        if reserved is not None and self._trial.rank == 0:
-            self._trial.journal.write(NoteRecord("reserved", {"bytes": reserved}))
+        if reserved is not None:
+            self._trial.note("reserved", {"bytes": reserved})
         if self._together.size > 1:
             weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
-            if self._trial.rank == 0:
-                self._trial.journal.write(NoteRecord("held", {"weights": weights, "optimizer": optimizer}))
+            self._trial.note("held", {"weights": weights, "optimizer": optimizer})
 
     def _targets(self, kind: CycleKind) -> Optional[Sequence[int]]:
         rows = self._rows
@@ -186,8 +183,7 @@ class Loop:
 
     def _take_natural(self) -> Sequence[int]:
         self._lengths = resample(self._natural, self._spec.rows_per_update, self._spec.seed)
-        if self._trial.rank == 0:
-            self._trial.journal.write(NoteRecord("lengths", {"lengths": list(self._lengths)}))
+        self._trial.note("lengths", {"lengths": list(self._lengths)})
         return assign(self._lengths, self._rows, self._spec.seed, 0)
 
     def _close(self) -> None:
@@ -205,8 +201,8 @@ class Loop:
         self._seen.check(scaled)
         compiled = any(self._together.all(self._compiler.took_part()))
         judged = self._plan.judge(kind, verdict.drift, verdict.outside_cpu, compiled)
-        if compiled and self._trial.rank == 0:
-            self._trial.journal.write(NoteRecord("compiled", {"cycle": self._index, "kind": kind.value}))
+        if compiled:
+            self._trial.note("compiled", {"cycle": self._index, "kind": kind.value})
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
         usage = self._meter.usage(self._rollout.take_shapes())

@@ -23,10 +23,6 @@ class CycleTally:
     """(prompt + completion, prompt, completion) tokens of the widest micro-batch an update worked on."""
 
 
-def _nothing() -> None:
-    """Default callback: does nothing."""
-
-
 class MeteredRollout:
     """Sets the completion lengths of each generation and counts its results; subclasses hook one framework each.
 
@@ -49,7 +45,7 @@ class MeteredRollout:
         self.tally = CycleTally()
         self.shapes = ShapesMet()
         """Of the model's forward passes in this trial, those of an engine of its own aside."""
-        self.before_sleep: Callable[[], None] = _nothing
+        self.before_sleep: Callable[[], None] = lambda: None
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:

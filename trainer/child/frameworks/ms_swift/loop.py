@@ -23,13 +23,8 @@ METHODS = (
     "_prepare_batch_inputs",
     "_get_per_token_logps_and_entropies",
     "_move_model_to_vllm",
-    "compute_loss",
-    "training_step",
-    "get_batch_samples",
-    "log",
-    "_maybe_log_save_evaluate",
 )
-"""All that is wrapped; a trainer without one of them is not one this meter knows."""
+"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
 
 
 def drive(

@@ -75,8 +75,7 @@ def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) ->
     names = scoring.register(spec, rewards, written.raw)
     told = arguments.told(spec, folder, str(written.path), names, steps, scratch, added)
     trial.facts["arguments"] = added
-    if trial.rank == 0:
-        trial.journal.write(NoteRecord("arguments", {"argv": told}))
+    trial.note("arguments", {"argv": told})
     return told
 
 

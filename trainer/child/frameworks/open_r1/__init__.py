@@ -9,12 +9,5 @@ from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 
-
-def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
-    """Whether a used worker may run another trial: no, ``grpo.py`` keeps what it has built."""
-    return False
-
-
-def put_back(_: Dict[str, Any]) -> str:
-    """What of a trial could not be got rid of, so that the worker is replaced."""
-    return "what grpo.py has built"
+LEFT = "what grpo.py has built"
+"""Of a trial, so that its process runs no other: ``grpo.py`` keeps what it has built."""

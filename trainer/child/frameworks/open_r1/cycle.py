@@ -17,13 +17,8 @@ METHODS = (
     "_generate_and_score_completions",
     "_get_per_token_logps",
     "_move_model_to_vllm",
-    "compute_loss",
-    "training_step",
-    "get_batch_samples",
-    "log",
-    "_maybe_log_save_evaluate",
 )
-"""All that is wrapped; a trainer without one of them is not one this meter knows."""
+"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:

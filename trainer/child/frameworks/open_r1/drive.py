@@ -6,7 +6,6 @@ from typing import Any, Callable
 
 import torch
 
-from ...contract import NoteRecord
 from ...cycles import CyclePlan
 from ...meter import Meter
 from ...trial import TrialContext
@@ -23,8 +22,7 @@ def drive(
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     check_methods(trainer, cycle.METHODS)
-    if trial.rank == 0:
-        trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
+    trial.note("threads", {"torch": torch.get_num_threads()})
     generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
     rollout = OpenR1Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
     seen = TrainerLog()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List
 
 from ...checks import SET_UP, check_lengths, check_rows, refusing, says_why
-from ...contract import NoteRecord, StartupPart
+from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
 from ...rewards import close_rewards, load_rewards, reward_facts
@@ -122,8 +122,7 @@ def install_trainer(
             config = kwargs["args"]
             rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
             check_rows(rows, trial.spec)
-            if trial.rank == 0:
-                trial.journal.write(NoteRecord("script", {"config": type(config).__module__}))
+            trial.note("script", {"config": type(config).__module__})
             with trial.startup(StartupPart.ENGINE), refusing():
                 super().__init__(*args, **kwargs)
             trial.guard_memory()

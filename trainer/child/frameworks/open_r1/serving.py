@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from ..hf_trainer.sampling import exactly
 from ..hf_trainer.weight_group import meet_at_home
@@ -39,15 +39,11 @@ def with_lengths(generate: Any) -> Any:
         rows = [unmark(prompt) for prompt in prompts]
         params: Any = sampling_params
         if any(length is not None for _, length in rows):
-            params = [_params(sampling_params, length) for _, length in rows]
-        own: List[Any] = [prompt for prompt, _ in rows]
-        return generate(self, own, params, *args, **kwargs)
+            own = sampling_params
+            params = [own if length is None else exactly(own, length, unended=True) for _, length in rows]
+        return generate(self, [prompt for prompt, _ in rows], params, *args, **kwargs)
 
     return generate_with_lengths
-
-
-def _params(sampling: Any, length: Optional[int]) -> Any:
-    return sampling if length is None else exactly(sampling, length, unended=True)
 
 
 def install() -> None:

@@ -22,13 +22,8 @@ METHODS = (
     "_tokenize_prompts",
     "_calculate_rewards",
     "_get_per_token_logps_and_entropies",
-    "compute_loss",
-    "training_step",
-    "get_batch_samples",
-    "log",
-    "_maybe_log_save_evaluate",
 )
-"""All that is wrapped; a trainer without one of them is not one this meter knows."""
+"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:

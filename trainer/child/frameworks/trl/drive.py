@@ -6,7 +6,6 @@ from typing import Any, Optional
 
 import torch
 
-from ...contract import NoteRecord
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...meter import Meter
@@ -45,8 +44,7 @@ def drive(
         apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
     except SeamError as error:
         raise IllegalSettingError(str(error)) from error
-    if trial.rank == 0:
-        trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
+    trial.note("threads", {"torch": torch.get_num_threads()})
     seen = TrainerLog()
     quality = Quality(trainer, trial.journal, trial.rank)
     quality.install()

@@ -119,7 +119,9 @@ def leave_out(device: str) -> None:
 def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:
     """Arguments of ``vllm.LLM`` for the knobs among ``seams`` that are the engine's."""
     found = {ENGINE_SEAMS[knob]: _in_vllms_words(knob, value) for knob, value in seams.items() if knob in ENGINE_SEAMS}
-    compilation = {key: _compiled(knob, seams[knob]) for knob, key in COMPILATION.items() if knob in seams}
+    compilation = {key: seams[knob] for knob, key in COMPILATION.items() if knob in seams}
+    if "mode" in compilation:
+        compilation["mode"] = str(compilation["mode"]).upper()
     if compilation:
         found["compilation_config"] = compilation
     if seams.get("speculative_decoding", "none") != "none":
@@ -133,10 +135,6 @@ def _in_vllms_words(knob: str, value: Any) -> Any:
     if knob == "rollout_quantization":
         return None if value == "none" else value
     return not value if knob == "custom_all_reduce" else value
-
-
-def _compiled(knob: str, value: Any) -> Any:
-    return str(value).upper() if knob == "vllm_compile_mode" else value
 
 
 def graph_sizes(rows: int) -> List[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List
 
 from ...checks import TRL, check_lengths, check_version
-from ...contract import NoteRecord, StartupPart
+from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
@@ -46,9 +46,8 @@ def run_trial(trial: TrialContext) -> None:
         with engine_start.timed() as steps:
             trainer = build.build_trainer(spec, config, model, rewards, dataset)
         watches += watch_server(trainer)
-    if steps and trial.rank == 0:
-        facts = engine_start.compiled(trainer.vllm_generation.llm)
-        trial.journal.write(NoteRecord("engine_start", {**steps, **facts}))
+    if steps:
+        trial.note("engine_start", {**steps, **engine_start.compiled(trainer.vllm_generation.llm)})
     kept.watch_leaks(trial, model=model, trainer=trainer)
     kept.note(trial)
     trial.guard_memory()
@@ -73,8 +72,7 @@ def convert(trial: TrialContext, model: Any) -> None:
         raise IllegalSettingError(str(error)) from error
     if done:
         trial.facts["float8"] = done
-        if trial.rank == 0:
-            trial.journal.write(NoteRecord("float8", done))
+        trial.note("float8", done)
 
 
 def install(trial: TrialContext, watches: List[Watch]) -> None:
@@ -89,8 +87,8 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
 
     def built(llm: Any, held: int) -> None:
         otherwise = engine_values.has_otherwise(llm, spec.seams)
-        if otherwise and trial.rank == 0:
-            trial.journal.write(NoteRecord("engine_has", otherwise))
+        if otherwise:
+            trial.note("engine_has", otherwise)
         watches.append(kept.watch_of(trial, llm, held))
 
     kept.hand_on(trial)

@@ -30,11 +30,5 @@ def rehearse() -> bool:
     return True
 
 
-def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
-    """Whether a used worker may run another trial: no, each has a Ray of its own, which ends with the process tree."""
-    return False
-
-
-def put_back(_: Dict[str, Any]) -> str:
-    """What of a trial could not be got rid of, so that the worker is replaced."""
-    return "what verl has started"
+LEFT = "what verl has started"
+"""Of a trial, so that its process runs no other: each has a Ray of its own, which ends with the process tree."""
