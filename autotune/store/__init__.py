@@ -13,8 +13,6 @@ from autotune.store.patience import OutageLimits, Talk
 from autotune.store.places import check_place
 from autotune.store.repository import SqlStore
 
-__all__ = ["OutageLimits", "Talk", "check_place", "open_store"]
-
 BUSY_TIMEOUT_S = 10.0
 """Seconds a transaction waits for another process's to end before it gives up."""
 
