@@ -8,7 +8,7 @@ from autotune.domain import Pool, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
-from autotune.insights.pareto import pareto
+from autotune.insights.ranking import pareto
 from autotune.insights.standings import outcome_word
 from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table

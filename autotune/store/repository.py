@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 
 from autotune.ports import Clock, StopToken, StudyLock
 from autotune.store import measurements, studies, trials
-from autotune.store.backend import Backend
-from autotune.store.faults import explained
+from autotune.store.backend import Backend, explained
 from autotune.store.models import AttemptRow
 from autotune.store.patience import OutageLimits, Patient, Talk
 from autotune.store.schema import prepare

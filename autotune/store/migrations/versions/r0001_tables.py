@@ -35,9 +35,11 @@ def _of(table: str, name: str, *, key: bool = False, index: bool = False) -> sa.
     return sa.Column(name, WHOLE, sa.ForeignKey(f"{table}.id"), primary_key=key, index=index, nullable=False)
 
 
-def _columns(kind: sa.types.TypeEngine[Any], *names: str, **how: bool) -> list[sa.Column[Any]]:
-    """Columns of one kind that stand side by side, never null unless ``how`` says so."""
-    return [sa.Column(name, kind, **{"nullable": False, **how}) for name in names]
+def _columns(
+    kind: sa.types.TypeEngine[Any], *names: str, primary_key: bool = False, unique: bool = False, nullable: bool = False
+) -> list[sa.Column[Any]]:
+    """Columns of one kind that stand side by side."""
+    return [sa.Column(name, kind, primary_key=primary_key, unique=unique, nullable=nullable) for name in names]
 
 
 def _studies() -> None:
