@@ -17,6 +17,12 @@ from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import Protocol, RewardSpec, encode
 
 
+def digest_of(value: Any) -> str:
+    """SHA-256 of plain data, by its canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Workload:
     """Everything that must stay the same for two trials to be comparable."""
@@ -43,8 +49,7 @@ class Workload:
     @property
     def digest(self) -> str:
         """SHA-256 of ``identity``."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.identity())
 
     def identity(self) -> dict[str, Any]:
         """Plain data that is equal for equal workloads; prompts count by their content, not by their path."""
@@ -64,8 +69,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        text = json.dumps(encode(self), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(encode(self))
 
 
 SWEEP = "sweep"
@@ -140,8 +144,7 @@ class StudySpec:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of ``identity``."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.identity())
 
 
 @dataclass(frozen=True)

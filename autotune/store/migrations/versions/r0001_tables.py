@@ -12,7 +12,7 @@ down_revision = None
 
 WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TEXT = sa.Text()
-NUMBER = sa.Double()
+NUMBER: sa.Double[float] = sa.Double()
 FLAG = sa.Boolean()
 
 
