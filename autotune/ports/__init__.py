@@ -1,8 +1,7 @@
 """What the tuner needs from the outside, as protocols. Each has a behavioural suite in tests/contracts."""
 
-from autotune.ports.clock import Clock
 from autotune.ports.frameworks import Companion, Framework, Place, ServerLaunch
-from autotune.ports.people import Observer, Requests, StopToken
+from autotune.ports.people import Clock, Observer, Requests, StopToken
 from autotune.ports.proposers import FrugalProposer, PlacedProposer, Proposer
 from autotune.ports.runners import Assignment, Crew, Rendezvous, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
