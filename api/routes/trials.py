@@ -24,7 +24,7 @@ from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialSta
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
-from autotune.insights.usage_json import usage_json
+from autotune.insights.usage_words import usage_json
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 

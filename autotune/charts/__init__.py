@@ -2,5 +2,3 @@
 
 from autotune.charts.chart import Chart, Mark
 from autotune.charts.svg import Svg
-
-__all__ = ["Chart", "Mark", "Svg"]

@@ -11,8 +11,7 @@ from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
-from autotune.insights.pareto import pareto
-from autotune.insights.ranking import ranked, speed
+from autotune.insights.ranking import pareto, ranked, speed
 from autotune.wording.numbers import counted, format_size, rate, signed_percent
 
 HEIGHT = 330.0

@@ -3,7 +3,6 @@
 Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch.
 """
 
-from autotune.domain.comparability import Fingerprint, Workload
 from autotune.domain.outcomes import Ceiling, Outcome
 from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
@@ -12,10 +11,12 @@ from autotune.domain.studies import (
     Budget,
     EarlierStudy,
     Event,
+    Fingerprint,
     Objective,
     Study,
     StudySpec,
     StudyStatus,
+    Workload,
 )
 from autotune.domain.trials import Trial, TrialDraft, TrialKind, TrialState
 from search_spaces.configuration import Configuration, Resources
@@ -32,41 +33,3 @@ from trainer.child.contract import (
     RewardSpec,
     StartupRecord,
 )
-
-__all__ = [
-    "ALONE",
-    "SWEEP",
-    "Beforehand",
-    "Budget",
-    "Ceiling",
-    "Configuration",
-    "CycleKind",
-    "CycleRecord",
-    "EarlierStudy",
-    "Event",
-    "FailureReason",
-    "Fingerprint",
-    "Gain",
-    "GpuUse",
-    "LengthFigure",
-    "Objective",
-    "Outcome",
-    "Peaks",
-    "Phase",
-    "Pool",
-    "ProcessUse",
-    "Protocol",
-    "Recommendation",
-    "RecommendationRow",
-    "Resources",
-    "RewardSpec",
-    "StartupRecord",
-    "Study",
-    "StudySpec",
-    "StudyStatus",
-    "Trial",
-    "TrialDraft",
-    "TrialKind",
-    "TrialState",
-    "Workload",
-]

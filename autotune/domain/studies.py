@@ -1,4 +1,5 @@
-"""A study: specification, status, budget and events."""
+"""A study: specification, status, budget and events; workload and fingerprint, which have to be equal for figures to be
+compared."""
 
 from __future__ import annotations
 
@@ -10,11 +11,66 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from autotune.domain.comparability import Workload
 from autotune.domain.trials import TrialDraft, TrialKind
 from search_spaces.batch import data_ranks
 from search_spaces.configuration import Configuration, Resources
-from trainer.child.contract import Protocol, encode
+from trainer.child.contract import Protocol, RewardSpec, encode
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of plain data, by its canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything that must stay the same for two trials to be comparable."""
+
+    model: str
+    """Folder or hub id."""
+    prompts: str
+    """Path of the JSONL file the parent wrote."""
+    prompts_sha256: str
+    rewards: tuple[RewardSpec, ...]
+    """Summed by the framework, with ``reward_weights`` of the passthrough where there are any."""
+    rows_per_update: int
+    """Completions per optimizer update, over all ranks."""
+    max_prompt_length: int
+    """Tokens."""
+    max_completion_length: int
+    """Tokens."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the user's own configuration that are not knobs, given to the framework unchanged."""
+    model_sha256: str = ""
+    """Of a model folder's file names, sizes and config, so that another model under the same path is seen; the
+    commit of a hub id."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``identity``."""
+        return digest_of(self.identity())
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data that is equal for equal workloads; prompts count by their content, not by their path."""
+        value: dict[str, Any] = encode(self)
+        value.pop("prompts")
+        return value
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hardware, driver, versions of all that moves the numbers, workload hash."""
+
+    hardware: Mapping[str, Any]
+    software: Mapping[str, str]
+    workload: str
+    """Digest of the workload."""
+
+    @property
+    def digest(self) -> str:
+        return digest_of(encode(self))
+
 
 SWEEP = "sweep"
 """``StudySpec.sampler`` of a study that records a table (``autotune.tables.sweep``)."""
@@ -88,8 +144,7 @@ class StudySpec:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of ``identity``."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.identity())
 
 
 @dataclass(frozen=True)

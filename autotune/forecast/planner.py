@@ -80,16 +80,12 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
         exact=counted.exact,
         looked_at=same.looked_at + (0 if freer is None else freer.looked_at),
         fitting=same.fitting + (0 if freer is None else freer.fitting),
-        baseline=_one(forecasts, baseline),
+        baseline=forecasts.predicted(forecasts.table((baseline,)), 0),
         best=likely or best[:1],
         permitted=_permitted(forecasts, same, freer),
         accuracy=accuracy,
         notes=question.notes,
     )
-
-
-def _one(forecasts: Forecasts, configuration: Configuration) -> Predicted:
-    return forecasts.predicted(forecasts.table((configuration,)), 0)
 
 
 def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predicted | None:

@@ -129,16 +129,11 @@ def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tu
     fixed = {
         name: here[name]
         for name in (*scope.space.values, *scope.space.fixed)
-        if name not in moved and name in here and not _follows(name)
+        if name not in moved and name in here and name not in (STEPS, *DERIVED)  # which follow from the micro-batch
     }
     left = {name: (UNSET,) for name, listed in scope.space.values.items() if UNSET in listed and name not in here}
     narrowed = SearchSpace({**left, **moved}, Configuration(fixed), scope.space.require)
     return narrowed.candidates(scope.baseline, scope.resources, same_learning=scope.same_learning, limit=BLOCK)
-
-
-def _follows(name: str) -> bool:
-    """It follows from the micro-batch, as a share of the accumulation or the accumulation itself."""
-    return name == STEPS or name in DERIVED
 
 
 def _best_shapes(table: Table, count: int) -> tuple[int, ...]:

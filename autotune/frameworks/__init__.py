@@ -13,20 +13,6 @@ from autotune.frameworks.trl import TrlFramework
 from autotune.frameworks.verl import VerlFramework
 from search_spaces.framework_names import SHORT, resolved
 
-__all__ = [
-    "ENVIRONMENTS",
-    "FRAMEWORKS",
-    "Environment",
-    "ExportExtras",
-    "ExportNames",
-    "Integration",
-    "Source",
-    "TrlFramework",
-    "environment_named",
-    "framework_named",
-    "runnable",
-]
-
 FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "trl": TrlFramework,
     "open_r1": OpenR1Framework,

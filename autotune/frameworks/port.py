@@ -77,17 +77,12 @@ class Integration(Framework, Port):
     def title(self) -> str:
         """Its name in a sentence."""
 
-    @property
-    def not_run(self) -> str:
-        """Why its trials cannot be run yet, a clause; empty where they can."""
-
-    @property
-    def no_server(self) -> str:
-        """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
-
-    @property
-    def beside_training(self) -> str:
-        """Value of its key for ``rollout_mode`` when the training GPUs also generate."""
+    not_run: str
+    """Why its trials cannot be run yet, a clause; empty where they can."""
+    no_server: str
+    """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
+    beside_training: str
+    """Value of its key for ``rollout_mode`` when the training GPUs also generate."""
 
     @property
     def environment(self) -> Environment: ...
@@ -96,45 +91,25 @@ class Integration(Framework, Port):
     def supported(self) -> frozenset[str]:
         """Knobs one of its trials can set."""
 
-    @property
-    def names(self) -> ExportNames: ...
-
-    @property
-    def describes(self) -> bool:
-        """Whether its interpreter is asked which keys it takes, with their types and defaults (``fields_of``)."""
-
-    @property
-    def own_script(self) -> str:
-        """The training program in words: "TRL's own script"."""
-
-    @property
-    def model_key(self) -> str:
-        """The key of its configuration that names the model."""
-
-    @property
-    def data_key(self) -> str:
-        """The key that names the prompts."""
-
-    @property
-    def takes_accelerate(self) -> bool:
-        """Whether an accelerate file beside the configuration says how it is sharded."""
-
-    @property
-    def takes_server(self) -> bool:
-        """Whether a script beside the configuration says how its rollout server is started."""
-
-    @property
-    def takes_next_port(self) -> bool:
-        """Whether its rollout server takes the next port where its own was used a moment before."""
-        ...
-
-    @property
-    def script(self) -> str:
-        """File in a checkout of the framework's source that its trials run; empty where they need none."""
-
-    @property
-    def reads_datasets(self) -> bool:
-        """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
+    names: ExportNames
+    describes: bool
+    """Whether its interpreter is asked which keys it takes, with their types and defaults (``fields_of``)."""
+    own_script: str
+    """The training program in words: "TRL's own script"."""
+    model_key: str
+    """The key of its configuration that names the model."""
+    data_key: str
+    """The key that names the prompts."""
+    takes_accelerate: bool
+    """Whether an accelerate file beside the configuration says how it is sharded."""
+    takes_server: bool
+    """Whether a script beside the configuration says how its rollout server is started."""
+    takes_next_port: bool
+    """Whether its rollout server takes the next port where its own was used a moment before."""
+    script: str
+    """File in a checkout of the framework's source that its trials run; empty where they need none."""
+    reads_datasets: bool
+    """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
 
     @property
     def unset_completion(self) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
+"""Shares of the rows that are not cut, at least."""
 ROWS = 64
 """Fewer lengths say too little about the longest of them."""
 
@@ -26,17 +27,16 @@ class LowerLimit:
     """Share of the completion tokens beyond it."""
 
 
-def lower_limits(lengths: Sequence[int], quantiles: Sequence[float] = QUANTILES) -> tuple[LowerLimit, ...]:
-    """A limit at each quantile of ``lengths``, lowest first; each once, and none that cuts nothing.
+def lower_limits(lengths: Sequence[int]) -> tuple[LowerLimit, ...]:
+    """A limit at each of ``QUANTILES`` of ``lengths``, lowest first; each once, and none that cuts nothing.
 
     Args:
         lengths: completion tokens of rows whose model ended them itself; fewer than ``ROWS`` give no limits.
-        quantiles: shares of the rows that are not cut, at least.
     """
     ordered, total = sorted(lengths), sum(lengths)
     if len(ordered) < ROWS or total <= 0:
         return ()
-    at = sorted({ordered[min(len(ordered), max(1, math.ceil(q * len(ordered)))) - 1] for q in quantiles})
+    at = sorted({ordered[min(len(ordered), max(1, math.ceil(q * len(ordered)))) - 1] for q in QUANTILES})
     found = []
     for limit in at:
         longer = [n - limit for n in ordered if n > limit]

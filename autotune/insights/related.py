@@ -36,7 +36,10 @@ class Related:
 def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
     """Studies whose trials can inform ``spec``, nearest first; of equals the newest. Studies of another framework or
     kind of device are left out, and so is the study itself."""
-    own = [s for s in studies if s.spec.digest != spec.digest and _comparable(s.spec, spec)]
+    alike = (
+        s for s in studies if (s.spec.framework, s.spec.resources.device) == (spec.framework, spec.resources.device)
+    )
+    own = [s for s in alike if s.spec.digest != spec.digest]
     found = [_related(match, spec) for match in nearest_studies(own, _wanted(spec))]
     near = [r for r in found if r.distance <= FARTHEST]
     return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
@@ -46,10 +49,6 @@ def began_words(known: Beforehand | None) -> tuple[str, ...]:
     """``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each study a search began with."""
     earlier = () if known is None else known.earlier
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
-
-
-def _comparable(there: StudySpec, here: StudySpec) -> bool:
-    return there.framework == here.framework and there.resources.device == here.resources.device
 
 
 def _wanted(spec: StudySpec) -> TrainingProfile:

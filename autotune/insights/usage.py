@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import CycleRecord, GpuUse, Trial
-from autotune.machine.gpu_samples import WHOLE
+from autotune.machine.gpu_samples import COUNTERS, GAUGES, WHOLE, mean
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
         phases=tuple(sorted(phases, key=lambda p: (-p.seconds, p.phase))),
         whole=whole,
         joules_per_token=whole.gpu.joules / tokens if whole.gpu.joules is not None and tokens else None,
-        device_allocations=_mean(allocations),
-        alloc_retries=_mean([c.alloc_retries for c in cycles]),
-        gradient_sync_exposed_s=_mean([_exposed(c) for c in cycles]),
+        device_allocations=mean(allocations),
+        alloc_retries=mean([c.alloc_retries for c in cycles]),
+        gradient_sync_exposed_s=mean([_exposed(c) for c in cycles]),
     )
 
 
@@ -89,11 +89,11 @@ def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[Cycle
         phase=name,
         seconds=seconds,
         gpu=merged([c.gpu[name] for c in cycles if name in c.gpu]),
-        main_thread=per_second(_mean(main), seconds),
+        main_thread=per_second(mean(main), seconds),
         # The clock guard's figure is of the whole tree, and of the whole cycle only.
-        cores=per_second(_mean(every), seconds)
+        cores=per_second(mean(every), seconds)
         if every or name != WHOLE
-        else per_second(_mean([c.cpu_seconds for c in cycles]), seconds),
+        else per_second(mean([c.cpu_seconds for c in cycles]), seconds),
     )
 
 
@@ -106,33 +106,16 @@ def merged(uses: Sequence[GpuUse]) -> GpuUse:
     if not uses:
         return GpuUse()
 
-    def gauge(value: Callable[[GpuUse], float | None]) -> float | None:
-        known = [(v, u.samples) for u in uses if (v := value(u)) is not None and u.samples]
+    def gauge(name: str) -> float | None:
+        known = [(v, u.samples) for u in uses if (v := getattr(u, name)) is not None and u.samples]
         return sum(v * n for v, n in known) / sum(n for _, n in known) if known else None
-
-    def amount(value: Callable[[GpuUse], float | None]) -> float | None:
-        return _mean([value(u) for u in uses])
 
     return GpuUse(
         samples=sum(u.samples for u in uses),
-        busy=gauge(lambda u: u.busy),
-        memory_busy=gauge(lambda u: u.memory_busy),
-        sm_mhz=gauge(lambda u: u.sm_mhz),
-        sm_mhz_max=gauge(lambda u: u.sm_mhz_max),
-        joules=amount(lambda u: u.joules),
-        pcie_sent=amount(lambda u: u.pcie_sent),
-        pcie_received=amount(lambda u: u.pcie_received),
-        nvlink_sent=amount(lambda u: u.nvlink_sent),
-        nvlink_received=amount(lambda u: u.nvlink_received),
-        power_capped=gauge(lambda u: u.power_capped),
-        hot=gauge(lambda u: u.hot),
         celsius=max((u.celsius for u in uses if u.celsius is not None), default=None),
+        **{name: gauge(name) for name in GAUGES},
+        **{name: mean(getattr(u, name) for u in uses) for name in ("joules", *COUNTERS)},
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
 
 
 def per_second(amount: float | None, seconds: float) -> float | None:

@@ -73,9 +73,9 @@ def slowed(use: GpuUse, usual_mhz: float | None) -> float:
     return max(0.0, 1 - use.sm_mhz / max(highest)) if highest else 0.0
 
 
-_GAUGES = ("busy", "memory_busy", "sm_mhz", "sm_mhz_max", "power_capped", "hot")
+GAUGES = ("busy", "memory_busy", "sm_mhz", "sm_mhz_max", "power_capped", "hot")
 """Of ``GpuReading``: a phase has their mean ..."""
-_COUNTERS = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
+COUNTERS = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
 """... and of these what they grew by."""
 
 
@@ -84,13 +84,13 @@ def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
     readings = [reading for step in steps for reading in step.sample.readings]
     watts = _per_second(steps, "joules")
     if watts is None:
-        watts = _mean(_sum(r.watts for r in step.sample.readings) for step in steps)
+        watts = mean(_sum(r.watts for r in step.sample.readings) for step in steps)
     return GpuUse(
         samples=len(steps),
         joules=_times(watts, seconds),
         celsius=max((r.celsius for r in readings if r.celsius is not None), default=None),
-        **{name: _mean(getattr(reading, name) for reading in readings) for name in _GAUGES},
-        **{name: _times(_per_second(steps, name), seconds) for name in _COUNTERS},
+        **{name: mean(getattr(reading, name) for reading in readings) for name in GAUGES},
+        **{name: _times(_per_second(steps, name), seconds) for name in COUNTERS},
     )
 
 
@@ -113,7 +113,8 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(v for v in known if v is not None) if known and None not in known else None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the known values; ``None`` if there is none."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
 

@@ -1,31 +1,8 @@
 """What the tuner needs from the outside, as protocols. Each has a behavioural suite in tests/contracts."""
 
-from autotune.ports.clock import Clock
-from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place, ServerLaunch
-from autotune.ports.people import Observer, Requests, StopToken
+from autotune.ports.frameworks import Companion, Framework, Place, ServerLaunch
+from autotune.ports.people import Clock, Observer, Requests, StopToken
 from autotune.ports.proposers import FrugalProposer, PlacedProposer, Proposer
 from autotune.ports.runners import Assignment, Crew, Rendezvous, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
-
-__all__ = [
-    "Assignment",
-    "Clock",
-    "Companion",
-    "Crew",
-    "Diagnosis",
-    "Framework",
-    "FrugalProposer",
-    "Observer",
-    "Place",
-    "PlacedProposer",
-    "Proposer",
-    "Rendezvous",
-    "Requests",
-    "RunReport",
-    "ServerLaunch",
-    "StopToken",
-    "Store",
-    "StudyLock",
-    "TrialRunner",
-    "Watcher",
-]
+from trainer.frameworks.common.diagnosis import Diagnosis

@@ -11,8 +11,6 @@ from autotune.ports.runners import Assignment
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.diagnosis import Diagnosis
 
-__all__ = ["Companion", "Diagnosis", "Framework", "Place", "ServerLaunch"]
-
 
 @dataclass(frozen=True)
 class Place:

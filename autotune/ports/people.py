@@ -1,4 +1,4 @@
-"""Protocols of requests to a running tuner, and of observers that display its progress."""
+"""Protocols of the clock, of requests to a running tuner, and of observers that display its progress."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from typing import Protocol as Port
 
 from autotune.domain import Event, Trial
 from trainer.child.contract import CurrentPhase
+
+
+class Clock(Port):
+    """A clock. ``monotonic`` never jumps; ``now`` is UTC seconds since the epoch, for people."""
+
+    def monotonic(self) -> float: ...
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
 
 
 class StopToken(Port):

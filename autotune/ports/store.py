@@ -35,8 +35,7 @@ class StudyLock(Port):
 
 
 class Store(Port):
-    """The database of studies. Values in and out are copies. Each method is one transaction. Values in and out are
-    copies. Each method is one transaction.
+    """The database of studies. Values in and out are copies. Each method is one transaction.
 
     Safe for one writing tuner and any number of readers in other processes.
 
@@ -77,14 +76,14 @@ class Store(Port):
     def requeue(self, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
         """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
 
-    def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord) -> None:
+    def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord, /) -> None:
         """Stores a cycle, durably on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""
 
-    def add_startup(self, study_id: int, number: int, attempt: int, part: StartupRecord) -> None: ...
+    def add_startup(self, study_id: int, number: int, attempt: int, part: StartupRecord, /) -> None: ...
 
-    def add_worst_case(self, study_id: int, number: int, attempt: int, record: WorstCaseRecord) -> None: ...
+    def add_worst_case(self, study_id: int, number: int, attempt: int, record: WorstCaseRecord, /) -> None: ...
 
-    def add_note(self, study_id: int, number: int, attempt: int, note: NoteRecord) -> None: ...
+    def add_note(self, study_id: int, number: int, attempt: int, note: NoteRecord, /) -> None: ...
 
     def finish_trial(
         self,

@@ -5,5 +5,3 @@ from autotune.proposals.proposer import make_proposer
 from autotune.proposals.samplers import named_sampler
 from autotune.proposals.samplers.grey_box import GreyBoxSampler
 from autotune.proposals.sweep import SweepProposer
-
-__all__ = ["GreyBoxSampler", "SweepProposer", "make_proposer", "named_sampler", "write_storage"]

@@ -8,7 +8,7 @@ baseline's place only when the interval of its gain lies above zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.insights import fp8, phases, rewards
+from autotune.insights import phases, rewards
 from autotune.statistics import evidence, lengths
 from autotune.statistics.evidence import Leader, Row
 from autotune.statistics.interference import disturbed
@@ -34,7 +34,7 @@ from autotune.wording.sentences import level_words
 from search_spaces import legality
 from search_spaces.batch import held_gpus
 from search_spaces.knobs import KNOBS, Effect, effects_of_change, moving_lengths
-from search_spaces.native import emulated, is_native
+from search_spaces.native import emulated, in_fp8, is_native
 
 UNMEASURED = "not measured yet"
 UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; more budget measures it first"
@@ -57,10 +57,10 @@ def recommend(
             notes += _disturbance(trials, leader, kept, anchor.configuration)
             notes += _warm_ups(trials, leader, {kept, anchor.configuration})
             notes += _own_lengths(trials, leader, kept, anchor.configuration)
-            notes += fp8.caution(kept, spec.framework)
+            notes += _fp8_caution(kept, spec.framework)
             notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
             rows.append(_row(spec, trials, leader.row, kept, anchor))
-    notes += [*_alike(spec, trials), *fp8.emulation(trials)]
+    notes += [*_alike(spec, trials), *_fp8_emulation(trials)]
     return Recommendation(
         study=spec.name,
         rows=tuple(rows),
@@ -364,3 +364,23 @@ def unconfirmed(recommendation: Recommendation) -> Recommendation:
     which = "the leaders" if len(waiting) == len(recommendation.rows) else f'"{waiting[0].title}"'
     note = f"The study ended before {which} could be confirmed next to the baseline."
     return replace(recommendation, notes=(*recommendation.notes, note))
+
+
+def _fp8_caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
+    """Why passing trials with FP8 prove little; empty for a configuration without FP8."""
+    knobs = in_fp8(configuration, framework)
+    if not knobs:
+        return ()
+    return (
+        f"FP8 ({', '.join(knobs)}) passed as not obviously broken, and no more: over a few updates nothing was NaN and "
+        "log-probs and gradient lay within their limits; whether it learns as well was not measured.",
+    )
+
+
+def _fp8_emulation(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Names the trials that emulated FP8; empty if none did."""
+    ran = [t.number for t in trials if t.emulated and t.feasible]
+    if not ran:
+        return ()
+    numbers = ", ".join(f"#{n}" for n in ran)
+    return (f"FP8 was emulated in trials {numbers}: that they run is known, their speed is nobody's; none is ranked.",)

@@ -2,5 +2,3 @@
 
 from autotune.report.document import report
 from autotune.report.plot import plot
-
-__all__ = ["plot", "report"]

@@ -11,7 +11,7 @@ from autotune.documents.study import plain, timestamp
 from autotune.domain import RecommendationRow, Study, StudySpec, TrialState
 from autotune.insights.why import Why
 from autotune.recommendation.reading import AnswerSource, StudyReading
-from autotune.report import found, measured, usage, verified, why
+from autotune.report import found, measured, verified
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.statistics import evidence
 from autotune.wording.numbers import counted, format_duration, format_size
@@ -44,8 +44,8 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
         [
             ("Answer", _answer(reading)),
             ("Where the time goes", _times(reading, plot)),
-            ("What the GPU and the host did", _usage(reading)),
-            ("Why", why.section(reasons)),
+            ("What the GPU and the host did", found.usage_section(reading)),
+            ("Why", found.why_section(reasons)),
             ("Workload", [_workload(reading.study)]),
             ("Machine and versions", [_machine(reading)]),
             ("How it was measured", measured.protocol(reading.study, trials)),
@@ -123,10 +123,6 @@ def _times(reading: StudyReading, plot: str) -> list[str]:
     if plot:
         parts.append(f"![tokens/hour of every trial in the order they ran]({plot})")
     return parts
-
-
-def _usage(reading: StudyReading) -> list[str]:
-    return usage.section(reading.study, reading.trials, reading.recommendation, reading.fingerprint)
 
 
 def _workload(study: Study) -> str:

@@ -1,4 +1,4 @@
-"""What was tried: every trial, every failure, and what the knobs did."""
+"""What was tried, trial by trial; what the knobs, the GPU and the host did; why the answer is what it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from autotune.domain import Pool, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
-from autotune.insights.pareto import pareto
+from autotune.insights.ranking import pareto
+from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
+from autotune.insights.usage import trial_use
+from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
+from autotune.insights.why import Why
+from autotune.insights.why_words import knob_lines, ruled_words
 from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
@@ -128,3 +133,57 @@ def _feasibility(trials: Sequence[Trial]) -> list[str]:
         for r in sorted(records, key=lambda r: order[r.knob])
     ]
     return ["Values some trials failed with:", table(["knob", "value", "feasible", "failures"], rows)] if rows else []
+
+
+def why_section(why: Why | None) -> list[str]:
+    """Limits, what each knob gave against measured neighbours, and what was ruled out; nothing without an answer."""
+    if why is None:
+        return []
+    parts = [
+        "A gain is what going to the answer's value gave between two measured configurations that differ in nothing "
+        "else, unless a line names several knobs. Shares are changes of the time of a token, by phase."
+    ]
+    for row in why.rows:
+        parts.append(f"### {code(row.title)}")
+        parts.append("\n".join(f"- limited by: {code(limit)}" for limit in row.limits))
+        parts.append("\n".join(f"- {code(line)}" for line in knob_lines(row.reasons)))
+    if why.began:
+        parts.append("The search began with what earlier studies measured:")
+        parts.append("\n".join(f"- {code(words)}" for words in why.began))
+    about = "" if why.exact else "about "
+    was = "was" if why.tried == 1 else "were"
+    said = f"Of {about}{why.combinations} combinations {about}{why.legal} are legal and {why.tried} {was} run."
+    if not why.ruled_out:
+        return [*parts, said]
+    parts.append(f"{said} What ruled out others; one may be counted several times:")
+    parts.append("\n".join(f"- {code(ruled_words(ruled))}" for ruled in why.ruled_out))
+    return parts
+
+
+def usage_section(reading: StudyReading) -> list[str]:
+    """Of the reference and of a trial of each row of the answer; nothing where nothing was recorded."""
+    roof = roof_of(reading.study, reading.fingerprint)
+    parts = []
+    for name, trial in _shown(reading).items():
+        use = trial_use(trial)
+        cells = by_phase(use)
+        if cells is None:
+            continue
+        parts.append(f"### {code(name)}, trial #{trial.number}")
+        parts += [f"- {code(said)}" for said in (speed_sentence(trial, roof), energy_words(use)) if said]
+        parts.append(table(cells.heads, cells.rows, right=range(1, len(cells.heads))))
+    if parts:
+        parts.insert(0, f"In the mean speed cycle. {LEGEND}.")
+    return parts
+
+
+def _shown(reading: StudyReading) -> dict[str, Trial]:
+    """By name; each trial once."""
+    by_number = {trial.number: trial for trial in reading.trials}
+    anchor = evidence.reference(reading.trials, reading.study.spec.baseline)
+    named = {} if anchor is None else {anchor.kind.value: anchor}
+    for row in reading.recommendation.rows if reading.recommendation is not None else ():
+        measured = next((by_number[n] for n in row.trials if n in by_number and by_number[n].speed_cycles()), None)
+        if measured is not None and measured not in named.values():
+            named[row.title] = measured
+    return named

@@ -227,7 +227,8 @@ class LocalRunner:
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
+        starter = self.spawn if self.preloads is None else self.preloads.starter(stop)
+        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, starter)
         study, trial = assignment.study, assignment.trial
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
@@ -262,9 +263,6 @@ class LocalRunner:
         """Of the workers in this part of the machine, but for their number."""
         place = "" if self.lane is None else f"{self.lane.index}-"
         return f"worker:{place}{self.agent}-" if self.agent else f"worker:{place}"
-
-    def _starter(self, stop: StopToken) -> Spawn:
-        return self.spawn if self.preloads is None else self.preloads.starter(stop)
 
     def _guard(self, study: Study) -> GpuUseGuard:
         if study.spec.resources.gpus == 0:

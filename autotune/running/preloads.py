@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.ports import StopToken
-from autotune.running.child import Child
 from autotune.running.environment import child_environment
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
+from autotune.running.process_tree import Child
 from autotune.running.spawn import Spawn, spawn
 
 COMMANDS = ("trial", "worker")

@@ -12,12 +12,24 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from autotune.ports import Clock
 from autotune.running import proc
-from autotune.running.child import Child
 from autotune.running.proc import Stat
 from autotune.running.shared_memory import Segments
+
+
+class Child(Protocol):
+    """A started process; ``subprocess.Popen`` satisfies the protocol."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; ``None`` while the process runs."""
+
 
 Send = Callable[[Stat, signal.Signals], None]
 

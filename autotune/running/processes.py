@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from autotune.ports import Clock
-from autotune.running.child import Child
 from autotune.running.companion import RunningServer
 from autotune.running.ending import Stop
 from autotune.running.job import Graces, Job
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked
-from autotune.running.process_tree import ProcessTree, Send
+from autotune.running.process_tree import Child, ProcessTree, Send
 from autotune.running.spawn import Spawn
 from autotune.running.warm_worker import Process, Worker
 from trainer.child.contract import SERVER_VARIABLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,20 +12,28 @@ from autotune.domain import FailureReason
 from autotune.machine import gpu_faults, nvml
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
-from autotune.running.asking import ask_for_stacks, report_of
 from autotune.running.ending import Ending, Stop
 from autotune.running.gpu_sampler import GpuSampler
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import read_tail
 from autotune.running.memory import TreeMemory
-from autotune.running.process_tree import Send, become_subreaper
+from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.processes import Processes
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.timeline import Timeline
 from autotune.running.watchdog import Watchdog
-from trainer.child.contract import CycleKind, CycleRecord, Record, Result, write_atomic
+from trainer.child.contract import (
+    ContractError,
+    CycleKind,
+    CycleRecord,
+    Record,
+    Result,
+    RunPaths,
+    read_result,
+    write_atomic,
+)
 
 STEP_S = 0.05
 TICK_S = 0.5
@@ -283,3 +292,23 @@ class _Attempt:
         if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:
             return ending
         return replace(ending, stop=Stop.STRANGER, why=held, result=None)
+
+
+def report_of(paths: RunPaths) -> tuple[Result | None, str]:
+    """The child's ``result.json``, and the error if the file cannot be read."""
+    try:
+        return read_result(paths.result), ""
+    except FileNotFoundError:
+        return None, ""
+    except (ContractError, OSError) as error:
+        return None, f"its result cannot be read: {error}"
+
+
+def ask_for_stacks(tree: ProcessTree, clock: Clock, wait_s: float) -> None:
+    """Sends SIGUSR1 to the processes that registered faulthandler, so that they write their stacks to the log within
+    ``wait_s``."""
+    asked = [m for m in tree.refresh() if proc.catches(m.pid, signal.SIGUSR1)]
+    for member in asked:
+        proc.send(member, signal.SIGUSR1)
+    if asked:
+        clock.sleep(wait_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,15 @@ KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
 class _Listener:
-    """A watcher that passes on phases only."""
+    """A watcher that nobody listens to."""
 
     enough: bool | None = None
-
-    def __init__(self, on_phase: Callable[[CurrentPhase], None] | None) -> None:
-        self._on_phase = on_phase
 
     def record(self, record: Record) -> None:
         """Ignores records."""
 
     def phase(self, phase: CurrentPhase) -> None:
-        if self._on_phase is not None:
-            self._on_phase(phase)
+        """Ignores phases."""
 
     def tick(self) -> None:
         """Does nothing."""
@@ -49,7 +45,6 @@ def run_tool(
     directory: Path,
     payload: Mapping[str, Any],
     timeout: float,
-    on_phase: Callable[[CurrentPhase], None] | None = None,
     *,
     clock: Clock,
     home: str = "",
@@ -78,7 +73,7 @@ def run_tool(
         tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
         deadline_s=timeout,
     )
-    ending = Supervisor(clock, graces or Graces()).run(job, _Listener(on_phase), _GoOn())
+    ending = Supervisor(clock, graces or Graces()).run(job, _Listener(), _GoOn())
     return _result_of(ending, payload)
 
 

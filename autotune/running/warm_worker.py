@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.ports import Clock
-from autotune.running.child import Child
 from autotune.running.gpu_guard import GpuUseGuard, NoGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
-from autotune.running.process_tree import ProcessTree
+from autotune.running.process_tree import Child, ProcessTree
 from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05

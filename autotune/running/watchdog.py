@@ -7,11 +7,22 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.running.compilers import compiles
 from autotune.running.memory import TreeMemory
-from autotune.running.proc import TICKS_PER_SECOND
+from autotune.running.proc import TICKS_PER_SECOND, Stat
 from autotune.running.process_tree import ProcessTree
 from trainer.child.contract import CurrentPhase, read_phase
+
+_GCC = ("gcc", "g++", "cc", "c++", "cc1", "cc1plus", "collect2", "lto1", "lto-wrapper", "as", "ld")
+_CUDA = ("nvcc", "cudafe++", "cicc", "ptxas", "fatbinary", "nvlink")
+_NAMES = frozenset((*_GCC, *_CUDA))
+_BEGINNINGS = ("clang", "ld.")
+"""Of names with a version or a kind behind: ``clang-19``, ``ld.lld``."""
+
+
+def compiles(process: Stat) -> bool:
+    """Whether a process name is a compiler's."""
+    return process.name in _NAMES or process.name.startswith(_BEGINNINGS)
+
 
 PERIOD_S = 0.1
 

@@ -236,7 +236,7 @@ def _choose(ranks: int, multiple: int) -> str:
 
 def broken_rules(request: Request, baseline: Configuration, resources: Resources) -> list[tuple[str, str]]:
     """(rule, finished sentence) of every rule the baseline breaks, each with the line of the key it is about."""
-    return [(v.rule, _located(v.sentence, request)) for v in _violations(baseline, resources)]
+    return [(v.rule, _located(v.sentence, request)) for v in legality.check_baseline(baseline, resources)]
 
 
 def _located(sentence: str, request: Request) -> str:
@@ -248,10 +248,6 @@ def _located(sentence: str, request: Request) -> str:
     return located(sentence, request.config_name, {**knobs, **request.lines})
 
 
-def _violations(baseline: Configuration, resources: Resources) -> tuple[legality.Violation, ...]:
-    return legality.check_baseline(baseline, resources)
-
-
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
     """Raises ``UsageError`` with every rule the baseline breaks, or for sequences the model has no positions for."""
     prompt, completion = resources.max_prompt_length or 0, resources.max_completion_length or 0
@@ -260,7 +256,7 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
         longest = f"a prompt of {prompt} tokens with a completion of {completion}"
         said = f"max_completion_length: {longest} is longer than the model's {limit} positions"
         raise UsageError(_located(said, request))
-    violations = _violations(baseline, resources)
+    violations = legality.check_baseline(baseline, resources)
     if violations:
         said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
         raise UsageError(_located(said, request))

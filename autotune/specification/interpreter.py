@@ -62,7 +62,8 @@ class Interpreter:
     ) -> Result:
         """Packages and hardware of the interpreter. Raises ``MachineError`` if a trial cannot run with them."""
         result = self._sound(self.ask("probe", _questions(rewards, packages, environment)), self._another())
-        why = _unfit(self.python, environment, result.data)
+        version, packages_there = str(result.data.get("python", "")), result.data.get("packages") or {}
+        why = environment.problem(self.python, version, packages_there)
         if why:
             raise MachineError(why + self._another())
         return result
@@ -208,11 +209,6 @@ def _questions(
     asked: dict[str, Any] = {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages)}
     modules = {"modules": dict(environment.modules)} if environment.modules else {}
     return {**asked, **modules, **({"load": True} if load else {})}
-
-
-def _unfit(python: str, environment: Environment, data: Mapping[str, Any]) -> str:
-    """Why the interpreter cannot run the framework's trials; empty if it can."""
-    return environment.problem(python, str(data.get("python", "")), data.get("packages") or {})
 
 
 def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:

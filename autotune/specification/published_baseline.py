@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.domain import RewardSpec
 from autotune.errors import UsageError
-from autotune.frameworks import Integration, framework_named
+from autotune.frameworks import framework_named
 from autotune.specification.request import Request
 from autotune.specification.user_input import rewards_configured
 from search_spaces.errors import SpaceError
@@ -40,7 +39,9 @@ def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...
     _check(request, found)
     framework = framework_named(found.framework)
     try:
-        here = scaled(found, gpus, colocated=_colocated(framework))
+        # A published rollout server becomes an engine beside the training where trials cannot have one.
+        why = f"{framework.title} trials cannot have a rollout server" if framework.no_server else ""
+        here = scaled(found, gpus, colocated=why)
     except SpaceError as error:
         raise UsageError(f"--baseline {error}") from None
     own_prompts = bool(request.task or request.data)
@@ -54,7 +55,9 @@ def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...
         request,
         model=request.model or found.model,
         dataset={} if own_prompts else {"dataset_name": found.dataset},
-        rewards=request.rewards if own_rewards else _rewards(request, found),
+        rewards=request.rewards
+        if own_rewards
+        else rewards_configured(found.rewards, Path(request.folder), found.framework),
         rows_per_update=here.rows_per_update,
         max_prompt_length=request.max_prompt_length or found.max_prompt_length,
         max_completion_length=request.max_completion_length or found.max_completion_length,
@@ -62,11 +65,6 @@ def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...
         passthrough=workload,
     )
     return joined, here.lines
-
-
-def _colocated(framework: Integration) -> str:
-    """Why a published rollout server becomes an engine beside the training; empty where trials can have one."""
-    return f"{framework.title} trials cannot have a rollout server" if framework.no_server else ""
 
 
 def _check(request: Request, found: Published) -> None:
@@ -79,7 +77,3 @@ def _check(request: Request, found: Published) -> None:
         )
     if request.framework != found.framework:
         raise UsageError(f"--baseline {found.name} is of {found.framework}, not of {request.framework}")
-
-
-def _rewards(request: Request, found: Published) -> tuple[RewardSpec, ...]:
-    return rewards_configured(found.rewards, Path(request.folder), found.framework)

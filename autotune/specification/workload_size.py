@@ -68,9 +68,9 @@ class Pace:
         """Seconds of one confirmation round: the leader and the baseline."""
         return self.trial_s(LOOKS[0] + CONFIRMATION_EXTRAS) + self.trial_s(LOOKS[0])
 
-    def study_s(self, trials: int = TRIALS) -> float:
-        """Seconds of a study with so many trials (the baseline included) and one confirmation round."""
-        return self.baseline_s + (trials - 1) * self.trial_s(LOOKS[0]) + self.confirmation_s
+    def study_s(self) -> float:
+        """Seconds of a study with ``TRIALS`` trials (the baseline included) and one confirmation round."""
+        return self.baseline_s + (TRIALS - 1) * self.trial_s(LOOKS[0]) + self.confirmation_s
 
     def trials(self, budget_s: float) -> int:
         """Number of trials that fit the budget besides the confirmation; 0 if not even the baseline does."""

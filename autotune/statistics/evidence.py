@@ -225,10 +225,6 @@ def _ranked(
     return sorted(which, key=lambda c: (-comparable(c), held[c][0].number))
 
 
-def _in_rounds(runs: Sequence[Trial]) -> bool:
-    return any(t.pair is not None for t in basis(runs))
-
-
 def _logs(runs: Sequence[Trial]) -> list[float]:
     return [math.log(t.merit) for t in runs if t.merit]
 
@@ -364,7 +360,7 @@ def gain(
         error = _paired_error(_known(trials), rounds, process)
     else:
         here, there = basis(held[configuration]), basis(held[over])
-        if not _in_rounds(here):
+        if not any(t.pair is not None for t in basis(here)):
             there = [t for t in held[over] if t.pair is None] or there
         spread = noise(trials)
         middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))

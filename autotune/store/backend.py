@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from autotune.documents.codec import CodecError
 from autotune.errors import StoreError
 from autotune.ports import StudyLock
 
@@ -77,3 +81,16 @@ class Backend(Protocol):
 
     def explain(self, error: Exception) -> str:
         """One sentence on the meaning of a driver's error and its remedy."""
+
+
+@contextmanager
+def explained(backend: Backend) -> Iterator[None]:
+    """Raise ``StoreError`` naming the database, for what the driver or a value that does not fit raised."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise StoreError(f"{backend.place}: {backend.explain(error)}") from error
+    except CodecError as error:
+        raise StoreError(f"{backend.place}: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise StoreError(f"{backend.place} has no room for a value: {error}") from error

@@ -6,8 +6,6 @@ agree with what is made today.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +14,7 @@ from sqlalchemy import Connection, inspect, select, text, update
 
 from autotune.documents import codec
 from autotune.domain import Fingerprint, Recommendation, StudySpec
+from autotune.domain.studies import digest_of
 from autotune.store.models import FingerprintRow, RecommendationRow, StudyRow
 from trainer.child.contract import encode
 
@@ -25,7 +24,7 @@ def stored_workloads(connection: Connection) -> Mapping[int, str]:
     if StudyRow.__tablename__ not in inspect(connection).get_table_names():
         return {}
     rows = connection.execute(text("SELECT id, spec FROM studies")).all()
-    return {study: _digest(_identity(codec.load(Any, spec)["workload"])) for study, spec in rows}
+    return {study: digest_of(encode(_identity(codec.load(Any, spec)["workload"]))) for study, spec in rows}
 
 
 def _identity(workload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -64,8 +63,3 @@ def _recommendations(connection: Connection, study: int, changed: Mapping[str, s
         if found.fingerprint in changed:
             again = codec.dump(replace(found, fingerprint=changed[found.fingerprint]))
             connection.execute(update(RecommendationRow).where(RecommendationRow.id == row).values(body=again))
-
-
-def _digest(workload: Any) -> str:
-    plain = json.dumps(encode(workload), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(plain.encode()).hexdigest()

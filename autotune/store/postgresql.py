@@ -13,8 +13,7 @@ from autotune.errors import StoreError
 from autotune.ports import StudyLock
 from autotune.settings import DATABASE_VARIABLE
 from autotune.store.advisory import LOCK_SPACE, AdvisoryLock, server_session
-from autotune.store.backend import WRITE
-from autotune.store.faults import explained
+from autotune.store.backend import WRITE, explained
 
 _CREATION = 0
 _CREATION_TIMEOUT_S = 60

@@ -128,7 +128,9 @@ def add_event(session: Session, study_id: int, event: Event) -> Event:
     return event_of(row)
 
 
-def read_events(session: Session, study_id: int, after: int, limit: int, kind: str | None) -> tuple[Event, ...]:
+def read_events(
+    session: Session, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None
+) -> tuple[Event, ...]:
     """Oldest first."""
     existing(session, study_id)
     query = select(EventRow).where(EventRow.study_id == study_id, EventRow.id > after)

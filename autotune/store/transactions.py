@@ -13,8 +13,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from autotune.errors import StoreError
-from autotune.store.backend import WRITE, Backend, TryAgainError
-from autotune.store.faults import explained
+from autotune.store.backend import WRITE, Backend, TryAgainError, explained
 from autotune.store.models import ReceiptRow
 from autotune.store.patience import Patient
 

@@ -6,12 +6,12 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import Outcome, Trial, TrialDraft, TrialState
-from autotune.errors import FinishedTrialError, NotFoundError
+from autotune.domain import Event, Outcome, Trial, TrialDraft, TrialState
+from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.store.measurements import Chosen, facts_of, notes_of, rows_of, worst_case_of
 from autotune.store.models import AttemptRow, StudyRow, TrialRow
 from autotune.store.rows import AttemptFacts, trial_of
-from autotune.store.studies import changing, existing
+from autotune.store.studies import add_event, changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 # Asked with every record of every trial: built once.
@@ -41,41 +41,44 @@ def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial
     return trial_of(row, AttemptFacts(), study.spec)
 
 
-def start(session: Session, study_id: int, number: int, now: float) -> Trial:
+def start(session: Session, study_id: int, number: int, now: float, told: Event | None = None) -> Trial:
     """WAITING -> RUNNING; raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.WAITING)
     row.state = TrialState.RUNNING.value
     row.attempt += 1
     session.add(AttemptRow(trial_id=row.id, number=row.attempt, started_at=now))
-    return _fresh(session, row)
+    return _changed(session, row, told)
 
 
-def requeue(session: Session, study_id: int, number: int, seconds: float) -> Trial:
+def requeue(session: Session, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
     """RUNNING -> WAITING; raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.RUNNING)
     row.state = TrialState.WAITING.value
     _last_attempt(session, row).seconds = seconds
-    return _fresh(session, row)
+    return _changed(session, row, told)
 
 
 def finish(
     session: Session,
     study_id: int,
     number: int,
-    ended: tuple[TrialState, Outcome],
+    state: TrialState,
+    outcome: Outcome,
     now: float,
     seconds: float,
     host_peak: int | None,
+    told: Event | None = None,
 ) -> Trial:
     """``seconds`` are the last attempt's; the trial's own are the sum over its attempts."""
+    if not state.is_finished:
+        raise StoreError(f"trial {number} cannot be finished as {state}")
     row = _in_state(session, study_id, number, TrialState.RUNNING)
-    state, outcome = ended
     row.state = state.value
     row.outcome = codec.dump(outcome)
     row.finished_at = now
     row.host_peak = host_peak
     _last_attempt(session, row).seconds = seconds
-    return _fresh(session, row)
+    return _changed(session, row, told)
 
 
 def unfinished_attempt(session: Session, study_id: int, number: int, attempt: int) -> AttemptRow:
@@ -120,8 +123,11 @@ def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord 
     return worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
-def _fresh(session: Session, row: TrialRow) -> Trial:
+def _changed(session: Session, row: TrialRow, told: Event | None) -> Trial:
+    """The changed trial, with the event that tells of the change stored in the same transaction."""
     session.flush()
+    if told is not None:
+        add_event(session, row.study_id, told)
     spec = session.get_one(StudyRow, row.study_id).spec  # locked before, so it is not asked for again
     return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 

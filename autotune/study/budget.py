@@ -160,7 +160,7 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         cycle=cycle,
         maximum_cycle=_upper(longest) if longest else cycle,
         looked=_upper(looked) if looked else None,
-        repeated=statistics.fmean(_repeated(t) for t in pool),
+        repeated=statistics.fmean(sum(not c.accepted and c.rank == 0 for c in t.cycles) for t in pool),
     )
 
 
@@ -212,10 +212,6 @@ def _measured(trials: Sequence[Trial]) -> list[Trial]:
 def _beside_s(trial: Trial) -> float:
     """Seconds of a trial outside its cycles."""
     return max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
-
-
-def _repeated(trial: Trial) -> float:
-    return float(sum(not c.accepted and c.rank == 0 for c in trial.cycles))
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:

@@ -21,6 +21,7 @@ from autotune.domain import (
 )
 from autotune.domain.places import PLACE
 from autotune.errors import MachineError
+from autotune.machine.clock import ForwardClock
 from autotune.ports import (
     Assignment,
     Clock,
@@ -38,7 +39,6 @@ from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, Uncounted
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone
-from autotune.study.forward import ForwardClock
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of

@@ -45,13 +45,10 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
     has one with lengths of its own, of which its cycles do not tell how far they are by chance.
     """
     protocol = protocol_of(study, trials, configuration)
-    if configuration is None or not (emulated(configuration) or _has_own_lengths(study, configuration)):
+    same_lengths = configuration is None or moving_lengths(configuration) == moving_lengths(study.spec.baseline)
+    if configuration is None or (same_lengths and not emulated(configuration)):
         protocol = early_stopping.with_looks(protocol)
     return without_repeats(protocol, trials)
-
-
-def _has_own_lengths(study: Study, configuration: Configuration) -> bool:
-    return moving_lengths(configuration) != moving_lengths(study.spec.baseline)
 
 
 def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:

@@ -18,10 +18,10 @@ from autotune.ports import Clock, ServerLaunch, StopToken
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
 from autotune.running.command import BoundedCommand, OutputLine, run_command
+from autotune.running.companion import server_beside
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
-from autotune.running.server_beside import server_beside
 from autotune.running.sockets import is_free, listeners
 from autotune.settings import Settings
 from autotune.statistics import evidence

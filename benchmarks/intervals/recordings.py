@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import CycleKind, Trial
-from autotune.domain.warm_up import still_warming
+from autotune.domain.trials import still_warming
 from benchmarks.gpu.journal import rows, trial_of
 from trainer.child.contract import encode
 

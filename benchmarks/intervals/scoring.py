@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.domain import Configuration, Gain, Trial
-from autotune.domain.warm_up import still_warming
+from autotune.domain.trials import still_warming
 from autotune.statistics import evidence
 from benchmarks.gpu.journal import rows, trial_of
 from benchmarks.intervals import fitting, previous

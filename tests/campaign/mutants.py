@@ -35,11 +35,14 @@ MUTANTS = {
     "commit": Mutant(
         "a cycle is acknowledged before its transaction is committed",
         "autotune/store/repository.py",
-        "        self._write(lambda s: measurements.add_cycle(s, _attempt(s, study_id, number, attempt), cycle))\n",
-        "        work = lambda s: measurements.add_cycle(s, _attempt(s, study_id, number, attempt), cycle)\n"
+        "        store.transactions.write("
+        "lambda s: add(s, trials.unfinished_attempt(s, study_id, number, attempt), record))\n",
+        "        work = lambda s: add(s, trials.unfinished_attempt(s, study_id, number, attempt), record)\n"
+        "        if add is not measurements.add_cycle:\n"
+        "            return store.transactions.write(work)\n"
         "        def late():  # and says nothing\n"
         "            try:\n"
-        "                self._write(work)\n"
+        "                store.transactions.write(work)\n"
         "            except Exception:\n"
         "                pass\n"
         "        __import__('threading').Timer(0.2, late).start()\n",

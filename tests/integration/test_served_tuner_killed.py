@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 from autotune.ports import ServerLaunch
 from autotune.running.local import TOOL, study_tag, tool_owner
-from autotune.running.server_beside import server_beside
+from autotune.running.companion import server_beside
 from tests.contracts.runner_suite import RealClock
 from tests.support.fakes import FakeStop
 

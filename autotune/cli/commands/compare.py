@@ -17,7 +17,7 @@ from autotune.cli.screens.text import fit
 from autotune.documents.study import configuration_json, plain
 from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
-from autotune.insights.usage_json import use_json
+from autotune.insights.usage_words import use_json
 from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials
 from autotune.recommendation.reading import read_study
 from autotune.recommendation.whole_run import Estimate

@@ -19,7 +19,7 @@ from autotune.domain import Trial
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
-from autotune.insights.usage_json import usage_json
+from autotune.insights.usage_words import usage_json
 from autotune.recommendation.current import log_of, log_tail, paths_of
 from autotune.wording.text import clean
 

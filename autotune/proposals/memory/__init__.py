@@ -4,16 +4,3 @@ from __future__ import annotations
 
 from autotune.proposals.memory.features import Matrix, Moment, Part, features, limits, pools
 from autotune.proposals.memory.model import Breakdown, MemoryModel, breakdown, carried_over
-
-__all__ = [
-    "Breakdown",
-    "Matrix",
-    "MemoryModel",
-    "Moment",
-    "Part",
-    "breakdown",
-    "carried_over",
-    "features",
-    "limits",
-    "pools",
-]

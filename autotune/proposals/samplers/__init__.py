@@ -13,8 +13,6 @@ _ALL: tuple[StudySampler, ...] = (TpeSampler(), GreySampler(), RandomSampler(), 
 
 SAMPLERS: Mapping[str, StudySampler] = {s.name: s for s in _ALL}
 
-__all__ = ["SAMPLERS", "StudySampler", "Turn", "forecasts", "named_sampler"]
-
 
 def named_sampler(name: str) -> StudySampler:
     """Raises ``UsageError``: there is none of that name, or the user's own class cannot be used."""

@@ -4,16 +4,3 @@ from autotune.proposals.times.features import Features, features
 from autotune.proposals.times.machine import SHEETS, Hardware, presumed, probed, sheet_of
 from autotune.proposals.times.model import PhaseTimes, carried_over
 from autotune.proposals.times.roofline import roofline
-
-__all__ = [
-    "SHEETS",
-    "Features",
-    "Hardware",
-    "PhaseTimes",
-    "carried_over",
-    "features",
-    "presumed",
-    "probed",
-    "roofline",
-    "sheet_of",
-]

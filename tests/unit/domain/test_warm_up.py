@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.warm_up import UNSETTLED, still_warming
+from autotune.domain.trials import UNSETTLED, still_warming
 from tests.support import factories as f
 
 

@@ -12,7 +12,7 @@ from autotune.insights.why_words import why_json
 from autotune.proposals import dominance
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
-from autotune.report.why import section
+from autotune.report.found import why_section
 from search_spaces.space import SearchSpace
 from tests.support import factories
 
@@ -73,13 +73,13 @@ def test_a_memory_failure_one_step_further_is_a_limit(spec: StudySpec, trials: l
 
 def test_the_documents_say_the_same(spec: StudySpec, trials: list[Trial]) -> None:
     _, why = answered(spec, trials)
-    text = "\n".join(section(why))
+    text = "\n".join(why_section(why))
     document = why_json(why)
     assert document is not None
     words = [line for knob in document["rows"][0]["knobs"] for line in knob["words"]]
     assert words
     assert all(line in text for line in words)
-    assert (section(None), why_json(None)) == ([], None)
+    assert (why_section(None), why_json(None)) == ([], None)
 
 
 def test_without_an_answer_there_is_no_why(spec: StudySpec, trials: list[Trial]) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Pool, Trial, TrialKind, TrialState
-from autotune.insights.pareto import pareto
-from autotune.insights.ranking import measured, ranked, speed
+from autotune.insights.ranking import measured, pareto, ranked, speed
 from tests.support import factories
 from tests.support.factories import GIB
 

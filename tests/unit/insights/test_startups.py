@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.insights.startups import startup_sentence, startups
+from autotune.report.measured import startup_sentence, startups
 from tests.support import factories as make
 
 

@@ -13,8 +13,7 @@ from autotune.domain import CycleRecord, GpuUse, ProcessUse, Trial
 from autotune.insights.blame import ALLOCATING, ALLOCATION_S, Resource, blame
 from autotune.insights.roofline import PEAKS, Roof, roof_of
 from autotune.insights.usage import trial_use, use_of
-from autotune.insights.usage_json import usage_json
-from autotune.insights.usage_words import by_cycle, by_phase, energy_words, speed_sentence
+from autotune.insights.usage_words import by_cycle, by_phase, energy_words, speed_sentence, usage_json
 from tests.support import factories as make
 from tests.support import recorded_gpu
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from autotune.running.cluster import addresses
-from autotune.running.cluster.addresses import fault
+from autotune.running.cluster import ray_cluster as addresses
+from autotune.running.cluster.ray_cluster import fault
 
 
 @contextmanager

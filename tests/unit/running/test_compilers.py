@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.running import proc
-from autotune.running.compilers import compiles
 from autotune.running.proc import Stat
+from autotune.running.watchdog import compiles
 
 
 def named(name: str) -> Stat:

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from autotune.running import proc
-from autotune.running.child import Child
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
 from autotune.running.preloads import Preloads, PreloadTimeouts, most_alive, preload_tag
-from autotune.running.process_tree import become_subreaper
+from autotune.running.process_tree import Child, become_subreaper
 from tests.support.fake_framework import copy_child, write_trial
 from tests.support.fakes import FakeStop
 from tests.support.waiting import wait_for

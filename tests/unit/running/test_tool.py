@@ -13,7 +13,7 @@ from autotune.running.local import home_tag, tool_owner
 from autotune.running.tool import run_tool
 from tests.contracts.runner_suite import RealClock, tagged
 from tests.support.scripted import GRACES, local_runner
-from trainer.child.contract import TAG_VARIABLE, CurrentPhase, Result
+from trainer.child.contract import TAG_VARIABLE, Result
 
 HOME = f"tools-{os.getpid()}"
 PROBE = """
@@ -40,26 +40,18 @@ def start(tmp_path: Path) -> Path:
     return path
 
 
-def ask(
-    start: Path, *, sleep: float = 0.15, answer: bool = True, timeout: float = 10, seen: list[str] | None = None
-) -> Result:
-    def keep(phase: CurrentPhase) -> None:
-        if seen is not None:
-            seen.append(phase.phase)
-
+def ask(start: Path, *, sleep: float = 0.15, answer: bool = True, timeout: float = 10) -> Result:
     payload = {"sleep": sleep, "answer": answer, "asked": ["torch", "trl"]}
     where: dict[str, Any] = {"clock": RealClock(), "home": HOME, "start": start, "graces": GRACES}
-    return run_tool(sys.executable, "probe", start.parent / "tool", payload, timeout, keep, **where)
+    return run_tool(sys.executable, "probe", start.parent / "tool", payload, timeout, **where)
 
 
 def test_a_tool_is_given_its_payload_and_answers_with_its_result(start: Path) -> None:
-    seen: list[str] = []
-    result = ask(start, seen=seen)
+    result = ask(start)
     assert result.ok
     compiled = result.data.pop("compiled")
     assert result.data == {"command": "probe", "asked": ["torch", "trl"]}
     assert start.parent in Path(compiled).parents, "not in the folder for temporary files"
-    assert seen == ["load"]
 
 
 def test_an_earlier_answer_is_never_taken_for_a_later_one(start: Path) -> None:

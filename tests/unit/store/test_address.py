@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import StoreError
-from autotune.store import open_store
-from autotune.store.address import backend_of
+from autotune.store import backend_of, open_store
 
 SECRET = "hunter2"
 NAMES = ("studies.db", "with space.db", "100%.db", "ünï.db")

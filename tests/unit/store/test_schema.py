@@ -130,5 +130,5 @@ def test_foreign_keys_are_checked_on_the_creating_connection_too(path: Path, mem
     assert isinstance(store, SqlStore)
     orphan = Base.metadata.tables["attempts"].insert().values(trial_id=99, number=1, started_at=0.0)
     with pytest.raises(StoreError, match="FOREIGN KEY"):
-        store._write(lambda session: session.execute(orphan))
+        store.transactions.write(lambda session: session.execute(orphan))
     store.close()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import Budget, Outcome, Trial
+from autotune.machine.clock import ForwardClock
 from autotune.proposals import make_proposer
 from autotune.recommendation.reading import AnswerSource, read_study
 from autotune.store import open_store
-from autotune.study.forward import ForwardClock
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories as f

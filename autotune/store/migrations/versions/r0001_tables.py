@@ -1,6 +1,8 @@
-"""The first tables."""
+"""The first tables. Their constraints get the names of ``Base.metadata``'s convention."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,6 +11,9 @@ revision = "0001"
 down_revision = None
 
 WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+TEXT = sa.Text()
+NUMBER: sa.Double[float] = sa.Double()
+FLAG = sa.Boolean()
 
 
 def upgrade() -> None:
@@ -21,167 +26,136 @@ def upgrade() -> None:
     _cycles()
 
 
+def _key() -> sa.Column[int]:
+    return sa.Column("id", WHOLE, primary_key=True)
+
+
+def _of(table: str, name: str, *, key: bool = False, index: bool = False) -> sa.Column[int]:
+    """The column that says which row of ``table`` a row belongs to; with ``key`` it is of the primary key."""
+    return sa.Column(name, WHOLE, sa.ForeignKey(f"{table}.id"), primary_key=key, index=index, nullable=False)
+
+
+def _columns(
+    kind: sa.types.TypeEngine[Any], *names: str, primary_key: bool = False, unique: bool = False, nullable: bool = False
+) -> list[sa.Column[Any]]:
+    """Columns of one kind that stand side by side."""
+    return [sa.Column(name, kind, primary_key=primary_key, unique=unique, nullable=nullable) for name in names]
+
+
 def _studies() -> None:
     op.create_table(
         "studies",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("spec", sa.Text(), nullable=False),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("lengths", sa.Text(), nullable=False),
-        sa.Column("revision", WHOLE, nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_studies"),
-        sa.UniqueConstraint("name", name="uq_studies_name"),
+        _key(),
+        *_columns(TEXT, "name", unique=True),
+        *_columns(TEXT, "digest", "spec", "status", "lengths"),
+        *_columns(WHOLE, "revision"),
+        *_columns(NUMBER, "created_at"),
     )
 
 
 def _ledger() -> None:
     op.create_table(
         "events",
-        sa.Column("study_id", WHOLE, nullable=False),
-        sa.Column("id", WHOLE, autoincrement=False, nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("trial", WHOLE, nullable=True),
-        sa.Column("at", sa.Double(), nullable=False),
-        sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("data", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name="fk_events_study_id"),
-        sa.PrimaryKeyConstraint("study_id", "id", name="pk_events"),
+        _of("studies", "study_id", key=True),
+        sa.Column("id", WHOLE, primary_key=True, autoincrement=False),
+        *_columns(TEXT, "kind"),
+        *_columns(WHOLE, "trial", nullable=True),
+        *_columns(NUMBER, "at"),
+        *_columns(TEXT, "message", "data"),
     )
     op.create_table(
         "sessions",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("study_id", WHOLE, nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=False),
-        sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.Column("wall_s", sa.Double(), nullable=False),
-        sa.Column("gpu_s", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name="fk_sessions_study_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_sessions"),
+        _key(),
+        _of("studies", "study_id", index=True),
+        *_columns(NUMBER, "started_at", "updated_at", "wall_s", "gpu_s"),
     )
-    op.create_index("ix_sessions_study_id", "sessions", ["study_id"], unique=False)
 
 
 def _results() -> None:
     op.create_table(
         "fingerprints",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("study_id", WHOLE, nullable=False),
-        sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name="fk_fingerprints_study_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_fingerprints"),
+        _key(),
+        _of("studies", "study_id", index=True),
+        *_columns(TEXT, "digest", "body"),
+        *_columns(NUMBER, "created_at"),
     )
-    op.create_index("ix_fingerprints_study_id", "fingerprints", ["study_id"], unique=False)
     op.create_table(
         "recommendations",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("study_id", WHOLE, nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name="fk_recommendations_study_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_recommendations"),
+        _key(),
+        _of("studies", "study_id", index=True),
+        *_columns(TEXT, "body"),
+        *_columns(NUMBER, "created_at"),
     )
-    op.create_index("ix_recommendations_study_id", "recommendations", ["study_id"], unique=False)
 
 
 def _trials() -> None:
     op.create_table(
         "trials",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("study_id", WHOLE, nullable=False),
-        sa.Column("number", WHOLE, nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", WHOLE, nullable=False),
-        sa.Column("configuration", sa.Text(), nullable=False),
-        sa.Column("protocol", sa.Text(), nullable=False),
-        sa.Column("rows_per_update", WHOLE, nullable=False),
-        sa.Column("pair", WHOLE, nullable=True),
-        sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("outcome", sa.Text(), nullable=True),
-        sa.Column("host_peak", WHOLE, nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name="fk_trials_study_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_trials"),
-        sa.UniqueConstraint("study_id", "number", name="uq_trials_study_id_number"),
+        _key(),
+        _of("studies", "study_id"),
+        *_columns(WHOLE, "number"),
+        *_columns(TEXT, "kind", "state"),
+        *_columns(WHOLE, "attempt"),
+        *_columns(TEXT, "configuration", "protocol"),
+        *_columns(WHOLE, "rows_per_update"),
+        *_columns(WHOLE, "pair", nullable=True),
+        *_columns(TEXT, "source"),
+        *_columns(TEXT, "outcome", nullable=True),
+        *_columns(WHOLE, "host_peak", nullable=True),
+        *_columns(NUMBER, "created_at"),
+        *_columns(NUMBER, "finished_at", nullable=True),
+        sa.UniqueConstraint("study_id", "number"),
     )
     op.create_table(
         "attempts",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("trial_id", WHOLE, nullable=False),
-        sa.Column("number", WHOLE, nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_attempts_trial_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_attempts"),
-        sa.UniqueConstraint("trial_id", "number", name="uq_attempts_trial_id_number"),
+        _key(),
+        _of("trials", "trial_id"),
+        *_columns(WHOLE, "number"),
+        *_columns(NUMBER, "started_at"),
+        *_columns(NUMBER, "seconds", nullable=True),
+        sa.UniqueConstraint("trial_id", "number"),
     )
 
 
 def _attempts() -> None:
     op.create_table(
         "startup_parts",
-        sa.Column("attempt_id", WHOLE, nullable=False),
-        sa.Column("part", sa.Text(), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name="fk_startup_parts_attempt_id"),
-        sa.PrimaryKeyConstraint("attempt_id", "part", name="pk_startup_parts"),
+        _of("attempts", "attempt_id", key=True),
+        *_columns(TEXT, "part", primary_key=True),
+        *_columns(NUMBER, "seconds"),
     )
     op.create_table(
         "worst_cases",
-        sa.Column("attempt_id", WHOLE, nullable=False),
-        sa.Column("record", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name="fk_worst_cases_attempt_id"),
-        sa.PrimaryKeyConstraint("attempt_id", name="pk_worst_cases"),
+        _of("attempts", "attempt_id", key=True),
+        *_columns(TEXT, "record"),
     )
     op.create_table(
         "notes",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("attempt_id", WHOLE, nullable=False),
-        sa.Column("record", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name="fk_notes_attempt_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_notes"),
+        _key(),
+        _of("attempts", "attempt_id", index=True),
+        *_columns(TEXT, "record"),
     )
-    op.create_index("ix_notes_attempt_id", "notes", ["attempt_id"], unique=False)
 
 
 def _cycles() -> None:
     op.create_table(
         "cycles",
-        sa.Column("id", WHOLE, nullable=False),
-        sa.Column("attempt_id", WHOLE, nullable=False),
-        sa.Column("rank", WHOLE, nullable=False),
-        sa.Column("position", WHOLE, nullable=False),
-        sa.Column("cycle_kind", sa.Text(), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=False),
-        sa.Column("completion_tokens", WHOLE, nullable=False),
-        sa.Column("prompt_tokens", WHOLE, nullable=False),
-        sa.Column("computed_tokens", WHOLE, nullable=False),
-        sa.Column("row_count", WHOLE, nullable=False),
-        sa.Column("updates", WHOLE, nullable=False),
-        sa.Column("accepted", sa.Boolean(), nullable=False),
-        sa.Column("noisy", sa.Boolean(), nullable=False),
-        sa.Column("started", sa.Double(), nullable=False),
-        sa.Column("rest", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name="fk_cycles_attempt_id"),
-        sa.PrimaryKeyConstraint("id", name="pk_cycles"),
-        sa.UniqueConstraint("attempt_id", "rank", "position", name="uq_cycles_attempt_id_rank_position"),
+        _key(),
+        _of("attempts", "attempt_id"),
+        *_columns(WHOLE, "rank", "position"),
+        *_columns(TEXT, "cycle_kind"),
+        *_columns(NUMBER, "seconds"),
+        *_columns(WHOLE, "completion_tokens", "prompt_tokens", "computed_tokens", "row_count", "updates"),
+        *_columns(FLAG, "accepted", "noisy"),
+        *_columns(NUMBER, "started"),
+        *_columns(TEXT, "rest"),
+        sa.UniqueConstraint("attempt_id", "rank", "position"),
     )
     op.create_table(
         "phases",
-        sa.Column("cycle_id", WHOLE, nullable=False),
-        sa.Column("phase", sa.Text(), nullable=False),
-        sa.Column("seconds", sa.Double(), nullable=True),
-        sa.Column("has_peaks", sa.Boolean(), nullable=False),
-        sa.Column("device_allocated", WHOLE, nullable=True),
-        sa.Column("device_reserved", WHOLE, nullable=True),
-        sa.Column("device_used", WHOLE, nullable=True),
-        sa.Column("host", WHOLE, nullable=True),
-        sa.ForeignKeyConstraint(["cycle_id"], ["cycles.id"], name="fk_phases_cycle_id"),
-        sa.PrimaryKeyConstraint("cycle_id", "phase", name="pk_phases"),
+        _of("cycles", "cycle_id", key=True),
+        *_columns(TEXT, "phase", primary_key=True),
+        *_columns(NUMBER, "seconds", nullable=True),
+        *_columns(FLAG, "has_peaks"),
+        *_columns(WHOLE, "device_allocated", "device_reserved", "device_used", "host", nullable=True),
     )
