@@ -17,8 +17,9 @@ from autotune.machine.held_gpus import usable_resources
 from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
-from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.proposer import make_proposer
+from autotune.proposals.sweep import SweepProposer
 from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, end_study, home_tag

@@ -12,7 +12,7 @@ from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
 from autotune.machine import hardware
 from autotune.machine.held_gpus import usable_resources
-from autotune.proposals import named_sampler
+from autotune.proposals.samplers import named_sampler
 from autotune.settings import Settings
 from autotune.specification import build, cpu_bf16, prior_knowledge
 from autotune.specification.config_faults import read_whole

@@ -15,8 +15,8 @@ import numpy as np
 
 from autotune.domain import Configuration, Protocol, Trial, TrialKind
 from autotune.ports import Proposer
-from autotune.proposals import make_proposer, named_sampler
-from autotune.proposals.proposer import TwoTrackProposer
+from autotune.proposals.proposer import TwoTrackProposer, make_proposer
+from autotune.proposals.samplers import named_sampler
 from autotune.tables.table import Header, RecordedTable, TableRow
 from benchmarks.decisions.studies import Arm, Place
 from benchmarks.search.arms import ARMS as PEERS

@@ -19,7 +19,7 @@ from api.listening import listen, url_of
 from api.server import ThreadServer
 from autotune.domain import Budget, Study
 from autotune.ports import Store
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop

@@ -98,7 +98,7 @@ def export(
 
 
 def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:
-    from autotune.proposals import write_storage
+    from autotune.proposals.optuna_storage import write_storage
 
     count = write_storage(study, trials, file)
     if as_json:

@@ -26,7 +26,7 @@ from autotune.wording.numbers import format_duration, rate
 from autotune.wording.text import clean
 
 if TYPE_CHECKING:
-    from autotune.proposals import SweepProposer
+    from autotune.proposals.sweep import SweepProposer
     from autotune.wiring import Prepared
 
 

@@ -14,7 +14,7 @@ from autotune.cli.failures import exit_code_of
 from autotune.domain import Budget, Outcome, Study, TrialKind, TrialState
 from autotune.machine.clock import SystemClock
 from autotune.ports import Store
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.settings import HomePaths, read_settings
 from autotune.specification.config_faults import Faults
 from autotune.store import open_store

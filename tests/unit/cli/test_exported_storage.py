@@ -14,7 +14,7 @@ import pytest
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import TrialState
 
-from autotune.proposals import write_storage
+from autotune.proposals.optuna_storage import write_storage
 from tests.support import factories
 
 

@@ -19,8 +19,8 @@ from autotune import wiring
 from autotune.cli.commands import start, start_request
 from autotune.domain import Outcome, Pool, Trial, TrialKind
 from autotune.machine.clock import SystemClock
-from autotune.proposals import GreyBoxSampler, named_sampler
-from autotune.proposals.samplers import StudySampler
+from autotune.proposals.samplers import StudySampler, named_sampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler
 from autotune.settings import read_settings
 from autotune.store import open_store
 from tests.support import factories

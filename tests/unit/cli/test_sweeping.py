@@ -9,7 +9,7 @@ import pytest
 
 from autotune.cli.commands.sweep import as_sweep, planned_sentence, summary
 from autotune.domain import SWEEP, Study
-from autotune.proposals import SweepProposer
+from autotune.proposals.sweep import SweepProposer
 from autotune.specification.request import Request
 from autotune.tables.files import read
 from autotune.tables.sweep import Again

@@ -11,7 +11,7 @@ from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import Mode, observing
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, TrialState
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
-from autotune.proposals import dominance, make_proposer
+from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
+from autotune.proposals.proposer import make_proposer
 from search_spaces.batch import training_gpus
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace

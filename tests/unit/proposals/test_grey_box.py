@@ -18,7 +18,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from autotune.proposals import GreyBoxSampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler
 from tests.support import forecasting
 from tests.support.forecasting import CANDIDATES, KNOBS, total
 from tests.support.waiting import PATIENCE_S

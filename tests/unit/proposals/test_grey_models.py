@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration, Pool
-from autotune.proposals import make_proposer, memory, reading
+from autotune.proposals import memory, reading
 from autotune.proposals.forecasts import Task
 from autotune.proposals.grey.models import models_for
 from autotune.proposals.memory import MemoryModel
+from autotune.proposals.proposer import make_proposer
 from autotune.proposals.reading import Reader
 from autotune.proposals.times import PhaseTimes
 from search_spaces.legality import check

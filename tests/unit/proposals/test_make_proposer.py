@@ -6,8 +6,8 @@ import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.errors import UsageError
-from autotune.proposals import make_proposer
 from autotune.proposals.openings import COMPETENT, ROOMY
+from autotune.proposals.proposer import make_proposer
 from autotune.proposals.samplers import SAMPLERS
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace

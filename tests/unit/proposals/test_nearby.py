@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
-from autotune.proposals import make_proposer
 from autotune.proposals.local_search import LISTED, neighbourhoods
 from autotune.proposals.openings import COMPETENT, ROOMY
+from autotune.proposals.proposer import make_proposer
 from search_spaces.configuration import ModelFacts
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.ports import Proposer
-from autotune.proposals import named_sampler
+from autotune.proposals.samplers import named_sampler
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, landscape, search
 from tests.unit.proposals.test_proposer import built
 

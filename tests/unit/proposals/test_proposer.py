@@ -14,10 +14,9 @@ import pytest
 from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
-from autotune.proposals import named_sampler
 from autotune.proposals.openings import openings, strong_defaults, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer, draw
-from autotune.proposals.samplers import SAMPLERS
+from autotune.proposals.samplers import SAMPLERS, named_sampler
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.support import factories as make
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial
 from autotune.errors import UsageError
-from autotune.proposals import SweepProposer, named_sampler
-from autotune.proposals.sweep import BROKEN, ordered
+from autotune.proposals.samplers import named_sampler
+from autotune.proposals.sweep import BROKEN, SweepProposer, ordered
 from autotune.wiring import proposer_for
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import RESTART, preload_key, restart_between, restart_key

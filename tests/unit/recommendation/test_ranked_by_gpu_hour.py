@@ -14,8 +14,8 @@ from autotune.documents.recommendation import row_json
 from autotune.domain import Objective, StudySpec, Trial, TrialKind
 from autotune.errors import UsageError
 from autotune.insights.standings import best_first, standings
-from autotune.proposals import make_proposer
 from autotune.proposals.forecasts import Task
+from autotune.proposals.proposer import make_proposer
 from autotune.proposals.translation import OptunaTrialStatus, evidence
 from autotune.recommendation.recommend import recommend
 from autotune.recommendation.whole_run import whole_run, whole_run_json, whole_run_words

@@ -12,7 +12,7 @@ import pytest
 from autotune.domain import Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.domain.places import PLACE
 from autotune.ports import Assignment, Observer, RunReport, StopToken, Watcher
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.store import open_store
 from autotune.study import neighbours
 from autotune.study.budget import GRACE_S

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import Budget, Outcome, Trial
 from autotune.machine.clock import ForwardClock
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.recommendation.reading import AnswerSource, read_study
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop

@@ -11,7 +11,7 @@ import pytest
 from autotune.documents.recommendation import gain_json
 from autotune.domain import Budget, Trial, TrialKind, TrialState
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.proposals.translation import evidence as told
 from autotune.statistics import evidence, nodes
 from autotune.store import open_store

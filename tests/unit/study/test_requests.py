@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.domain import Budget, StudyStatus, TrialKind, TrialState
 from autotune.errors import StoreError
 from autotune.ports import Store
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.study.control import LOOK_S, Action, Control, PendingRequests, fold
 from autotune.study.loop import StudyLoop, StudyResult
 from tests.support import factories

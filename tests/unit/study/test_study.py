@@ -19,7 +19,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.ports import Assignment, RunReport, StopToken, Store, Watcher
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.store import open_store
 from autotune.study.budget import GRACE_S
 from autotune.study.loop import StudyLoop, StudyResult

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.domain import Budget, FailureReason, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.errors import StudyBusyError
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.statistics import retries
 from autotune.study import protocols
 from autotune.study.loop import StudyLoop

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.domain import Budget, Configuration, Trial
 from autotune.ports import Proposer
-from autotune.proposals import make_proposer
+from autotune.proposals.proposer import make_proposer
 from autotune.study.loop import StudyLoop
 from tests.support.fakes import FakeStop
 from tests.support.simulated import SimulatedRunner

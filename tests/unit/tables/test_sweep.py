@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import SWEEP, Budget, Configuration, FailureReason, Trial, TrialKind, TrialState
-from autotune.proposals import SweepProposer
+from autotune.proposals.sweep import SweepProposer
 from autotune.store import open_store
 from autotune.study.budget import Spent
 from autotune.study.loop import StudyLoop, StudyResult
