@@ -34,16 +34,16 @@ class Forecasts:
     times: TimeModel
     peaks: PeakModel
     memory: Callable[[Configuration], Memory]
-    tokens: Callable[[Configuration], float]
-    """Completion tokens of one cycle."""
+    tokens: Callable[[Sequence[Configuration]], Column]
+    """Completion tokens of one cycle of each."""
     capacity: int
     """Bytes of one GPU."""
 
     def table(self, configurations: Sequence[Configuration]) -> Table:
         """Forecasts of all ``configurations``, in their order."""
         times, peaks = self.times.forecast(configurations), self.peaks.forecast(configurations)
-        tokens = np.array([self.tokens(c) for c in configurations], dtype=np.float64)
-        return Table(tuple(configurations), times, peaks, np.log(3600.0 * tokens) - times.log_seconds)
+        log_tokens = np.log(3600.0 * self.tokens(configurations))
+        return Table(tuple(configurations), times, peaks, log_tokens - times.log_seconds)
 
     def predicted(self, table: Table, index: int) -> Predicted:
         """Everything about one configuration of ``table``."""

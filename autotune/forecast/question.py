@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from autotune.domain import Configuration, Resources
 from autotune.errors import UsageError
 from autotune.forecast.answer import Load, Machine
 from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import KnownGpu
-from autotune.proposals.forecasts import Task
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.reading import columns_of
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import (
@@ -24,7 +27,7 @@ from autotune.specification.request import (
     ResolvedRequest,
     gpu_size,
 )
-from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, served_by
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import defaults
@@ -168,19 +171,16 @@ class Question:
             return ()
         return tuple(sorted(int(n) for n in listed.get("rollout_gpus", ()) if 0 < int(n) < self.machine.total))
 
-    def tokens(self, configuration: Configuration) -> float:
-        """Completion tokens of one cycle, which ends when generations and updates meet."""
-        key = tuple(map(configuration.get, _OF_ROWS))
-        if key not in self._tokens:
-            batch = batch_of(configuration, self.resources)
-            updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
-            self._tokens[key] = batch.rows * updates * self.load.mean_completion
-        return self._tokens[key]
+    def tokens(self, configurations: Sequence[Configuration]) -> Column:
+        """Completion tokens of one cycle of each, which ends when generations and updates meet."""
+        resources = self.resources
+        columns = columns_of(tuple(configurations), resources.framework, resources.device)
+        few, place = columns.different(_OF_ROWS)
+        return np.array([self._tokens_of(batch_of(values, resources)) for values in few])[place]
 
-    @cached_property
-    def _tokens(self) -> dict[tuple[KnobValue | None, ...], float]:
-        """``tokens`` by the knobs they follow from; many configurations agree on those."""
-        return {}
+    def _tokens_of(self, batch: Batch) -> float:
+        updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
+        return batch.rows * updates * self.load.mean_completion
 
     def task(self, *, active: bool = False) -> Task:
         """Input of the models. ``active`` counts only the parameters that a token of a mixture of experts passes."""

@@ -77,7 +77,6 @@ class Columns:
         self._set = set().union(*configurations) if configurations else set()
         self._unset = defaults(framework, device)
         self._read: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
-        """Of a knob its different values, and which of them each configuration has."""
 
     def full(self, value: float) -> Values:
         """``value`` for every configuration."""
@@ -110,21 +109,29 @@ class Columns:
     def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
         """What is set of some knobs, each different way once (one where nothing is asked about), and of each
         configuration which way."""
-        said = list(zip(*(column(name, self._all, None) for name in names), strict=True))
-        places = {values: place for place, values in enumerate(dict.fromkeys(said))}
-        few = [{n: v for n, v in zip(names, values, strict=True) if v is not None} for values in places]
-        return few or [{}], np.array([places[values] for values in said], dtype=np.intp)
+        given = [name for name in names if name in self._set]
+        if not given:
+            return [{}], np.zeros(len(self._all), dtype=np.intp)
+        rows = list(zip(*(self._index(name)[1].tolist() for name in given), strict=True))
+        places = {row: place for place, row in enumerate(dict.fromkeys(rows))}
+        every = [[(name, self._index(name)[0][at]) for name, at in zip(given, row, strict=True)] for row in places]
+        few = [{name: value for name, value in each if value is not None} for each in every]
+        return few, np.fromiter(map(places.__getitem__, rows), np.intp, len(rows))
 
     def _numbers(self, name: str, number: Callable[[KnobValue | None], float], unset: KnobValue | None) -> Values:
         if name not in self._set:
             return self.full(number(unset))
+        values, index = self._index(name)
+        numbers = [float(number(unset if value is None else value)) for value in values]
+        return np.array(numbers, dtype=np.float64).take(index)
+
+    def _index(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
+        """A knob's different values, and which of them each configuration has."""
         if name not in self._read:
             said = column(name, self._all, None)
             places = {value: place for place, value in enumerate(dict.fromkeys(said))}
-            self._read[name] = list(places), np.fromiter((places[value] for value in said), np.intp, len(said))
-        values, index = self._read[name]
-        numbers = [float(number(unset if value is None else value)) for value in values]
-        return np.array(numbers, dtype=np.float64).take(index)
+            self._read[name] = list(places), np.fromiter(map(places.__getitem__, said), np.intp, len(said))
+        return self._read[name]
 
 
 @lru_cache(maxsize=1)
