@@ -7,7 +7,6 @@ in a container it reports the host's, and in a virtual machine perhaps too.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Protocol
 
 from autotune.errors import MachineError
 from autotune.machine.nvml import Gpu
@@ -18,45 +17,31 @@ FREE_BYTES = 1 << 30
 STEP_S = 0.5
 
 
-class GpuUseGuard(Protocol):
+class GpuUseGuard:
     """Checks for other users of the GPUs at four moments of a trial; each returns a sentence, or ``None`` if there is
-    no other user."""
+    no other user. This one is for trials that use no GPU."""
 
-    used: int | None
+    used: int | None = None
     """Bytes in use on the fullest of them when ``during`` looked last, whoever used them; ``None``: not known."""
 
-    def before(self, clock: Clock) -> str | None:
+    def before(self, clock: Clock) -> str | None:  # noqa: ARG002
         """The reason not to start a trial now. Waits a bounded time for memory to be freed."""
+        return None
 
     def again(self) -> str | None:
         """As ``before``, for another trial of processes that already hold the GPUs."""
-
-    def during(self, members: Set[int]) -> str | None:
-        """Other processes that began to use the GPUs; ``members`` are the trial's own."""
-
-    def after(self, clock: Clock) -> str | None:
-        """Processes that still hold GPU memory after the trial's processes ended. Waits a bounded time."""
-
-
-class NoGuard:
-    """For trials that use no GPU."""
-
-    used: int | None = None
-
-    def before(self, clock: Clock) -> str | None:  # noqa: ARG002
-        return None
-
-    def again(self) -> str | None:
         return None
 
     def during(self, members: Set[int]) -> str | None:  # noqa: ARG002
+        """Other processes that began to use the GPUs; ``members`` are the trial's own."""
         return None
 
     def after(self, clock: Clock) -> str | None:  # noqa: ARG002
+        """Processes that still hold GPU memory after the trial's processes ended. Waits a bounded time."""
         return None
 
 
-class GpuGuard:
+class GpuGuard(GpuUseGuard):
     """Watches the GPUs ``look`` shows. One per process tree: it remembers who was there at the start."""
 
     def __init__(

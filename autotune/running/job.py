@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.ports import Companion
-from autotune.running.gpu_guard import GpuUseGuard, NoGuard
+from autotune.running.gpu_guard import GpuUseGuard
 from autotune.running.warm_worker import Worker
 from trainer.child.contract import RunPaths
 
@@ -42,7 +42,7 @@ class Job:
     tag: str
     deadline_s: float
     memory_limit: int | None = None
-    guard: GpuUseGuard = field(default_factory=NoGuard)
+    guard: GpuUseGuard = field(default_factory=GpuUseGuard)
     companion: Companion | None = None
     """A server that must be ready first; the trial ends with it, and it with the trial."""
     environment: Mapping[str, str] = field(default_factory=dict)

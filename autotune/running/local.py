@@ -18,7 +18,7 @@ from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunRe
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
+from autotune.running.gpu_guard import GpuGuard, GpuUseGuard
 from autotune.running.gpu_pool import GpuPool
 from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
@@ -266,7 +266,7 @@ class LocalRunner:
 
     def _guard(self, study: Study) -> GpuUseGuard:
         if study.spec.resources.gpus == 0:
-            return NoGuard()
+            return GpuUseGuard()
         ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(
             lambda: self._held(study),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 from autotune.errors import MachineError
@@ -20,54 +21,39 @@ class PatientCall(Generic[T]):
     def __init__(self, function: Callable[[], T], patience_s: float = PATIENCE_S) -> None:
         self._function = function
         self._patience = patience_s
-        self._running: _Answer[T] | None = None
+        self._running: Future[T] | None = None
+        self._began = 0.0
 
     def __call__(self) -> T:
         """What it returns, or raises. Raises ``MachineError``: it has not answered within the patience."""
-        while (answer := self.soon(self._left())) is None:
+        while (answer := self.soon(max(0.0, self._patience - self._age_s))) is None:
             continue
         return answer
 
-    def _left(self) -> float:
-        return max(0.0, self._patience - (self._running.age_s if self._running else 0.0))
-
     def soon(self, wait_s: float = 0.5) -> T | None:
         """The result if it comes within ``wait_s`` seconds, else ``None``; the next call then continues to wait."""
-        call = self._running = self._running or _Answer(self._function)
-        if call.wait(wait_s):
+        call = self._running = self._running or self._begun()
+        if wait([call], wait_s).done:
             self._running = None
             return call.result()
-        if call.age_s >= self._patience:
-            raise MachineError(f"the GPU driver has not answered for {call.age_s:.0f} s")
+        if self._age_s >= self._patience:
+            raise MachineError(f"the GPU driver has not answered for {self._age_s:.0f} s")
         return None
 
-
-class _Answer(Generic[T]):
-    """A call under way."""
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        self._began = time.monotonic()
-        self._done = threading.Event()
-        self._value: list[T] = []
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, args=(function,), name="gpu-driver", daemon=True).start()
-
     @property
-    def age_s(self) -> float:
-        return time.monotonic() - self._began
+    def _age_s(self) -> float:
+        """Seconds since the call under way began."""
+        return time.monotonic() - self._began if self._running is not None else 0.0
 
-    def _run(self, function: Callable[[], T]) -> None:
-        try:
-            self._value.append(function())
-        except Exception as error:  # it is raised where the answer is asked for
-            self._error = error
-        finally:
-            self._done.set()
+    def _begun(self) -> Future[T]:
+        future: Future[T] = Future()
 
-    def wait(self, seconds: float) -> bool:
-        return self._done.wait(seconds)
+        def run() -> None:
+            try:
+                future.set_result(self._function())
+            except BaseException as error:  # it is raised where the answer is asked for
+                future.set_exception(error)
 
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._value[0]
+        self._began = time.monotonic()
+        threading.Thread(target=run, name="gpu-driver", daemon=True).start()
+        return future

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.ports import Clock
-from autotune.running.gpu_guard import GpuUseGuard, NoGuard
+from autotune.running.gpu_guard import GpuUseGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
 from autotune.running.process_tree import Child, ProcessTree
@@ -36,7 +36,7 @@ class Worker:
     name: str
     tag: str
     mailbox: Mailbox
-    guard: GpuUseGuard = field(default_factory=NoGuard)
+    guard: GpuUseGuard = field(default_factory=GpuUseGuard)
     """Of its first trial: it knows who was on the GPU before the worker came."""
     process: Process | None = None
     """``None`` before it was started and after it was ended."""

@@ -1,11 +1,10 @@
-"""Protocol of the differences between SQLite and PostgreSQL; the rest of this room is the same for both."""
+"""The differences between SQLite and PostgreSQL; the rest of this room is the same for both."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,32 +22,40 @@ class TryAgainError(StoreError):
     """The transaction changed nothing and may be repeated."""
 
 
-class Backend(Protocol):
-    """One database: how to reach it, how to lock it, and how to say what is wrong with it."""
+class Backend:
+    """One database: how to reach it, how to lock it, and how to say what is wrong with it.
+
+    What most databases have in common is here; a subclass gives ``place``, ``engine``, ``keep_copy``, ``study_lock``
+    and ``explain``.
+    """
+
+    remote: bool = False
+    """A server that can go away and come back, and whose answer to a commit can be lost."""
 
     @property
     def place(self) -> str:
         """The database as messages name it; never with a password."""
-
-    @property
-    def remote(self) -> bool:
-        """A server that can go away and come back, and whose answer to a commit can be lost."""
+        raise NotImplementedError
 
     def engine(self) -> Engine:
         """A new engine; called once."""
+        raise NotImplementedError
 
     def turn(self) -> AbstractContextManager[object]:
         """Held around every transaction, where the threads of this process must take turns."""
+        return nullcontext()
 
-    def creation(self, engine: Engine) -> AbstractContextManager[object]:
+    def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002
         """Held by the one process, of all that open the database, that creates or migrates it.
 
         Raises:
             StoreError: another process has held it for too long.
         """
+        return nullcontext()
 
-    def ready(self, engine: Engine) -> bool:
+    def ready(self, engine: Engine) -> bool:  # noqa: ARG002
         """Whether the database's own settings (not its tables) are as they must be."""
+        return True
 
     def make_ready(self, engine: Engine) -> None:
         """Called under ``creation`` when not ``ready``."""
@@ -59,11 +66,15 @@ class Backend(Protocol):
         Raises:
             StoreError: a copy should have been made and could not be.
         """
+        raise NotImplementedError
 
-    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
+    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:  # noqa: ARG002
         """Held around the transaction that changes tables; ``connection`` has begun none yet."""
+        return nullcontext()
 
-    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock: ...
+    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
+        """See ``ports.Store.lock``."""
+        raise NotImplementedError
 
     def guard(self, session: Session) -> None:
         """Called in every writing transaction: the study locks this process holds are still its own.
@@ -76,11 +87,13 @@ class Backend(Protocol):
     def confirm(self) -> None:
         """Called after every commit: what was written is where others look for it. Raises ``StoreError``."""
 
-    def lost(self, error: Exception) -> bool:
+    def lost(self, error: Exception) -> bool:  # noqa: ARG002
         """Whether ``error`` means that the server is away, so that a repetition may succeed."""
+        return False
 
     def explain(self, error: Exception) -> str:
         """One sentence on the meaning of a driver's error and its remedy."""
+        raise NotImplementedError
 
 
 @contextmanager

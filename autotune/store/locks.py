@@ -17,7 +17,6 @@ import psutil
 from filelock import FileLock, Timeout
 
 from autotune.errors import StoreError, StudyBusyError
-from autotune.ports import StudyLock
 
 _NAMING_S = 0.5
 """A holder names itself at once after it took the lock; who only asks about it never does, and lets go at once."""
@@ -182,50 +181,28 @@ class FileStudyLock:
             return None
 
 
-class LocalLocks:
-    """Locks for a database no other process can reach."""
+class LocalStudyLock:
+    """The lock of a study in a database that no other process can reach.
 
-    def __init__(self) -> None:
-        self._held: dict[int, Holder] = {}
-        self._guard = threading.Lock()
+    Args:
+        held: study -> who has it; the same for all locks of the database.
+    """
 
-    def lock(self, study_id: int, name: str) -> StudyLock:
-        return _LocalStudyLock(self, study_id, name)
+    def __init__(self, held: dict[int, Holder], study_id: int, name: str) -> None:
+        self._held, self._study_id, self._name = held, study_id, name
+        self._mine: Holder | None = None
 
-    def is_held(self, study_id: int) -> bool:
-        with self._guard:
-            return study_id in self._held
-
-    def take(self, study_id: int) -> Holder | None:
-        """``None`` if it was free, else who has it."""
-        with self._guard:
-            holder = self._held.get(study_id)
-            if holder is None:
-                self._held[study_id] = Holder.this()
-            return holder
-
-    def free(self, study_id: int) -> None:
-        with self._guard:
-            self._held.pop(study_id, None)
-
-
-class _LocalStudyLock:
-    def __init__(self, locks: LocalLocks, study_id: int, name: str) -> None:
-        self._locks = locks
-        self._study_id = study_id
-        self._name = name
-        self._mine = False
-
-    def __enter__(self) -> _LocalStudyLock:
-        if (holder := self._locks.take(self._study_id)) is not None:
+    def __enter__(self) -> LocalStudyLock:
+        mine = Holder.this()
+        if (holder := self._held.setdefault(self._study_id, mine)) is not mine:  # one step, whatever other threads do
             raise busy(self._name, holder)
-        self._mine = True
+        self._mine = mine
         return self
 
     def __exit__(self, *details: object) -> None:
-        if self._mine:
-            self._mine = False
-            self._locks.free(self._study_id)
+        if self._mine is not None:
+            self._mine = None
+            self._held.pop(self._study_id, None)
 
     def is_held(self) -> bool:
-        return self._locks.is_held(self._study_id)
+        return self._study_id in self._held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
@@ -13,7 +13,7 @@ from autotune.errors import StoreError
 from autotune.ports import StudyLock
 from autotune.settings import DATABASE_VARIABLE
 from autotune.store.advisory import LOCK_SPACE, AdvisoryLock, server_session
-from autotune.store.backend import WRITE, explained
+from autotune.store.backend import WRITE, Backend, explained
 
 _CREATION = 0
 _CREATION_TIMEOUT_S = 60
@@ -50,7 +50,7 @@ _ADVICE: Mapping[str, str] = {
 }
 
 
-class Postgresql:
+class Postgresql(Backend):
     """A database on a server."""
 
     remote = True
@@ -87,9 +87,6 @@ class Postgresql:
 
         return engine
 
-    def turn(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
     @contextmanager
     def creation(self, engine: Engine) -> Iterator[None]:
         with server_session(engine) as connection:
@@ -106,17 +103,8 @@ class Postgresql:
                 ) from None
             yield
 
-    def ready(self, engine: Engine) -> bool:  # noqa: ARG002 - the server's settings are its owner's
-        return True
-
-    def make_ready(self, engine: Engine) -> None:
-        """Nothing to make."""
-
     def keep_copy(self, version: str) -> str:  # noqa: ARG002 - none is made
         return "it is one transaction, and no copy is made here; pg_dump keeps one before an upgrade"
-
-    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:  # noqa: ARG002 - as any other
-        return nullcontext()
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
         return AdvisoryLock(engine, study_id, name, self._held, lambda: explained(self))
@@ -124,9 +112,6 @@ class Postgresql:
     def guard(self, session: Session) -> None:
         for lock in tuple(self._held):
             lock.hold(session)
-
-    def confirm(self) -> None:
-        """The server keeps what it has committed."""
 
     def lost(self, error: Exception) -> bool:
         if not isinstance(error, DBAPIError):

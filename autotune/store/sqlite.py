@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
@@ -25,8 +25,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from autotune.errors import NoDatabaseError, StoreError
 from autotune.ports import StudyLock
-from autotune.store.backend import WRITE
-from autotune.store.locks import FileStudyLock, LocalLocks
+from autotune.store.backend import WRITE, Backend
+from autotune.store.locks import FileStudyLock, Holder, LocalStudyLock
 from autotune.store.places import check_place
 
 _CREATION_TIMEOUT_S = 60.0
@@ -53,10 +53,8 @@ _ERRNO: Mapping[int | None, int] = {
 }
 
 
-class SqliteFile:
+class SqliteFile(Backend):
     """A file, with its write-ahead log and its locks beside it."""
-
-    remote = False
 
     def __init__(self, path: Path, busy_timeout_s: float, *, create: bool = True) -> None:
         self._path = path
@@ -98,9 +96,6 @@ class SqliteFile:
     def _read_only(self) -> bool:
         """The file is there, and it or its folder cannot be written."""
         return self._path.is_file() and not (os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK))
-
-    def turn(self) -> AbstractContextManager[object]:
-        return nullcontext()
 
     @contextmanager
     def creation(self, engine: Engine) -> Iterator[None]:  # noqa: ARG002 - another database locks inside itself
@@ -169,15 +164,14 @@ class SqliteFile:
         return _explain(error, self._busy_timeout_s)
 
 
-class SqliteMemory:
+class SqliteMemory(Backend):
     """A database in this process only, gone when the store is closed."""
 
     place = "database :memory:"
-    remote = False
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
-        self._locks = LocalLocks()
+        self._held: dict[int, Holder] = {}
 
     def engine(self) -> Engine:
         engine = create_engine(
@@ -189,15 +183,6 @@ class SqliteMemory:
     def turn(self) -> AbstractContextManager[object]:
         return self._turn
 
-    def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody else can reach it
-        return nullcontext()
-
-    def ready(self, engine: Engine) -> bool:  # noqa: ARG002 - it has no settings
-        return True
-
-    def make_ready(self, engine: Engine) -> None:
-        """Nothing to make."""
-
     def keep_copy(self, version: str) -> str:  # noqa: ARG002 - there is none from before
         return "nothing is kept"
 
@@ -205,16 +190,7 @@ class SqliteMemory:
         return _without_foreign_keys(connection)
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - in this process
-        return self._locks.lock(study_id, name)
-
-    def guard(self, session: Session) -> None:
-        """Nobody else can reach it."""
-
-    def confirm(self) -> None:
-        """Nobody else can reach it."""
-
-    def lost(self, error: Exception) -> bool:  # noqa: ARG002 - it is in this process
-        return False
+        return LocalStudyLock(self._held, study_id, name)
 
     def explain(self, error: Exception) -> str:
         return _explain(error, 0.0)

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,12 @@ class ClosedError(Exception):
     """The loop has ended, and a runner that still reports ends its attempt."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Call:
     """Something an attempt has told, to be done on the loop's thread."""
 
     act: Callable[[], Any]
-    done: threading.Event
-    answer: Any = None
-    error: BaseException | None = None
+    answer: Future[Any]
 
 
 @dataclass(frozen=True)
@@ -143,12 +142,9 @@ class SideBySide:
         """On an attempt's thread: have ``act`` done on the loop's, and wait for what it gives or raises."""
         if self._closed:
             raise ClosedError
-        call = _Call(act, threading.Event())
+        call = _Call(act, Future())
         self._told.put(call)
-        call.done.wait()
-        if call.error is not None:
-            raise call.error
-        return call.answer
+        return call.answer.result()
 
     def close(self) -> tuple[int, ...]:
         """Ends what still runs, then what the runners keep."""
@@ -158,8 +154,7 @@ class SideBySide:
             if isinstance(told, _End):
                 self._threads.pop(told.place).join()
             else:
-                told.error = ClosedError()
-                told.done.set()
+                told.answer.set_exception(ClosedError())
         return tuple(pid for runner in self._runners for pid in runner.close())
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
@@ -171,10 +166,9 @@ class SideBySide:
 
 def _do(call: _Call) -> None:
     try:
-        call.answer = call.act()
+        call.answer.set_result(call.act())
     except BaseException as error:
-        call.error = error
-    call.done.set()
+        call.answer.set_exception(error)
 
 
 class _Level:

@@ -30,7 +30,7 @@ MUTANTS = {
         "autotune/store/repository.py",
         "        return self._backend.study_lock(self._engine, study.id, study.spec.name)\n",
         "        locks = __import__('autotune.store.locks', fromlist=['x'])\n"
-        "        return locks.LocalLocks().lock(study.id, study.spec.name)\n",
+        "        return locks.LocalStudyLock({}, study.id, study.spec.name)\n",
     ),
     "commit": Mutant(
         "a cycle is acknowledged before its transaction is committed",
