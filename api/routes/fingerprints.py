@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from api.deps import StudiesDep, StudyId
 from api.responses import JSON, conditional, dumps
-from api.schemas.fingerprints import Fingerprints
 from api.schemas.problems import described
+from api.schemas.studies import Fingerprints
 from api.schemas.study_examples import FINGERPRINTS_EXAMPLE
 from autotune.documents.study import hardware_json, plain, timestamp
 

@@ -9,8 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.cache.row import Key, ListedTrial
-from api.cache.snapshot import Snapshot
+from api.cache.snapshot import Key, ListedTrial, Snapshot
 from api.deps import Parameters, StudiesDep, StudyId, TrialNumber
 from api.filters import TrialConditions, knob_filter
 from api.paging import next_link, page
