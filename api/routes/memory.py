@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, Request, Response
 from api.deps import AttemptQuery, StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import JSON, conditional, dumps
-from api.routes.trials import trial_of
 from api.schemas.problems import described
 from api.schemas.study_examples import MEMORY_EXAMPLE
 from api.schemas.trials import MemoryTimeline
@@ -36,7 +35,7 @@ def get_memory(
     they are written down every ten seconds; before that, and of trials of earlier versions, there is none (404).
     """
     found = studies.snapshot(study_id)
-    trial = trial_of(found, number)
+    trial = found.trial(number)
     paths = paths_of(studies.home, found.study, trial, query.attempt, "memory timeline")
     timeline = read(paths.memory, partial(open_below, studies.home.runs))
     if timeline is None:

@@ -19,9 +19,8 @@ from api.schemas.problems import described
 from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, OneTrial, Trials
 from autotune.documents.study import cycle_json, place_json, plain, trial_json
-from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import CycleKind, FailureReason, TrialKind, TrialState
 from autotune.domain.places import place_of
-from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
 
@@ -106,7 +105,7 @@ def list_trials(
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
-    trial = trial_of(found, number)
+    trial = found.trial(number)
     document = trial_json(trial, found.study.spec.baseline, cycles=True)
     document["place"] = place_json(place_of(studies.notes(found, trial)))
     document["usage"] = usage_json(trial, roof_of(found.study, found.fingerprint))
@@ -125,7 +124,7 @@ def list_cycles(
     found = studies.snapshot(study_id)
     wanted = [
         cycle
-        for cycle in trial_of(found, number).cycles
+        for cycle in found.trial(number).cycles
         if (not query.kind or cycle.cycle_kind in query.kind) and query.rank in (None, cycle.rank)
     ]
     wanted.sort(key=lambda cycle: (cycle.index, cycle.rank))
@@ -137,13 +136,6 @@ def list_cycles(
         "next_cursor": following,
     }
     return conditional(request, dumps(document), JSON, next_link(request, following))
-
-
-def trial_of(found: Snapshot, number: int) -> Trial:
-    """Raises ``NotFoundError``."""
-    if number >= len(found.trials):
-        raise NotFoundError(f"study {found.study.id} has no trial {number}")
-    return found.trials[number]
 
 
 def _page(found: Snapshot, shown: Sequence[ListedTrial], following: str | None) -> bytes:
