@@ -17,13 +17,14 @@ from autotune.wording import numbers, sentences, text
 WORDS = {
     function.__name__: function
     for function in (
-        *(card.gain_bar, card.phase_bars, copies.launcher_words, links.trial_page, places.busy_words, places.idle_words),
+        *(card.gain_bar, card.phase_bars, copies.launcher_words, links.trial_page),
         *(studies_view.name_of, studies_view.status_word, studies_view.sure_word, studies_view.machine_and_device),
         *(trials_view.changed_words, trials_view.marked_speed, trials_view.over_reference, trials_view.tone),
         *(sentences.evidence_words, sentences.lengths_words, sentences.memory_words, sentences.row_gain_words),
         *(sentences.measured_words, sentences.model_name, sentences.phase_words, sentences.speed_words),
         *(numbers.format_duration, numbers.rate, numbers.signed_percent, standings.count, standings.outcome_word),
-        *(text.brief, text.changes, text.clean, text.knob_value, timestamp),
+        *(text.brief, text.changes, text.clean, text.knob_value),
+        *(places.busy_words, places.idle_words, timestamp),
     )
 }
 """What templates may call; a text that is not ours goes through one of them, which clean it."""

@@ -44,7 +44,7 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
         [
             ("Answer", _answer(reading)),
             ("Where the time goes", _times(reading, plot)),
-            ("What the GPU and the host did", _usage(reading)),
+            ("What the GPU and the host did", usage.section(reading)),
             ("Why", why.section(reasons)),
             ("Workload", [_workload(reading.study)]),
             ("Machine and versions", [_machine(reading)]),
@@ -123,10 +123,6 @@ def _times(reading: StudyReading, plot: str) -> list[str]:
     if plot:
         parts.append(f"![tokens/hour of every trial in the order they ran]({plot})")
     return parts
-
-
-def _usage(reading: StudyReading) -> list[str]:
-    return usage.section(reading.study, reading.trials, reading.recommendation, reading.fingerprint)
 
 
 def _workload(study: Study) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from autotune.domain import Fingerprint, Recommendation, Study, Trial
+from autotune.domain import Trial
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
+from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
 
 
-def section(
-    study: Study, trials: Sequence[Trial], recommendation: Recommendation | None, fingerprint: Fingerprint | None
-) -> list[str]:
+def section(reading: StudyReading) -> list[str]:
     """Of the reference and of a trial of each row of the answer; nothing where nothing was recorded."""
-    roof = roof_of(study, fingerprint)
+    roof = roof_of(reading.study, reading.fingerprint)
     parts = []
-    for name, trial in _shown(study, trials, recommendation).items():
+    for name, trial in _shown(reading).items():
         use = trial_use(trial)
         cells = by_phase(use)
         if cells is None:
@@ -31,12 +28,12 @@ def section(
     return parts
 
 
-def _shown(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None) -> dict[str, Trial]:
+def _shown(reading: StudyReading) -> dict[str, Trial]:
     """By name; each trial once."""
-    by_number = {trial.number: trial for trial in trials}
-    anchor = evidence.reference(trials, study.spec.baseline)
+    by_number = {trial.number: trial for trial in reading.trials}
+    anchor = evidence.reference(reading.trials, reading.study.spec.baseline)
     named = {} if anchor is None else {anchor.kind.value: anchor}
-    for row in recommendation.rows if recommendation is not None else ():
+    for row in reading.recommendation.rows if reading.recommendation is not None else ():
         measured = next((by_number[n] for n in row.trials if n in by_number and by_number[n].speed_cycles()), None)
         if measured is not None and measured not in named.values():
             named[row.title] = measured
