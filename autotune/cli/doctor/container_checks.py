@@ -29,10 +29,12 @@ def check_surroundings(here: Surroundings, gpus: int) -> list[Finding]:
         found.append(Finding("shared memory", verdict, text, larger))
     if here.open_files < FILES_WANTED:
         text = f"a process may open {here.open_files} files; an engine's and Ray's processes open more"
-        found.append(Finding("open files", Verdict.WARNING, text, "docker run --ulimit nofile=65536, or ulimit -n 65536"))
+        command = "docker run --ulimit nofile=65536, or ulimit -n 65536"
+        found.append(Finding("open files", Verdict.WARNING, text, command))
     if gpus > 1 and here.locked_memory is not None and here.locked_memory < LOCKED_WANTED:
         text = f"a process may lock {format_size(here.locked_memory)} of memory; NCCL over InfiniBand locks more"
-        found.append(Finding("locked memory", Verdict.WARNING, text, "docker run --ulimit memlock=-1, or ulimit -l unlimited"))
+        command = "docker run --ulimit memlock=-1, or ulimit -l unlimited"
+        found.append(Finding("locked memory", Verdict.WARNING, text, command))
     if not here.home_usable:
         text = f"the home folder {here.home} cannot be written" if here.home else "no home folder is known"
         command = f"export HOME=/a/folder/you/can/write (and {HOME_VARIABLE} for the studies)"
