@@ -21,7 +21,7 @@ from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import HTML, conditional
-from autotune.charts.feasibility_map import Pair, PredictedPair
+from autotune.charts.feasibility_map import Cell, Pair
 from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
@@ -46,7 +46,7 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> b
     """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
-    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, PredictedPair]:
+    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
         """Cached until another trial ends, not only until the next cycle."""
         return studies.kept(
             ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
