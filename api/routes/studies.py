@@ -45,7 +45,9 @@ def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
     return conditional(request, dumps(document), JSON)
 
 
-@router.get("/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, FINGERPRINTS_EXAMPLE, 404))
+@router.get(
+    "/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, FINGERPRINTS_EXAMPLE, 404)
+)
 def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
 
