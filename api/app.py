@@ -23,11 +23,9 @@ from api.routes import (
     control,
     events,
     exports,
-    fingerprints,
     health,
     login,
     logs,
-    memory,
     metrics,
     pages,
     readings,
@@ -40,7 +38,7 @@ from api.routes import (
 from api.schemas.problems import Problem, problems
 
 ROUTERS = (
-    *(studies.router, trials.router, logs.router, memory.router, events.router, fingerprints.router, readings.router),
+    *(studies.router, trials.router, logs.router, events.router, readings.router),
     *(recommendation.router, exports.router, recommendations.router, control.router, health.router, metrics.router),
     *(login.router, pages.router, study_pages.router),
 )

@@ -22,9 +22,8 @@ from api.schemas.answers import Answer
 from api.schemas.base import Shape
 from api.schemas.events import Event, Events, Requested
 from api.schemas.exports import Export
-from api.schemas.fingerprints import Fingerprint, Fingerprints
 from api.schemas.matches import Matches
-from api.schemas.studies import Status, Studies, Study
+from api.schemas.studies import Fingerprint, Fingerprints, Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
 from autotune.documents import codec
 from autotune.errors import MachineError, NotFoundError, UsageError

@@ -6,7 +6,6 @@ import errno
 import socket
 from typing import Any
 
-from api.guard.access import is_loopback
 from autotune.errors import UsageError
 
 DEFAULT_PORT = 7788
@@ -83,7 +82,7 @@ def _prepare_connections(listening: socket.socket) -> None:
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     if not 0 <= port <= LARGEST_PORT:
         raise UsageError(f"port {port} does not exist; name one from 1 to {LARGEST_PORT}, or 0 for any free one")
-    if is_loopback(host) and host.lower() == "localhost":
+    if host.lower() == "localhost":
         host = "127.0.0.1"
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

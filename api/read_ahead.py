@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from api.cache.studies import Library
 from api.dashboard.filters import TrialFilter
-from api.dashboard.links import stream_at
 from api.dashboard.why_view import WhyQuery
 from api.routes.pages import study_page
 from api.routes.recommendations import work_out
@@ -55,12 +54,11 @@ class ReadAhead:
         newest = next(iter(self._library.look()[1]), None)
         if newest is None:
             return
-        stream = stream_at(newest)
         self._library.snapshot(newest)
         pages: tuple[Callable[[], object], ...] = (
             lambda: work_out(self._library, newest),
-            lambda: study_page(self._library, newest, TrialFilter(), stream),
-            lambda: why_page(self._library, newest, WhyQuery(), stream),
+            lambda: study_page(self._library, newest, TrialFilter()),
+            lambda: why_page(self._library, newest, WhyQuery()),
         )
         for draw in pages:
             while self._library.unasked_s < CALM_S:

@@ -7,11 +7,53 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from api.cache.row import Key, ListedTrial
-from autotune.domain import Trial
+from api.responses import dumps
+from autotune.documents.study import trial_json
+from autotune.domain import Configuration, Trial
+from autotune.insights.standings import place
 from autotune.recommendation.reading import StudyReading
 
 KEPT_ORDERS = 32
+
+Key = tuple[float, ...]
+"""Sort key: numbers, so that a paging cursor can hold them; unique within a study."""
+
+
+@dataclass(frozen=True)
+class ListedTrial:
+    """One trial as it was read, with the baseline it is compared with; its JSON is made once, on first use."""
+
+    trial: Trial
+    baseline: Configuration
+
+    @cached_property
+    def document(self) -> bytes:
+        return dumps(trial_json(self.trial, self.baseline))
+
+    @cached_property
+    def by_speed(self) -> Key:
+        """Best first, as every screen lists them."""
+        return place(self.trial)
+
+    @cached_property
+    def by_peak(self) -> Key:
+        """Least memory first (of the device, else of the host); those that measured none last."""
+        peak = self.trial.device_peak or self.trial.host_peak
+        return (1.0, 0.0, self.trial.number) if peak is None else (0.0, peak, self.trial.number)
+
+    @property
+    def by_duration(self) -> Key:
+        """Shortest first; those that have not ended last."""
+        seconds = self.trial.seconds
+        return (1.0, 0.0, self.trial.number) if seconds is None else (0.0, seconds, self.trial.number)
+
+    @property
+    def by_number(self) -> Key:
+        return (self.trial.number,)
+
+    @property
+    def newest(self) -> Key:
+        return (-self.trial.number,)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from api.cache.row import ListedTrial
-from api.cache.snapshot import Snapshot
+from api.cache.snapshot import ListedTrial, Snapshot
 from autotune.domain import Study, Trial
 from autotune.ports import Store
 from autotune.recommendation.reading import Answer, answered, last_run

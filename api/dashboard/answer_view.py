@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.dashboard.copies import Copy, copies, export_command, launcher_words
+from api.dashboard.copies import Copy, copies, export_command
 from api.dashboard.trials_view import reference_is_baseline
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
@@ -44,11 +44,9 @@ class AnswerRow:
     lengths: tuple[LengthFigure, ...]
     worst: str
     support: tuple[Trial, ...]
-    refused: str
+    exported: Exported | str
+    """The files that train with it, or why there are none."""
     copies: tuple[Copy, ...]
-    launcher: str
-    archive: str
-    """Address of the files as one download; empty if there are none."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,6 @@ def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> Answe
 
 def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Exported | str) -> AnswerRow:
     study, by_number = found.study, {t.number: t for t in found.trials}
-    refused = exported if isinstance(exported, str) else ""
     load = study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     passed = "passed" if row.worst_case_passed else "NOT passed"
@@ -106,10 +103,8 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
         lengths=figures_of(row),
         worst=f"{passed}: a micro-batch of {longest} tokens a row, the longest this workload allows",
         support=tuple(by_number[n] for n in row.trials[:MOST_TRIALS] if n in by_number),
-        refused=refused,
+        exported=exported,
         copies=copies(study, row.configuration, exported, export_command(study, row=place), f"copy-{place}"),
-        launcher=launcher_words(exported),
-        archive="" if refused else f"/studies/{study.id}/export/{place}.zip",
     )
 
 

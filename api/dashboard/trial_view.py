@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.dashboard import links
-from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
+from api.dashboard.copies import Copy, commands_of, copies, export_command
 from api.dashboard.log_tail import LogTail
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
@@ -16,7 +16,7 @@ from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.study import plain, timestamp
-from autotune.domain import Configuration, Trial, TrialState
+from autotune.domain import Configuration, Trial
 from autotune.domain.places import GPUS, PLACE, TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
@@ -26,7 +26,6 @@ from autotune.recommendation.current import Life
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, format_size
-from autotune.wording.sentences import phase_words
 from autotune.wording.text import clean, in_order
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
@@ -38,9 +37,8 @@ LONGEST_NOTE = 300
 class TrialView:
     """What the page shows beside the trial itself."""
 
-    live: str
-    """What it does right now; empty if it does not run."""
-    marked: str
+    life: Life | None
+    """What it did last, of a trial that runs."""
     facts: tuple[tuple[str, str], ...]
     cause: str
     knobs: tuple[str, ...]
@@ -56,10 +54,9 @@ class TrialView:
     logs: tuple[LogTail, ...]
     files: tuple[tuple[str, str], ...]
     """Name and path of what the last attempt left; the exact configuration it was given among them."""
-    refused: str
-    """Why there is nothing to export; empty if there is."""
+    exported: Exported | str
+    """Its files, or why there is nothing to export."""
     copies: tuple[Copy, ...]
-    launcher: str
     compare: str
     usage_legend: str = LEGEND
 
@@ -77,13 +74,11 @@ def trial_view(
     """Everything the page of a trial shows; ``exported`` is of its configuration, what follows of its last attempt."""
     spec, outcome = found.study.spec, trial.outcome
     capacity = capacity_of(spec)
-    running = trial.state is TrialState.RUNNING
     best = best_of(found)
     failed = outcome is not None and not outcome.ok
     export = export_command(found.study, trial=trial.number)
     return TrialView(
-        live="" if not running else "starting" if life is None else phase_words(life[0]),
-        marked="" if not running or life is None else timestamp(life[1]) or "",
+        life=life,
         facts=_facts(found, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
         knobs=_knobs(trial.configuration, spec.baseline, None if best is None else best.configuration),
@@ -96,9 +91,8 @@ def trial_view(
         notes=tuple((clean(n.name), _note(n)) for n in [n for n in notes if n.name not in (PLACE, GPUS)][:SHOWN_NOTES]),
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
-        refused=exported if isinstance(exported, str) else "",
+        exported=exported,
         copies=copies(found.study, trial.configuration, exported, export, further=commands_of(found.study, trial)),
-        launcher=launcher_words(exported),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
     )
 

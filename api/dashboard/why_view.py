@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
 from autotune.charts.chart import Chart, Href, nowhere
-from autotune.charts.feasibility_map import MOST_VALUES, Pair, PredictedPair, feasibility_map
+from autotune.charts.feasibility_map import MOST_VALUES, Cell, Pair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
 from autotune.charts.parallel import MOST_AXES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import by_trial
@@ -88,7 +88,7 @@ class WhyView:
     useful: Chart
 
 
-PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, PredictedPair]]
+PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
 """What is known of pairs of two knobs' values nobody tried."""
 PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
 """What was predicted of the peaks that were measured."""

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from anyio.to_thread import run_sync
-from fastapi.sse import KEEPALIVE_COMMENT
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.exceptions import HTTPException
 
 from api.cache.studies import Library
-from api.live.messages import SseMessage, event_told, revision_told
+from api.responses import dumps
+from autotune.documents.study import event_json
 from autotune.domain import Event
 from autotune.errors import AutotuneError
 
@@ -31,6 +32,29 @@ PING_S = 15.0
 PIECE_BYTES = 1 << 16
 """Waiting messages are sent in pieces of about so many bytes: each piece wakes the reader, and costs the server as much
 as a small answer."""
+
+
+@dataclass(frozen=True)
+class SseMessage:
+    """An event, or that its study has changed."""
+
+    id: int | None
+    """Of the event; ``None``: the revision the study has grown to."""
+    wire: bytes
+
+
+def event_told(event: Event) -> SseMessage:
+    """``event: event``, with its id."""
+    return SseMessage(event.id, _wire(event_json(event), "event", str(event.id)))
+
+
+def revision_told(revision: int) -> SseMessage:
+    """``event: changed``, without an id: who comes again is told the revision of then."""
+    return SseMessage(None, _wire({"revision": revision}, "changed", None))
+
+
+def _wire(data: object, event: str, number: str | None) -> bytes:
+    return format_sse_event(data_str=dumps(data).decode(), event=event, id=number)
 
 
 @dataclass

@@ -13,7 +13,6 @@ from api.deps import AttemptQuery, StudiesDep, StudyId, TrialNumber
 from api.errors import problem
 from api.logs import ByteRange, UnsatisfiableError, open_below, part_of, read_part
 from api.responses import conditional
-from api.routes.trials import trial_of
 from api.schemas.problems import problems
 from autotune.recommendation.current import paths_of
 
@@ -62,7 +61,7 @@ def get_log(
     While the trial runs ask for `bytes=N-` with the size seen last: 416 says that there is nothing new yet.
     """
     found = studies.snapshot(study_id)
-    trial, server = trial_of(found, number), query.which is Which.SERVER
+    trial, server = found.trial(number), query.which is Which.SERVER
     paths = paths_of(studies.home, found.study, trial, query.attempt)
     file = open_below(studies.home.runs, paths.server_log if server else paths.log)
     try:

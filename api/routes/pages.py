@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request, Response
 from api.cache.studies import Library
 from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter
-from api.dashboard.links import stream_of
 from api.dashboard.render import render
 from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
@@ -42,16 +41,16 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """A study, live; its trials filtered by what stands after the question mark."""
     wanted = TrialFilter.of(request.query_params.multi_items())
-    return conditional(request, study_page(studies, study_id, wanted, stream_of(request, study_id)), HTML)
+    return conditional(request, study_page(studies, study_id, wanted), HTML)
 
 
-def study_page(studies: Library, study_id: int, wanted: TrialFilter, stream: str) -> bytes:
+def study_page(studies: Library, study_id: int, wanted: TrialFilter) -> bytes:
     """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
     key = ("study", found.stamp, tuple(lives.items()), wanted)
-    return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn), stream=stream))
+    return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn)))
 
 
 @router.get("/assets/{name}")

@@ -15,7 +15,6 @@ from pydantic import Field
 from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import JSON, conditional
-from api.routes.trials import trial_of
 from autotune.documents import codec
 from autotune.recommendation.current import read_trial
 from autotune.recommendation.reading import ReadingPage, StudyReading, last_event
@@ -50,7 +49,7 @@ def get_reading(
 def get_trial_reading(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """What is known of a trial beside what it measured: a ``TrialReading``."""
     found = studies.snapshot(study_id)
-    trial = trial_of(found, number)
+    trial = found.trial(number)
     opened = partial(open_below, studies.home.runs)
     reading = read_trial(studies.home, found.study, trial, studies.notes(found, trial), opened)
     return conditional(request, codec.dump(reading, canonical=False).encode(), JSON, kept=False)

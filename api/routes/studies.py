@@ -1,4 +1,4 @@
-"""Studies and how they stand."""
+"""Studies, how they stand, and what their figures were measured on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from api.deps import Parameters, StudiesDep, StudyId
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
 from api.schemas.problems import described
-from api.schemas.studies import Status, Studies
-from api.schemas.study_examples import STATUS_EXAMPLE, STUDIES_EXAMPLE
-from autotune.documents.study import study_json
+from api.schemas.studies import Fingerprints, Status, Studies
+from api.schemas.study_examples import FINGERPRINTS_EXAMPLE, STATUS_EXAMPLE, STUDIES_EXAMPLE
+from autotune.documents.study import hardware_json, plain, study_json, timestamp
 from autotune.recommendation.current import status_document
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
@@ -43,3 +43,25 @@ def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
     found = studies.snapshot(study_id)
     document = status_document(found, studies.lives(found), time.time())
     return conditional(request, dumps(document), JSON)
+
+
+@router.get(
+    "/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, FINGERPRINTS_EXAMPLE, 404)
+)
+def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
+
+    Figures of two fingerprints are not to be compared.
+    """
+    name = studies.study(study_id).spec.name
+    items = [
+        {
+            "digest": fingerprint.digest,
+            "first_seen_at": timestamp(at),
+            "hardware": hardware_json(fingerprint.hardware),
+            "software": plain(fingerprint.software),
+            "workload": plain(fingerprint.workload),
+        }
+        for fingerprint, at in studies.fingerprints(study_id)
+    ]
+    return conditional(request, dumps({"study": plain(name), "fingerprints": items}), JSON)

@@ -13,7 +13,6 @@ from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
 from api.dashboard.copies import archive
-from api.dashboard.links import stream_of
 from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
 from api.dashboard.trial_view import trial_view
@@ -21,7 +20,7 @@ from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import HTML, conditional
-from autotune.charts.feasibility_map import Pair, PredictedPair
+from autotune.charts.feasibility_map import Cell, Pair
 from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
@@ -39,14 +38,14 @@ Row = Annotated[int, Path(ge=1, le=2)]
 def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Where time and memory go, what fits, which knobs matter."""
     asked = WhyQuery.of(request.query_params.multi_items())
-    return conditional(request, why_page(studies, study_id, asked, stream_of(request, study_id)), HTML)
+    return conditional(request, why_page(studies, study_id, asked), HTML)
 
 
-def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> bytes:
+def why_page(studies: Library, study_id: int, asked: WhyQuery) -> bytes:
     """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
-    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, PredictedPair]:
+    def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
         """Cached until another trial ends, not only until the next cycle."""
         return studies.kept(
             ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
@@ -57,7 +56,7 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> b
         return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
-        return render("why.html", why=why_view(found, asked, predict_pairs=pairs, predict_peaks=peaks), stream=stream)
+        return render("why.html", why=why_view(found, asked, predict_pairs=pairs, predict_peaks=peaks))
 
     return studies.kept(("why", found.progress, asked.pairs), build)
 
@@ -65,7 +64,7 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> b
 @router.get("/trials/{number}")
 def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial, its log as it is written."""
-    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    found = studies.snapshot(study_id)
     trial = found.trial(number)
     folder = studies.folder(found, trial)
     life = studies.lives(found).get(number)
@@ -82,7 +81,6 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
             found=found,
             trial=trial,
             view=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
-            stream=stream,
         ),
     )
     return conditional(request, body, HTML)
@@ -91,22 +89,22 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
 @router.get("/compare")
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Two to six trials beside each other, named as ``?trial=3&trial=7``."""
-    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    found = studies.snapshot(study_id)
     numbers = asked_numbers(request.query_params.multi_items())
     key = ("compare", found.progress, numbers)
-    body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers), stream=stream))
+    body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers)))
     return conditional(request, body, HTML)
 
 
 @router.get("/recommendation")
 def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """The answer with everything it rests on."""
-    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    found = studies.snapshot(study_id)
 
     def build() -> bytes:
         rows = () if found.recommendation is None else found.recommendation.rows
         exports = [studies.exported(found, ExportChoice(row=place + 1)) for place in range(len(rows))]
-        return render("recommendation.html", answer=answer_page(found, exports), stream=stream)
+        return render("recommendation.html", answer=answer_page(found, exports))
 
     return conditional(request, studies.kept(("recommendation", found.progress), build), HTML)
 

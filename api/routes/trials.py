@@ -1,30 +1,33 @@
-"""The trials of a study, and the cycles of a trial."""
+"""The trials of a study, the cycles of a trial, and its memory over time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.cache.row import Key, ListedTrial
-from api.cache.snapshot import Snapshot
-from api.deps import Parameters, StudiesDep, StudyId, TrialNumber
+from api.cache.snapshot import Key, ListedTrial, Snapshot
+from api.deps import AttemptQuery, Parameters, StudiesDep, StudyId, TrialNumber
 from api.filters import TrialConditions, knob_filter
+from api.logs import open_below
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import described
-from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
-from api.schemas.trials import Cycles, OneTrial, Trials
+from api.schemas.study_examples import CYCLES_EXAMPLE, MEMORY_EXAMPLE, TRIAL_EXAMPLE
+from api.schemas.trials import Cycles, MemoryTimeline, OneTrial, Trials
+from autotune.documents.memory_timeline import read, timeline_json
 from autotune.documents.study import cycle_json, place_json, plain, trial_json
-from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import CycleKind, FailureReason, TrialKind, TrialState
 from autotune.domain.places import place_of
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_words import usage_json
+from autotune.recommendation.current import paths_of
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 
@@ -107,7 +110,7 @@ def list_trials(
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
-    trial = trial_of(found, number)
+    trial = found.trial(number)
     document = trial_json(trial, found.study.spec.baseline, cycles=True)
     document["place"] = place_json(place_of(studies.notes(found, trial)))
     document["usage"] = usage_json(trial, roof_of(found.study, found.fingerprint))
@@ -126,7 +129,7 @@ def list_cycles(
     found = studies.snapshot(study_id)
     wanted = [
         cycle
-        for cycle in trial_of(found, number).cycles
+        for cycle in found.trial(number).cycles
         if (not query.kind or cycle.cycle_kind in query.kind) and query.rank in (None, cycle.rank)
     ]
     wanted.sort(key=lambda cycle: (cycle.index, cycle.rank))
@@ -140,11 +143,33 @@ def list_cycles(
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
-def trial_of(found: Snapshot, number: int) -> Trial:
-    """Raises ``NotFoundError``."""
-    if number >= len(found.trials):
-        raise NotFoundError(f"study {found.study.id} has no trial {number}")
-    return found.trials[number]
+@router.get("/trials/{number}/memory", **described("getMemory", MemoryTimeline, MEMORY_EXAMPLE, 404))
+def get_memory(
+    request: Request,
+    studies: StudiesDep,
+    study_id: StudyId,
+    number: TrialNumber,
+    query: Annotated[AttemptQuery, Query()],
+) -> Response:
+    """The memory of an attempt over its time: of its process tree, and where there are GPUs of the fullest one.
+
+    Each has at most 300 points, the highest of as many stretches of time, so that no peak is lost. While the trial runs
+    they are written down every ten seconds; before that, and of trials of earlier versions, there is none (404).
+    """
+    found = studies.snapshot(study_id)
+    trial = found.trial(number)
+    paths = paths_of(studies.home, found.study, trial, query.attempt, "memory timeline")
+    timeline = read(paths.memory, partial(open_below, studies.home.runs))
+    if timeline is None:
+        raise NotFoundError(f"trial {number} has no memory timeline yet, or none that can be read")
+    document = {
+        "study": plain(found.study.spec.name),
+        "trial": number,
+        "attempt": query.attempt or trial.attempt,
+        "memory_limit_bytes": found.study.spec.memory_limit,
+        **timeline_json(timeline),
+    }
+    return conditional(request, dumps(document), JSON)
 
 
 def _page(found: Snapshot, shown: Sequence[ListedTrial], following: str | None) -> bytes:

@@ -1,4 +1,7 @@
-"""Which studies are near to what was asked for, and what they answer; or what is predicted, where none answers."""
+"""Which studies are near to what was asked for, and what they answer; or what is predicted, where none answers.
+
+Intervals of what is predicted are 95 % ones.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.answers import Neighbour, Recommendation, Row
-from api.schemas.base import Shape
-from api.schemas.plans import Accuracy, Load, Machine, Prediction
+from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape
 from api.schemas.studies import Study
+from api.schemas.trials import Change
 
 
 class Difference(Shape):
@@ -33,6 +36,60 @@ class Item(Shape):
     row: Row = Field(description="What to train with: within `max_memory_bytes`, where that was given.")
     recommendation: Recommendation = Field(description="All the study hands back, whatever its memory.")
     neighbours: list[Neighbour] = Field(description="Of the row's configuration; the 50 with the largest gain.")
+
+
+class Accuracy(Shape):
+    """How predictions like these compared with trials recorded here on such a GPU."""
+
+    sentence: str = Field(examples=["not yet compared with a recorded table on this GPU"])
+    recorded_trials: int = Field(description="Configurations compared; 0: none.")
+
+
+class Load(Shape):
+    """The training predicted for."""
+
+    model: str
+    family: str
+    parameters: int
+    active_parameters: int = Field(description="Those a token goes through.")
+    framework: str
+    rows_per_update: int
+    num_generations: int
+    max_prompt_tokens: int
+    max_completion_tokens: int
+    mean_completion_tokens: float = Field(description="Presumed.")
+    lora_rank: int | None
+
+
+class Machine(Shape):
+    """GPUs of one kind."""
+
+    gpu: str
+    gpu_memory_bytes: Bytes = Field(description="Of one, as far as it may be used.")
+    gpus: int = Field(description="Of each node.")
+    nodes: int
+
+
+class Prediction(Shape):
+    """One configuration with what is expected of it."""
+
+    predicted: Literal[True]
+    configuration: dict[str, Knob]
+    changes: dict[str, Change] = Field(description="Knobs that differ from the framework's defaults.")
+    tokens_per_hour: Rate
+    tokens_per_hour_low: Rate
+    tokens_per_hour_high: Rate
+    cycle_seconds: Seconds
+    phase_seconds: dict[str, float]
+    peak_bytes: float = Field(description="Bytes of the fullest GPU at the worst case; median.")
+    peak_bytes_low: float
+    peak_bytes_high: float
+    peak_moment: str = Field(description="When that peak is: generate, sync, logprob, update or step.")
+    parts_bytes: dict[str, float] = Field(description="Of that peak.")
+    capacity_bytes: Bytes
+    host_bytes_of_a_node: float
+    fits_probability: float = Field(description="That the peak stays below the GPU's memory.")
+    limit: str
 
 
 class PredictedItem(Shape):

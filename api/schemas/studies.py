@@ -1,6 +1,8 @@
-"""Studies and how they stand."""
+"""Studies, how they stand, and what their figures were measured on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pydantic import Field
 
@@ -107,3 +109,23 @@ class Status(Shape):
     avoided_gpus: list[str] = Field(description="GPUs that trials are kept off, each with the fault seen on it.")
     source: str
     best: Recommendation | None
+
+
+class Fingerprint(Shape):
+    """Hardware, driver, versions and workload."""
+
+    digest: str = Field(description="Another one with anything of the rest.")
+    first_seen_at: Time | None
+    hardware: dict[str, Any] = Field(
+        description="As far as known: `cpu`, `cores`, `memory_bytes`, `machine`, `driver`, and of each of "
+        "`gpus` its `name`, `memory_bytes` and more."
+    )
+    software: dict[str, str] = Field(description="Package to version.")
+    workload: str = Field(description="Digest of the workload.")
+
+
+class Fingerprints(Shape):
+    """The oldest first."""
+
+    study: str
+    fingerprints: list[Fingerprint]

@@ -40,23 +40,14 @@ _GLYPHS = {mark.style: mark.glyph for mark in LEGEND}
 
 
 @dataclass(frozen=True)
-class PredictedPair:
-    """Prediction for a pair of knob values that no trial has."""
+class Cell:
+    """One cell of the map: what is known of a pair of knob values, measured or predicted."""
 
     style: str
-    """``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
+    """Of ``LEGEND``; of a prediction ``cell-ruled``, ``cell-likely`` or ``cell-unlikely``."""
     words: str
     short: str = ""
-    """In the cell: the probability, where it is predicted."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the map: a pair of knob values."""
-
-    style: str
-    short: str
-    words: str
+    """In the cell itself; of a prediction its probability."""
 
 
 def pair_of(trial: Trial, across: str, up: str) -> Pair:
@@ -76,7 +67,7 @@ def feasibility_map(
     trials: Sequence[Trial],
     knobs: tuple[str, str],
     listed: Mapping[str, Sequence[KnobValue]],
-    predicted: Mapping[Pair, PredictedPair],
+    predicted: Mapping[Pair, Cell],
     href: CellHref | None = None,
 ) -> Chart:
     """The map of ``knobs`` (across, up).
@@ -108,12 +99,10 @@ def feasibility_map(
     return Chart(NAME, title, says, view, heads, table, tuple(m for m in LEGEND if m.style in seen), note)
 
 
-def cell(trials: Sequence[Trial], predicted: PredictedPair | None) -> Cell:
+def cell(trials: Sequence[Trial], predicted: Cell | None) -> Cell:
     """One cell of the map, from the pair's trials, or else from its prediction."""
     if not trials:
-        if predicted is None:
-            return Cell("cell-untried", "", "not tried")
-        return Cell(predicted.style, predicted.short, predicted.words)
+        return predicted or Cell("cell-untried", "not tried")
     fitting = [t for t in trials if t.fits]
     causes = Counter(cause(t.outcome or Outcome()) for t in trials if not t.fits)
     failed = ", ".join(f"{n} {what}" for what, n in sorted(causes.items(), key=lambda i: (-i[1], i[0])))
@@ -122,10 +111,10 @@ def cell(trials: Sequence[Trial], predicted: PredictedPair | None) -> Cell:
         speed = f", best {rate(best)} tokens/hour" if best else ""
         words = f"{len(fitting)} of {len(trials)} fit{speed}" + (f"; {failed}" if failed else "")
         style = "cell-mixed" if causes else "cell-fits"
-        return Cell(style, f"{len(fitting)}/{len(trials)}" if causes else str(len(fitting)), words)
+        return Cell(style, words, f"{len(fitting)}/{len(trials)}" if causes else str(len(fitting)))
     oom = any(t.outcome is not None and t.outcome.reason is FailureReason.OOM for t in trials)
     first = next(iter(causes))
-    return Cell("cell-oom" if oom else "cell-failed", first if len(causes) == 1 else str(len(trials)), failed)
+    return Cell("cell-oom" if oom else "cell-failed", failed, first if len(causes) == 1 else str(len(trials)))
 
 
 def _order(value: KnobValue | None) -> tuple[bool, float, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.charts.chart import Chart, Frame, Href, Mark, drawing, empty, nowhere
-from autotune.charts.scales import Bands, Scale, linear, logarithmic, thinned
+from autotune.charts.scales import Bands, linear, logarithmic, thinned
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Trial, TrialState
 from autotune.insights.feasibility import cause, has_verdict
@@ -25,6 +25,7 @@ MOST_FAILED = 40
 SPEED = "tokens/hour"
 MOST_TICKS = 9
 FAILED_AT = FRAME.bottom + 26
+SPAN = (FRAME.bottom, FRAME.top)
 
 LEGEND = (
     Mark("quarter-4", "fastest quarter", "━"),
@@ -42,7 +43,6 @@ class Axis:
     name: str
     places: Mapping[str, float]
     """Of a knob: value as text -> y."""
-    scale: Scale | None
     ticks: tuple[tuple[float, str], ...]
 
 
@@ -68,12 +68,15 @@ def parallel(trials: Sequence[Trial], names: Sequence[str], logs: frozenset[str]
     if not names or not (lines or failed):
         return empty(NAME, TITLE, "There is nothing to compare yet: no knob differs between finished trials.")
     axes = [_knob_axis(n, [*lines, *failed], n in logs) for n in names]
-    ends = _speed_axis([speed(t) for t in lines], SPEED in logs)
+    speeds = [speed(t) for t in lines]
+    up = logarithmic(speeds, *SPAN) if SPEED in logs else linear(speeds, *SPAN, zero=False)
+    ends = Axis(SPEED, {}, _apart(tuple((up.at(v), rate(v)) for v in up.ticks(6))))
     xs = Bands(len(names) + 1, FRAME.left - 30, FRAME.right + 50)
     places = [xs.centre(i) for i in range(len(names) + 1)]
     says = _says(len(lines), len(whole), len(failed), names)
     parts = [_line(t, axes, places, FAILED_AT, "line-failed", href) for t in failed]
-    parts += [_line(t, axes, places, _at(ends, t), _quarter(i, len(lines)), href) for i, t in _slowest_first(lines)]
+    for i, t in reversed(list(enumerate(lines))):  # drawn last lies on top: the fastest
+        parts.append(_line(t, axes, places, up.at(speed(t)), _quarter(i, len(lines)), href))
     parts += [_axis(a, x) for a, x in zip([*axes, ends], places, strict=True)]
     if failed:
         parts.append(label(places[-1] + 8, FAILED_AT + 4, "failed", "tick"))
@@ -114,11 +117,6 @@ def _says(lines: int, every: int, failed: int, names: Sequence[str]) -> str:
     return f"{counted(lines, 'configuration')}{some}{also} over {counted(len(names), 'knob')}."
 
 
-def _slowest_first(lines: Sequence[Trial]) -> list[tuple[int, Trial]]:
-    """Drawn last lies on top: the fastest."""
-    return list(enumerate(lines))[::-1]
-
-
 def _quarter(place: int, count: int) -> str:
     return f"quarter-{4 - min(3, 4 * place // max(1, count))}"
 
@@ -131,21 +129,16 @@ def _knob_axis(name: str, trials: Sequence[Trial], log: bool) -> Axis:
     numbers = [v for v in found.values() if _is_number(v)]
     if len(numbers) == len(found) > 1:
         amounts = {word: float(v) for word, v in found.items() if isinstance(v, int | float)}
-        positive = min(amounts.values()) > 0
         values = amounts.values()
-        scale = (
-            logarithmic(values, FRAME.bottom, FRAME.top)
-            if log and positive
-            else linear(values, FRAME.bottom, FRAME.top, zero=False, room=0.0)
-        )
+        by_ratio = log and min(values) > 0
+        scale = logarithmic(values, *SPAN) if by_ratio else linear(values, *SPAN, zero=False, room=0.0)
         places = {word: scale.at(v) for word, v in amounts.items()}
     else:
-        words = sorted(found)
-        bands = Bands(len(words), FRAME.bottom, FRAME.top)
-        places, scale = {word: bands.centre(i) for i, word in enumerate(words)}, None
+        bands = Bands(len(found), *SPAN)
+        places = {word: bands.centre(i) for i, word in enumerate(sorted(found))}
     by_height = sorted(places.items(), key=lambda item: -item[1])
     ticks = tuple((by_height[i][1], by_height[i][0]) for i in thinned(len(by_height), MOST_TICKS))
-    return Axis(name, places, scale, _apart(ticks))
+    return Axis(name, places, _apart(ticks))
 
 
 def _is_number(value: object) -> bool:
@@ -159,19 +152,6 @@ def _apart(ticks: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
         if not kept or abs(tick[0] - kept[-1][0]) >= 13:
             kept.append(tick)
     return tuple(kept)
-
-
-def _speed_axis(speeds: Sequence[float], log: bool) -> Axis:
-    scale = (logarithmic if log else _from_lowest)(speeds, FRAME.bottom, FRAME.top)
-    return Axis(SPEED, {}, scale, _apart(tuple((scale.at(v), rate(v)) for v in scale.ticks(6))))
-
-
-def _from_lowest(values: Sequence[float], start: float, end: float) -> Scale:
-    return linear(values, start, end, zero=False)
-
-
-def _at(axis: Axis, trial: Trial) -> float:
-    return axis.scale.at(speed(trial)) if axis.scale is not None else FRAME.bottom
 
 
 def _line(trial: Trial, axes: Sequence[Axis], places: Sequence[float], end: float, style: str, href: Href) -> Svg:

@@ -79,17 +79,11 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": console.WIDTH},
     )
     app.callback(help=HELP)(_root)
-    app.command()(start.start)
-    for command in (read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor):
-        app.command()(command)
-    app.command()(serve.serve)
-    app.command()(compare.compare)
-    app.command()(retry.retry)
-    app.command()(sweep.sweep)
-    app.command("report")(report.report_command)
-    app.command()(export.export)
-    app.command()(verify.verify)
-    app.command()(plan.plan)
+    for command in (
+        *(start.start, read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor, serve.serve),
+        *(compare.compare, retry.retry, sweep.sweep, report.report_command, export.export, verify.verify, plan.plan),
+    ):
+        app.command(command.__name__.removesuffix("_command"))(command)
     app.add_typer(space.app, name="space")
     add_database_option(app)
     return app

@@ -5,14 +5,14 @@ The tuner writes the file, but what runs in a trial is the user's and could writ
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeGuard
 
+from autotune.documents import codec
 from autotune.documents.study import Document, plain, timestamp
 from autotune.errors import NotFoundError
 from autotune.wording.numbers import format_duration
@@ -56,6 +56,19 @@ class MemoryTimeline:
     """Summed PSS of the process tree."""
     device: tuple[Point, ...] = ()
     """Of the GPUs held the fullest one, by the driver; empty on a CPU."""
+
+
+_Row = tuple[float, int, str, int]
+
+
+@dataclass(frozen=True)
+class _File:
+    """What stands in the file; a row has the fields of a ``Point``."""
+
+    version: int
+    began_at: float
+    host: tuple[_Row, ...]
+    device: tuple[_Row, ...]
 
 
 def stretch(end: float, most: int) -> float:
@@ -118,26 +131,20 @@ def _point_json(point: Point, name: str) -> Document:
 
 def text_of(timeline: MemoryTimeline) -> str:
     """Text of the file."""
-    series = {
-        name: [[point.seconds, point.used, point.phase, point.cycle] for point in points]
-        for name, points in (("host", timeline.host), ("device", timeline.device))
-    }
-    document = {"version": VERSION, "began_at": timeline.began_at, **series}
-    return json.dumps(document, allow_nan=False, separators=(",", ":"))
+    host, device = (tuple(map(astuple, points)) for points in (timeline.host, timeline.device))
+    return codec.dump(_File(VERSION, timeline.began_at, host, device), canonical=False)
 
 
 def parse(data: bytes) -> MemoryTimeline | None:
     """``text_of`` back; ``None`` of anything else."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        found: _File = codec.load(_File, data.decode())
+    except (ValueError, OverflowError):  # ``CodecError`` and ``UnicodeDecodeError`` are the first
         return None
-    if not isinstance(value, dict) or value.get("version") != VERSION:
+    host, device = _series(found.host), _series(found.device)
+    if found.version != VERSION or host is None or device is None or not 0 <= found.began_at <= _LARGEST:
         return None
-    began_at, host, device = value.get("began_at"), _series(value.get("host")), _series(value.get("device"))
-    if host is None or device is None or not _is_number(began_at, _LARGEST):
-        return None
-    return MemoryTimeline(float(began_at), host, device)
+    return MemoryTimeline(found.began_at, host, device)
 
 
 def plain_file(path: Path) -> int:
@@ -162,33 +169,12 @@ def read(path: Path, opened: Callable[[Path], int] = plain_file) -> MemoryTimeli
         os.close(file)
 
 
-def _series(rows: Any) -> tuple[Point, ...] | None:
-    if not isinstance(rows, list):
-        return None
-    points: list[Point] = []
-    for row in rows:
-        point = _point(row)
-        if point is None or (points and point.seconds < points[-1].seconds):
-            return None
-        points.append(point)
-    return thinned(points)
+def _series(rows: Sequence[_Row]) -> tuple[Point, ...] | None:
+    points = [Point(*row) for row in rows]
+    growing = all(before.seconds <= after.seconds for before, after in pairwise(points))
+    return thinned(points) if growing and all(map(_is_possible, points)) else None
 
 
-def _point(row: Any) -> Point | None:
-    if not isinstance(row, list) or len(row) != 4:
-        return None
-    seconds, used, phase, cycle = row
-    if not _is_number(seconds, _LONGEST_S) or not _is_whole(used, 0) or not _is_whole(cycle, -1):
-        return None
-    if not isinstance(phase, str) or len(phase) > _LONGEST_PHASE:
-        return None
-    return Point(float(seconds), used, phase, cycle)
-
-
-def _is_number(value: Any, most: float) -> TypeGuard[int | float]:
-    """Not negative, and finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
-
-
-def _is_whole(value: Any, least: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
+def _is_possible(point: Point) -> bool:
+    whole = 0 <= point.used <= _LARGEST and -1 <= point.cycle <= _LARGEST
+    return whole and 0 <= point.seconds <= _LONGEST_S and len(point.phase) <= _LONGEST_PHASE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.charts.feasibility_map import Pair, PredictedPair, pair_of
+from autotune.charts.feasibility_map import Cell, Pair, pair_of
 from autotune.charts.predicted_peaks import PredictedPeak
 from autotune.domain import Configuration, StudySpec, Trial
 from autotune.proposals.dominance import Region, covers, regions, sentence
@@ -40,7 +40,7 @@ def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
     return {name: tuple(value for value in values if value != UNSET) for name, values in found.items()}
 
 
-def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, PredictedPair]:
+def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Cell]:
     """Predicts every pair of values of ``knobs`` that no trial has.
 
     A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model says
@@ -50,18 +50,18 @@ def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, st
     tried = {pair_of(t, across, up) for t in trials}
     untried = {pair: some[:EACH_PAIR] for pair, some in _untried(spec, across, up, tried).items()}
     found = _distinct(regions(trials, one_memory=not spec.resources.gpus))
-    ruled: dict[Pair, PredictedPair] = {}
+    ruled: dict[Pair, Cell] = {}
     for pair, configurations in untried.items():
         words = [_ruled_out(found, c) for c in configurations]
         if words and all(words):
-            ruled[pair] = PredictedPair("cell-ruled", f"ruled out: {words[0]}")
+            ruled[pair] = Cell("cell-ruled", f"ruled out: {words[0]}")
     rest = {pair: configurations for pair, configurations in untried.items() if pair not in ruled}
     return {**ruled, **_predicted(spec, trials, rest)}
 
 
 def _predicted(
     spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
-) -> dict[Pair, PredictedPair]:
+) -> dict[Pair, Cell]:
     """By the memory model, fitted on the study's trials; nothing where no limit of memory is known."""
     task = Task.of(spec)
     if not untried or all(limit is None for limit in limits(task)):
@@ -69,7 +69,7 @@ def _predicted(
     finished = [t for t in trials if t.state.is_finished][-MOST_FITTED:]
     model = MemoryModel.before(task).fitted(task, finished)
     found = model.forecast([c for configurations in untried.values() for c in configurations])
-    verdicts: dict[Pair, PredictedPair] = {}
+    verdicts: dict[Pair, Cell] = {}
     first = 0
     for pair, configurations in untried.items():
         likeliest = max(range(first, first + len(configurations)), key=lambda place: float(found.fits[place]))
@@ -78,12 +78,12 @@ def _predicted(
     return verdicts
 
 
-def _verdict(found: PeakForecast, place: int, looked_at: int) -> PredictedPair:
+def _verdict(found: PeakForecast, place: int, looked_at: int) -> Cell:
     fits, peak = float(found.fits[place]), float(found.peak[place])
     wide = math.exp(NORMAL95 * float(found.spread[place]))
     likely = fits >= 0.5
     of = "the one configuration" if looked_at == 1 else f"the likeliest of {looked_at} configurations"
-    return PredictedPair(
+    return Cell(
         "cell-likely" if likely else "cell-unlikely",
         f"not tried; predicted {'' if likely else 'not '}to fit: {of} looked at fits with probability {fits:.0%}, "
         f"its peak is {format_size(peak)} (95 % {format_size(peak / wide)} to {format_size(peak * wide)})",

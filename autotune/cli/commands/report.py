@@ -58,7 +58,10 @@ def report_command(
     if target is not None and target.is_dir():
         raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
     if target is not None and target.suffix.lower() in PAGES:
-        _page(target, study, home, force=force)
+        _refuse_to_overwrite([target], force=force)
+        from api.dashboard.report_page import report_page
+
+        _write({target: report_page(_read(study, home))})
         return
     picture = None if target is None else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
@@ -76,14 +79,6 @@ def _document(found: StudyReading) -> Document:
     """What the report says as data: the answer, why, and all trials."""
     trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
     return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
-
-
-def _page(target: Path, study: str | None, home: Path | None, *, force: bool) -> None:
-    """The study as one self-contained HTML file."""
-    _refuse_to_overwrite([target], force=force)
-    from api.dashboard.report_page import report_page
-
-    _write({target: report_page(_read(study, home))})
 
 
 def _write(texts: Mapping[Path, str]) -> None:

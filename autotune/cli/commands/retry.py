@@ -11,9 +11,9 @@ from autotune.cli import console, exit_codes
 from autotune.cli.commands.compare import comparison_screen
 from autotune.cli.commands.start_options import AllowBusyOption, AsJsonOption, NoLiveOption
 from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, find_trial, reading
-from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
+from autotune.cli.screens.quantities import parse_duration
 from autotune.cli.stopping import stopping
 from autotune.documents.study import trial_json
 from autotune.domain import Budget, FailureReason, Study, Trial, TrialState

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
-from autotune.cli.screens.durations import parse_duration
-from autotune.cli.screens.sizes import parse_size
+from autotune.cli.screens.quantities import parse_duration, parse_size
 from autotune.cli.stopping import Notice
 from autotune.domain import Budget
 from autotune.errors import UsageError

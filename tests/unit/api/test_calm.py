@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +37,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(read_ahead, "work_out", lambda *_: pages.append("answer"))
     monkeypatch.setattr(read_ahead, "study_page", lambda *_: pages.append("study"))
     monkeypatch.setattr(read_ahead, "why_page", lambda *_: pages.append("why"))
-    monkeypatch.setattr(read_ahead, "stream_at", lambda _: SimpleNamespace())
     return pages
 
 

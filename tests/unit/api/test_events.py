@@ -11,8 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from api.live import hub as hub_module
-from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener
-from api.live.messages import SseMessage, event_told, revision_told
+from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener, SseMessage, event_told, revision_told
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings

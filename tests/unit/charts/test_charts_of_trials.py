@@ -9,7 +9,7 @@ import pytest
 
 from autotune.charts import Chart
 from autotune.charts.chosen import SHOWN, chosen
-from autotune.charts.feasibility_map import MOST_VALUES, PredictedPair, feasibility_map
+from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
 from autotune.charts.memory_dots import MOST_DOTS, Capacity, by_phase, memory, over_cycles
 from autotune.charts.parallel import MOST_AXES, MOST_FAILED, MOST_LINES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
@@ -140,8 +140,8 @@ def test_memory_is_by_phase_and_under_its_limit() -> None:
 
 def test_the_map_tells_what_became_of_each_pair() -> None:
     known = {
-        ("8", "on"): PredictedPair("cell-ruled", "ruled out: trial 3"),
-        ("4", "on"): PredictedPair("cell-ruled", "wrong"),
+        ("8", "on"): Cell("cell-ruled", "ruled out: trial 3"),
+        ("4", "on"): Cell("cell-ruled", "wrong"),
     }
     listed = {"micro_batch_size": [1, 2, 4, 8, 16]}
     chart = feasibility_map(

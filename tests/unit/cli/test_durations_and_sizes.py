@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.cli.screens.durations import LONGEST_S, parse_duration
-from autotune.cli.screens.sizes import LARGEST, parse_size
+from autotune.cli.screens.quantities import LARGEST, LONGEST_S, parse_duration, parse_size
 from autotune.errors import UsageError
 from autotune.wording.numbers import format_duration, format_size
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.cache.row import ListedTrial
+from api.cache.snapshot import ListedTrial
 from autotune.charts.memory_dots import by_phase
 from autotune.documents.study import trial_json
 from autotune.domain import CycleKind, FailureReason, Outcome, Peaks, Pool, Trial, TrialKind, TrialState
