@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api import responses
-from api.schemas import answers, events, fingerprints, matches, problems, studies, trials
+from api.schemas import answers, events, matches, problems, studies, trials
 from api.schemas.base import Shape
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import trial_json
@@ -26,7 +26,7 @@ DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies/1/recommendation", answers.Answer),
     ("/api/v1/studies/1/trials/0/cycles", trials.Cycles),
     ("/api/v1/studies/1/events", events.Events),
-    ("/api/v1/studies/1/fingerprints", fingerprints.Fingerprints),
+    ("/api/v1/studies/1/fingerprints", studies.Fingerprints),
     ("/api/v1/recommendations", matches.Matches),
     ("/healthz", problems.Health),
     ("/readyz", problems.Health),
