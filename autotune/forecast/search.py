@@ -7,7 +7,8 @@ until none is better. Legality is the space's own throughout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from autotune.domain import Configuration, Resources
 from autotune.domain.differences import DERIVED, STEPS
 from autotune.forecast.forecasting import Forecasts, Table
+from autotune.proposals.forecasts import Column
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
@@ -93,10 +95,9 @@ def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None
     table = forecasts.table(sample)
     score = table.score()
     seen = {table.configurations[i]: float(score[i]) for i in _best_shapes(table, max(STARTS, count))}
-    for start in list(seen)[:STARTS]:
-        seen.update(_climbed(scope, forecasts, start, seen[start]))
+    seen.update(_climbed(scope, forecasts, dict(list(seen.items())[:STARTS])))
     found = forecasts.table(tuple(seen))
-    plain = [_plainer(scope, forecasts, found, index) for index in _best_shapes(found, count)]
+    plain = _plainer(scope, forecasts, found, _best_shapes(found, count))
     best = forecasts.table(tuple(dict.fromkeys(plain)))
     score = best.score().round(3)
     order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], scope.baseline)))
@@ -104,21 +105,32 @@ def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None
 
 
 def _climbed(
-    scope: SearchScope, forecasts: Forecasts, start: Configuration, score: float
+    scope: SearchScope, forecasts: Forecasts, starts: Mapping[Configuration, float]
 ) -> dict[Configuration, float]:
-    """The steps from ``start`` to where no block of knobs has anything better, with their scores."""
+    """The steps from each of ``starts`` to where no block of knobs has anything better, with their scores."""
     path: dict[Configuration, float] = {}
-    here, unmoved = start, 0
+    paths = [(start, score, 0) for start, score in starts.items()]
     for block in BLOCKS * ROUNDS:
-        near = _around(scope, here, block)
-        scores = forecasts.table(near).score() if near else np.empty(0)
-        unmoved += 1
-        if near and float(scores.max()) > score + TINY:
-            here, score, unmoved = near[int(np.argmax(scores))], float(scores.max()), 0
-            path[here] = score
-        if unmoved == len(BLOCKS):
+        moved: dict[Configuration, tuple[Configuration, float, int]] = {}
+        near = [_around(scope, here, block) for here, _, _ in paths]
+        for (here, score, unmoved), around, scores in zip(paths, near, _scores(forecasts, near), strict=True):
+            step = here, score, unmoved + 1
+            if around and float(scores.max()) > score + TINY:
+                step = around[int(np.argmax(scores))], float(scores.max()), 0
+                path[step[0]] = step[1]
+            # Paths that meet go on as one, which ends where the later of them would.
+            moved[step[0]] = min(step, moved.get(step[0], step), key=lambda one: one[2])
+        paths = [step for step in moved.values() if step[2] < len(BLOCKS)]
+        if not paths:
             break
     return path
+
+
+def _scores(forecasts: Forecasts, groups: Sequence[Sequence[Configuration]]) -> list[Column]:
+    """The scores of each group. One forecast of all: a call takes longer than its configurations, if they are few."""
+    together = list(itertools.chain.from_iterable(groups))
+    scores = forecasts.table(together).score() if together else np.empty(0)
+    return np.split(scores, np.cumsum([len(group) for group in groups])[:-1])
 
 
 def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
@@ -150,20 +162,29 @@ def _changed(configuration: Configuration, baseline: Configuration) -> int:
     return sum(baseline.get(name) != value for name, value in configuration.items())
 
 
-def _plainer(scope: SearchScope, forecasts: Forecasts, table: Table, index: int) -> Configuration:
-    """The configuration with every knob back at the baseline's value that gives less than ``ALIKE`` all together.
+def _plainer(
+    scope: SearchScope, forecasts: Forecasts, table: Table, places: Sequence[int]
+) -> tuple[Configuration, ...]:
+    """Those at ``places`` with every knob back at the baseline's value that gives less than ``ALIKE`` all together.
 
     So an answer names what matters, not what the models hardly tell apart.
     """
-    here, floor = table.configurations[index], float(table.score()[index]) - ALIKE
-    while True:
-        changed = [n for n, v in here.items() if scope.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
-        back = [here.with_(**{name: scope.baseline[name]}) for name in changed]
-        back = [c for c in back if legality.is_legal(c, scope.resources, scope.baseline)]
-        if not back:
-            return here
-        scores = forecasts.table(back).score()
-        best = int(np.argmax(scores))
-        if float(scores[best]) < floor:
-            return here
-        here = back[best]
+    here = [table.configurations[place] for place in places]
+    floors = table.score()[list(places)] - ALIKE
+    going: Sequence[int] = range(len(here))
+    while going:
+        backs = [_put_back(scope, here[i]) for i in going]
+        plainer = []
+        for i, back, scores in zip(going, backs, _scores(forecasts, backs), strict=True):
+            if back and float(scores.max()) >= floors[i]:
+                here[i] = back[int(np.argmax(scores))]
+                plainer.append(i)
+        going = plainer
+    return tuple(here)
+
+
+def _put_back(scope: SearchScope, here: Configuration) -> list[Configuration]:
+    """The legal ones that have one knob more at the baseline's value."""
+    changed = [n for n, v in here.items() if scope.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
+    back = [here.with_(**{name: scope.baseline[name]}) for name in changed]
+    return [c for c in back if legality.is_legal(c, scope.resources, scope.baseline)]
