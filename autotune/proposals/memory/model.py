@@ -7,6 +7,7 @@ something ran out of memory elsewhere could raise a forecast for good, and no tr
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -41,9 +42,10 @@ from autotune.proposals.memory.regression import (
 )
 from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.reading import Reader
-from autotune.statistics.distributions import normal_below
 from search_spaces.frameworks import facts_of
 
+_NORMAL_BELOW = np.frompyfunc(statistics.NormalDist().cdf, 1, 1)
+"""Not scipy's: a plan needs nothing else of scipy, whose import takes longer than this."""
 SPREADS: dict[Part, float] = {
     Part.FLOOR: 0.15,
     Part.ENGINE_FLOOR: 0.25,
@@ -198,7 +200,7 @@ class MemoryModel:
         fits = np.ones(len(configurations))
         for (peak, spread), limit in zip(found, bounds, strict=True):
             if limit is not None:
-                fits = fits * normal_below(np.log(limit / peak) / spread)
+                fits = fits * np.asarray(_NORMAL_BELOW(np.log(limit / peak) / spread), dtype=np.float64)
         # An unknown limit is never the closest, unless none is known.
         known = [np.inf if limit is None else limit for limit in bounds]
         if all(limit is None for limit in bounds):
