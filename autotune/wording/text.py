@@ -83,11 +83,12 @@ def knob_value(value: KnobValue | None) -> str:
 
 
 def short_name(knob: str) -> str:
-    """The column head of a knob: its short name, else the first letters of its words."""
+    """The column head of a knob: its short name, its name if that is short, else the first letters of its words."""
     known = SHORT_NAMES.get(knob)
     if known is not None:
         return known
-    return "".join(word[:2] for word in clean(knob).split("_"))[:8] or "?"
+    name = clean(knob)
+    return name if 0 < len(name) <= 12 else "".join(word[:2] for word in name.split("_"))[:8] or "?"
 
 
 def in_order(knobs: Iterable[str]) -> tuple[str, ...]:
@@ -117,6 +118,6 @@ def change_words(found: Differences) -> tuple[tuple[str, str, str], ...]:
 
 
 def brief(configuration: Configuration, baseline: Configuration) -> str:
-    """``mb 4, ckpt off``: what differs from the baseline in few characters."""
-    parts = [f"{short_name(name)} {after}" for name, _, after in changes(configuration, baseline)]
+    """``micro_batch_size 4, gradient_checkpointing off``: the knobs that differ from the baseline."""
+    parts = [f"{name} {after}" for name, _, after in changes(configuration, baseline)]
     return ", ".join(parts) or "as the baseline"

@@ -63,7 +63,7 @@ def test_plain_lines_tell_each_thing_once() -> None:
         "#0 cycle 1 recorded: 10 s, 161.3k tokens/hour",
         "#0 ok: 161.3k tokens/hour, took 50 s",
         "ended process 17, left by an earlier run",
-        "#1 search started: mb 4",
+        "#1 search started: micro_batch_size 4",
         "#1 OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB; "
         "try micro_batch_size 1, took 20 s",
         "the study ended: the time budget is used up",

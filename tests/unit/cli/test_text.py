@@ -137,7 +137,7 @@ def test_a_knob_only_one_sets_differs() -> None:
 def test_changes_read_from_the_baseline_to_the_new_value() -> None:
     base = factories.configuration()
     assert changes(base.with_(gradient_checkpointing=False), base) == (("gradient_checkpointing", "on", "off"),)
-    assert brief(base.with_(micro_batch_size=4, precision="bf16"), base) == "mb 4, prec bf16"
+    assert brief(base.with_(micro_batch_size=4, precision="bf16"), base) == "micro_batch_size 4, precision bf16"
     assert brief(base, base) == "as the baseline"
 
 
