@@ -1,4 +1,4 @@
-"""What every registered framework has to do, whoever wrote it (``autotune.frameworks.port.Integration``)."""
+"""What every registered framework has to do, whoever wrote it (``autotune.frameworks.Integration``)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 
 from autotune.domain import Configuration, Outcome
 from autotune.errors import UsageError
-from autotune.frameworks import ExportExtras, Integration, framework_named, runnable
-from autotune.frameworks.packaged import Packaged
-from autotune.ports import Assignment, Place
+from autotune.frameworks import ExportExtras, Integration, framework_named
+from autotune.ports import Assignment, Framework, Place
 from autotune.specification.build import baseline_of, fitted, without_server
 from autotune.specification.request import ResolvedRequest
 from search_spaces.framework_names import SHORT, TITLES
@@ -97,13 +96,8 @@ class FrameworkSuite:
         assert (found.name, found.title) == (self.name, TITLES[self.name])
         assert found.environment.needed
 
-    def test_its_trials_run_exactly_where_a_child_runs_them(self) -> None:
-        assert (self.framework.not_run == "") == (self.name in worker.FRAMEWORKS)
-        if self.framework.not_run:
-            with pytest.raises(UsageError, match="cannot be run yet"):
-                runnable(self.name)
-        else:
-            assert runnable(self.name).name == self.name
+    def test_its_trials_are_run_by_a_child(self) -> None:
+        assert self.name in worker.FRAMEWORKS
 
     def test_what_it_sets_is_in_the_catalogue_with_a_setting_of_its_own(self) -> None:
         assert self.framework.supported
@@ -179,10 +173,11 @@ class FrameworkSuite:
         assert self.framework.suggest(Outcome(reason=None)) == ""
 
     def test_it_is_what_the_runner_and_the_commands_ask_for(self) -> None:
-        """The members of the port, which a package is checked against by hand where it is joined."""
-        members = [name for name in dir(Integration) if not name.startswith("_")]
-        assert [name for name in members if not hasattr(self.framework, name)] == []
-        assert isinstance(self.framework, Packaged)
+        """The members of the port; and what each framework has to name has no default."""
+        members = [name for name in dir(Framework) if not name.startswith("_")]
+        named = [name for name in Integration.__annotations__ if not hasattr(Integration, name)]
+        assert [name for name in (*members, *named) if not hasattr(self.framework, name)] == []
+        assert isinstance(self.framework, Integration)
 
 
 def _value(knob: str) -> Any:

@@ -55,7 +55,7 @@ def read_again(made: Export) -> Imported:
         RECIPE,
         files=files,
         accelerate=made.files[ACCELERATE],
-        launch=made.files.get(SERVER, ""),
+        server=made.files.get(SERVER, ""),
     )
 
 

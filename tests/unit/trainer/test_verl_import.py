@@ -15,7 +15,7 @@ from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell_syntax import ShellError
-from trainer.frameworks.verl import import_config
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
 from trainer.frameworks.verl.reading import call_of
