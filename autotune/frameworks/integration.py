@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -23,7 +23,9 @@ from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import Export, ExportRequest
 from trainer.frameworks.common.fields import Field, fields_of
+from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
 
 _LISTENING = (
     "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",
@@ -122,6 +124,26 @@ def as_usage() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise UsageError(str(error)) from None
+
+
+def companion_of(
+    argv: tuple[str, ...], spec: TrialSpec, place: Place, configuration: Mapping[str, KnobValue], led: Mapping[str, Any]
+) -> Companion:
+    """The rollout server that ``argv`` starts and that answers ``/health/``; ``led`` are the settings that lead to it.
+
+    Raises:
+        ValueError: the GPUs cannot be split as the configuration says.
+    """
+    training, serving = split(place.gpus, configuration)
+    return Companion(
+        argv=argv,
+        spec=replace(spec, settings={**spec.settings, **led}),
+        health=f"{base_url(place.port)}/health/",
+        answer='"ok"',
+        ready_s=READY_S,
+        environment={**server_environment(serving), **IN_TRIAL},
+        trial_environment=trainer_environment(training),
+    )
 
 
 class Integration:

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source, as_usage
+from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source, as_usage, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import PROMPTS, RUN, ExportRequest
-from trainer.frameworks.common.gpu_split import split
-from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
 from trainer.frameworks.ms_swift import import_config, server
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN
 from trainer.frameworks.ms_swift.megatron import PREFIX
@@ -48,7 +46,6 @@ class SwiftFramework(Integration):
         configuration = assignment.trial.configuration
         if not server.wants_server(configuration):
             return None
-        training, serving = split(place.gpus, configuration)
         arguments = server.server_arguments(
             configuration,
             spec.model,
@@ -57,15 +54,9 @@ class SwiftFramework(Integration):
             passthrough=spec.passthrough,
         )
         led = server.trainer_settings(place.port, place.group_port)
-        return Companion(
-            argv=server.trial_command(place.python, str(assignment.directory.resolve()), arguments),
-            spec=replace(spec, settings={**spec.settings, **led}),
-            health=f"{base_url(place.port)}/health/",
-            answer='"ok"',
-            ready_s=READY_S,
-            environment={**spec.environment, **server_environment(serving), **IN_TRIAL},
-            trial_environment=trainer_environment(training),
-        )
+        argv = server.trial_command(place.python, str(assignment.directory.resolve()), arguments)
+        made = companion_of(argv, spec, place, configuration, led)
+        return replace(made, environment={**spec.environment, **made.environment})
 
     def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
         words = list(extras.facts.get("arguments", {}).get("argv", ()))

@@ -7,24 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source
+from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
 from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, ExportRequest
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import unused
-from trainer.frameworks.common.serving import (
-    IN_TRIAL,
-    PORT_VARIABLE,
-    READY_S,
-    SERVE,
-    base_url,
-    server_environment,
-    trainer_environment,
-)
+from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
 from trainer.frameworks.open_r1 import import_config, server
 from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
@@ -73,21 +64,15 @@ class OpenR1Framework(Integration):
         configuration = assignment.trial.configuration
         if not wants_server(configuration):
             return None
-        training, serving = split(place.gpus, configuration)
-        return Companion(
-            argv=server.server_command(
-                configuration,
-                spec.model,
-                place.python,
-                place.port,
-                longest=spec.max_prompt_length + spec.max_completion_length,
-                revision=spec.revision,
-                entry=(SERVE, self.name, str(assignment.directory.resolve())),
-            ),
-            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port)}),
-            health=f"{base_url(place.port)}/health/",
-            answer='"ok"',
-            ready_s=READY_S,
-            environment={**server_environment(serving), **IN_TRIAL},
-            trial_environment={**trainer_environment(training), PORT_VARIABLE: str(place.group_port)},
+        argv = server.server_command(
+            configuration,
+            spec.model,
+            place.python,
+            place.port,
+            longest=spec.max_prompt_length + spec.max_completion_length,
+            revision=spec.revision,
+            entry=(SERVE, self.name, str(assignment.directory.resolve())),
         )
+        made = companion_of(argv, spec, place, configuration, server.trainer_settings(place.port))
+        port = {PORT_VARIABLE: str(place.group_port)}
+        return replace(made, trial_environment={**made.trial_environment, **port})

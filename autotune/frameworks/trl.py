@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.frameworks.integration import ExportNames, Integration, Source, as_usage
+from autotune.frameworks.integration import ExportNames, Integration, Source, as_usage, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
 from trainer.frameworks.common.accelerate_file import read_file
 from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
-from trainer.frameworks.common.gpu_split import split
-from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, trainer_environment
+from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.trl import import_config, server
 from trainer.frameworks.trl.launching import CONFIG
 
@@ -47,23 +46,18 @@ class TrlFramework(Integration):
         configuration, attempt = assignment.trial.configuration, assignment.trial.attempt
         if not server.wants_server(configuration):
             return None
-        training, serving = split(place.gpus, configuration)
         name = f"autotune-{spec.trial}-{attempt}".replace("/", "-")
-        return Companion(
-            argv=server.server_command(
-                configuration,
-                spec.model,
-                place.python,
-                place.port,
-                longest=spec.max_prompt_length + spec.max_completion_length,
-                name=name,
-                revision=spec.revision,
-                passthrough=spec.passthrough,
-            ),
-            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
-            health=f"{base_url(place.port)}/v1/models",
-            answer=f'"{name}"',
-            ready_s=READY_S,
-            environment={**server.server_environment(serving), **IN_TRIAL},
-            trial_environment=trainer_environment(training),
+        argv = server.server_command(
+            configuration,
+            spec.model,
+            place.python,
+            place.port,
+            longest=spec.max_prompt_length + spec.max_completion_length,
+            name=name,
+            revision=spec.revision,
+            passthrough=spec.passthrough,
         )
+        led = server.trainer_settings(place.port, place.group_port)
+        made = companion_of(argv, spec, place, configuration, led)
+        health, mode = f"{base_url(place.port)}/v1/models", server.DEVELOPMENT
+        return replace(made, health=health, answer=f'"{name}"', environment={**made.environment, **mode})
