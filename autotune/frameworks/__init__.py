@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
-from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source
+from autotune.frameworks.integration import ExportNames, Integration, Source
 from autotune.frameworks.ms_swift import SwiftFramework
 from autotune.frameworks.open_r1 import OpenR1Framework
 from autotune.frameworks.trl import TrlFramework

@@ -75,18 +75,6 @@ class Source:
             )
 
 
-@dataclass(frozen=True)
-class ExportExtras:
-    """Extra inputs of ``export`` that only some frameworks use."""
-
-    facts: Mapping[str, Mapping[str, Any]]
-    """What the trials of the configuration noted, by the note's name."""
-    accelerate: str = ""
-    """Text of the user's own accelerate file."""
-    checkout: str = ""
-    """Folder of the framework's own source."""
-
-
 class Package(Protocol):
     """Names that every framework's package exports, besides its reader of configurations."""
 
@@ -100,7 +88,7 @@ class Package(Protocol):
 
     @property
     def export(self) -> Callable[..., Export]:
-        """From an ``ExportRequest`` of the package's own (``Integration._whole``)."""
+        """As ``trainer.frameworks.trl.export``."""
 
     def diagnose(self, text: str) -> Diagnosis | None: ...
 
@@ -290,23 +278,23 @@ class Integration:
         """Training processes the configuration itself was written for, on all machines; 0 if it does not say."""
         return imported.processes
 
-    def export(self, wanted: ExportRequest, extras: ExportExtras) -> Export:
+    def export(self, wanted: ExportRequest) -> Export:
         """The files and the command.
 
         Raises:
             UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
         """
         try:
-            return self.package.export(self._whole(wanted, extras))
+            return self.package.export(wanted)
         except YamlEditError as error:
             raise UsageError(f"your configuration cannot be changed in place: {error}") from None
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
-        """What the package exports from, for those that want more."""
-        del extras
-        return wanted
+    def added(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """``ExportRequest.added`` of a configuration whose trials noted ``facts``, by the note's name."""
+        del facts
+        return {}
 
     def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
         """Notes for ``doctor`` on a machine with so many CPU cores and GPUs, a sentence each."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source, as_usage, companion_of
+from autotune.frameworks.integration import ExportNames, Integration, Source, as_usage, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import PROMPTS, RUN, ExportRequest
+from trainer.frameworks.common.exported import PROMPTS, RUN
 from trainer.frameworks.ms_swift import import_config, server
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN
+from trainer.frameworks.ms_swift.config_text import CONFIG
 from trainer.frameworks.ms_swift.megatron import PREFIX
+from trainer.frameworks.ms_swift.plugin import PLUGIN
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""
@@ -58,7 +59,7 @@ class SwiftFramework(Integration):
         made = companion_of(argv, spec, place, configuration, led)
         return replace(made, environment={**spec.environment, **made.environment})
 
-    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
-        words = list(extras.facts.get("arguments", {}).get("argv", ()))
+    def added(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        words = list(facts.get("arguments", {}).get("argv", ()))
         places = {key: words.index(f"--{key}") + 1 for key in ADDED if f"--{key}" in words}
-        return ms_swift.SwiftExportRequest(**vars(wanted), added={key: words[at] for key, at in places.items()})
+        return {key: words[at] for key, at in places.items()}

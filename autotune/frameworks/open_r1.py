@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.frameworks.integration import ExportExtras, ExportNames, Integration, Source, companion_of
+from autotune.frameworks.integration import ExportNames, Integration, Source, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
-from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, ExportRequest
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import unused
 from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
 from trainer.frameworks.open_r1 import import_config, server
-from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT
+from trainer.frameworks.open_r1.config_text import RECIPE
+from trainer.frameworks.open_r1.export import SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.keys import wants_server
 
@@ -56,9 +57,6 @@ class OpenR1Framework(Integration):
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}
-
-    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
-        return open_r1.OpenR1ExportRequest(**vars(wanted), checkout=extras.checkout, accelerate=extras.accelerate)
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration

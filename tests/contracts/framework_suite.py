@@ -11,7 +11,7 @@ import pytest
 
 from autotune.domain import Configuration, Outcome
 from autotune.errors import UsageError
-from autotune.frameworks import ExportExtras, Integration, framework_named
+from autotune.frameworks import Integration, framework_named
 from autotune.ports import Assignment, Framework, Place
 from autotune.specification.build import baseline_of, fitted, without_server
 from autotune.specification.request import ResolvedRequest
@@ -40,8 +40,8 @@ class FrameworkSuite:
         return framework_named(self.name)
 
     @property
-    def extras(self) -> ExportExtras:
-        return ExportExtras({}, checkout="/sources/framework" if self.framework.script else "")
+    def checkout(self) -> str:
+        return "/sources/framework" if self.framework.script else ""
 
     @property
     def resources(self) -> Any:
@@ -65,7 +65,7 @@ class FrameworkSuite:
             baseline=self.baseline,
             resources=self.resources,
             workload=workload,
-            checkout=self.extras.checkout,
+            checkout=self.checkout,
         )
         trial = factories.trial(configuration=configuration or self.baseline, rows_per_update=16)
         return Assignment(factories.study(spec=spec), trial, directory, 60.0)
@@ -82,6 +82,7 @@ class FrameworkSuite:
             max_prompt_length=32,
             device=self.device,
             world_size=2 if self.device == "cuda" else 1,
+            checkout=self.checkout,
         )
         return replace(whole, **changes)
 
@@ -129,7 +130,7 @@ class FrameworkSuite:
         wanted = self.baseline.with_(**{knob: _value(knob)})
         assert any(knob in sentence for sentence in self.framework.unsupported(wanted))
         with pytest.raises(UsageError, match=knob):
-            self.framework.export(self.wanted(configuration=wanted), self.extras)
+            self.framework.export(self.wanted(configuration=wanted))
 
     def test_a_rendered_trial_says_everything_and_survives_the_wire(self, tmp_path: Path) -> None:
         assignment = self.assignment(tmp_path)
@@ -145,21 +146,21 @@ class FrameworkSuite:
         assert self.framework.companion(assignment, self.framework.render(assignment), place) is None
 
     def test_an_export_is_files_and_a_command_that_starts_them(self) -> None:
-        made = self.framework.export(self.wanted(), self.extras)
+        made = self.framework.export(self.wanted())
         names = self.framework.names
         assert names.run in made.files
         assert made.command.argv
-        assert made == self.framework.export(self.wanted(), self.extras)
+        assert made == self.framework.export(self.wanted())
         script = made.files[names.run]
         assert script.startswith("#!")
         assert all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in made.files)
         assert shlex.split(shlex.join(made.command.argv)) == list(made.command.argv)
 
     def test_an_export_takes_nothing_from_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before: Export = self.framework.export(self.wanted(), self.extras)
+        before: Export = self.framework.export(self.wanted())
         monkeypatch.setenv("HOME", "/elsewhere")
         monkeypatch.chdir("/")
-        assert self.framework.export(self.wanted(), self.extras) == before
+        assert self.framework.export(self.wanted()) == before
 
     def test_an_oom_of_the_device_is_known_and_answered(self) -> None:
         found = self.framework.diagnose(f"step 3\n{CUDA}\n")

@@ -16,7 +16,7 @@ from search_spaces.configuration import Configuration
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import RUN, Export
+from trainer.frameworks.common.exported import RUN, Export, ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
 from trainer.frameworks.ms_swift.server import server_arguments, server_command
@@ -24,8 +24,8 @@ from trainer.frameworks.ms_swift.server import server_arguments, server_command
 SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2, "rollout_data_parallel_size": 2}
 
 
-def wanted(**changes: Any) -> ms_swift.SwiftExportRequest:
-    given = ms_swift.SwiftExportRequest(
+def wanted(**changes: Any) -> ExportRequest:
+    given = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"}),
         python="/env/bin/python",

@@ -14,6 +14,7 @@ from search_spaces.configuration import Configuration
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
 
 LINE = "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d"
@@ -22,7 +23,7 @@ LINE = "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d"
 def exported(script: str, **changes: Any) -> str:
     """``run.sh`` of a study of ``script``."""
     before = import_config(script, "run.sh", FIELDS)
-    wanted = ms_swift.SwiftExportRequest(
+    wanted = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",
@@ -104,7 +105,7 @@ def test_the_same_holds_for_variables_in_a_file() -> None:
         "ENV:\n  NPROC_PER_NODE: 8  # the whole machine\n  CUDA_VISIBLE_DEVICES: 0,1,2,3,4,5,6,7\n  MINE: 1\n"
     )
     before = import_config(own, "grpo.yaml", FIELDS)
-    wanted = ms_swift.SwiftExportRequest(
+    wanted = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",

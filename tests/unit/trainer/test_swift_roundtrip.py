@@ -18,7 +18,7 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import SERVER, Export
+from trainer.frameworks.common.exported import SERVER, Export, ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.key_tables import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO
 from trainer.frameworks.ms_swift.keys import acting
@@ -98,8 +98,8 @@ def legal(draw: st.DrawFn) -> tuple[Configuration, Resources]:
     return found, machine
 
 
-def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ms_swift.SwiftExportRequest:
-    given_ = ms_swift.SwiftExportRequest(
+def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ExportRequest:
+    given_ = ExportRequest(
         title="a study",
         configuration=configuration,
         python="/usr/bin/python3",
