@@ -23,9 +23,15 @@ from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import Export, ExportRequest
 from trainer.frameworks.common.fields import Field, fields_of
-from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
+from trainer.frameworks.common.serving import (
+    IN_TRIAL,
+    READY_S,
+    base_url,
+    server_environment,
+    split,
+    trainer_environment,
+)
 
 _LISTENING = (
     "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",

@@ -15,7 +15,7 @@ from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.deepspeed import PLACES
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, ExportRequest
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
@@ -24,7 +24,7 @@ from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
 from trainer.frameworks.open_r1.key_tables import KEYS
 from trainer.frameworks.open_r1.keys import acting
-from trainer.frameworks.open_r1.objective import OBJECTIVE
+from trainer.frameworks.open_r1.render import OBJECTIVE
 
 LONGEST = 512 + 1024
 

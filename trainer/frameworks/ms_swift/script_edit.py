@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainer.frameworks.common.exported import RUN, ExportRequest
+from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
-from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin

@@ -22,8 +22,7 @@ from trainer.frameworks.common.exported import (
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.reward_module import rewards_of as modules_of
 from trainer.frameworks.common.serving import base_url
-from trainer.frameworks.common.template_files import fill
-from trainer.frameworks.common.texts import difference
+from trainer.frameworks.common.texts import difference, fill
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.config_text import RECIPE, edited, explicit, written

@@ -45,8 +45,13 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.open_r1.accelerate_config import Accelerate, read_accelerate
-from trainer.frameworks.open_r1.beside import differing, notes_beside, precision_beside
+from trainer.frameworks.open_r1.accelerate_config import (
+    Accelerate,
+    differing,
+    notes_beside,
+    precision_beside,
+    read_accelerate,
+)
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.key_values import from_keys, rest

@@ -5,10 +5,9 @@ from __future__ import annotations
 from search_spaces import yaml_edit
 from trainer.frameworks.common import scripts
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command, ExportRequest
-from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.scripts import gpus_of, visible
-from trainer.frameworks.common.serving import server_environment, trainer_environment
+from trainer.frameworks.common.serving import server_environment, split, trainer_environment
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.keys import acting
 from trainer.frameworks.trl.server import DEVELOPMENT, server_command, wants_server
