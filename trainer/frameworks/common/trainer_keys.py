@@ -18,6 +18,21 @@ DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 """``master_weights`` -> torch's name."""
 
 
+LEARNING: Mapping[str, Any] = {
+    "epsilon": 0.2,
+    "num_iterations": 1,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "learning_rate": 1e-6,
+    "lr_scheduler_type": "linear",
+    "warmup_ratio": 0.0,
+    "weight_decay": 0.0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "max_grad_norm": 1.0,
+}
+"""Defaults of the objective in every TRL from 0.18 to 1.16."""
 _ROWS = "generation_batch_size"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.trainer_keys import LEARNING
 from trainer.frameworks.common.trial_arguments import TrialArguments, following
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.key_handling import for_trial
@@ -16,20 +17,9 @@ from trainer.frameworks.open_r1.keys import acting, to_keys
 OBJECTIVE: Mapping[str, Any] = {
     "loss_type": "bnpo",
     "beta": 0.04,
-    "epsilon": 0.2,
     "scale_rewards": True,
     "mask_truncated_completions": False,
-    "num_iterations": 1,
-    "top_p": 1.0,
-    "repetition_penalty": 1.0,
-    "learning_rate": 1e-6,
-    "lr_scheduler_type": "linear",
-    "warmup_ratio": 0.0,
-    "weight_decay": 0.0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "max_grad_norm": 1.0,
+    **LEARNING,
 }
 """Of the objective, by ``GRPOConfig`` of TRL 0.18.0 and ``TrainingArguments`` of transformers 4.52.3, where a recipe
 says nothing; exports write it explicitly. ``top_k`` is not among them: there it is ``None``, all tokens, which no
