@@ -11,7 +11,7 @@ from autotune.frameworks.ms_swift import SwiftFramework
 from autotune.frameworks.open_r1 import OpenR1Framework
 from autotune.frameworks.trl import TrlFramework
 from autotune.frameworks.verl import VerlFramework
-from search_spaces.framework_names import SHORT, resolved
+from search_spaces.frameworks import SHORT, resolved
 
 FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "trl": TrlFramework,

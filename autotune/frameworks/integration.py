@@ -15,7 +15,7 @@ from autotune.frameworks.environments import ENVIRONMENTS, Environment
 from autotune.ports import Assignment, Companion, Diagnosis, Place
 from search_spaces.batch import training_gpus
 from search_spaces.configuration import KnobValue
-from search_spaces.framework_names import TITLES
+from search_spaces.frameworks import TITLES
 from search_spaces.native import acting
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec

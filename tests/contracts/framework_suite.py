@@ -15,7 +15,7 @@ from autotune.frameworks import Integration, framework_named
 from autotune.ports import Assignment, Framework, Place
 from autotune.specification.build import baseline_of, fitted, without_server
 from autotune.specification.request import ResolvedRequest
-from search_spaces.framework_names import SHORT, TITLES
+from search_spaces.frameworks import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
 from search_spaces.space import SearchSpace

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.knobs import KNOBS, Reach, key_of
-from search_spaces.knobs.keys import keys_of, places_in, plain_keys
+from search_spaces.knobs import KNOBS, Reach, key_of, keys_of, places_in, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.deepspeed import PLACES
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
