@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
 from autotune.errors import NotFoundError
-from autotune.frameworks import runnable
+from autotune.frameworks import framework_named
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
@@ -265,7 +265,7 @@ def runner_for(
     """
     return LocalRunner(
         python=spec.python,
-        framework=runnable(spec.framework),
+        framework=framework_named(spec.framework),
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,

@@ -27,7 +27,7 @@ from autotune.settings import read_settings
 from autotune.statistics import evidence
 from autotune.store import open_store
 from benchmarks.defaults import once, ratio
-from search_spaces.framework_names import TITLES
+from search_spaces.frameworks import TITLES
 from search_spaces.knobs.model import show
 
 OWN = ("framework:", "software", "recorded lengths:", "workload.passthrough")

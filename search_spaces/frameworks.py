@@ -1,4 +1,4 @@
-"""What one training framework does and another does not: named facts, each used by its name.
+"""The training frameworks: what they are called, and what one does and another does not, as facts used by their names.
 
 The values of a framework that is not listed are those of ``Facts`` itself.
 """
@@ -170,3 +170,19 @@ _UNKNOWN = Facts()
 def facts_of(framework: str) -> Facts:
     """The facts of ``framework``; those of no framework in particular where it is not known."""
     return FACTS.get(framework, _UNKNOWN)
+
+
+SHORT: Mapping[str, str] = MappingProxyType({"trl": "trl", "open_r1": "openr1", "ms_swift": "swift", "verl": "verl"})
+"""Name in the catalogue -> word of a command line."""
+
+TITLES: Mapping[str, str] = MappingProxyType(
+    {"trl": "TRL", "open_r1": "Open-R1", "ms_swift": "ms-swift", "verl": "verl"}
+)
+"""Name in the catalogue -> the framework's own spelling."""
+
+_NAMES = {**{short: name for name, short in SHORT.items()}, **{name: name for name in SHORT}}
+
+
+def resolved(word: str) -> str:
+    """The catalogue's name for ``word``, which may be that name itself; ``word`` as it is if no framework has it."""
+    return _NAMES.get(word, word)

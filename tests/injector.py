@@ -42,7 +42,7 @@ from tests.e2e.studies import fastest
 from tests.support import faulty_files
 from tests.support.scripted_framework import ScriptedFramework
 from trainer.child.contract import SIGNS
-from trainer.frameworks.common import diagnosis
+from trainer.frameworks.common import failures
 
 PLAN: dict[str, Any] = {"max_trials": 2, "script": {}, "baseline": fastest(precision="fp32")}
 ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO")
@@ -108,7 +108,7 @@ def _lived(words: Sequence[Callable[[], object]], home: Path, said: Path, told: 
     os.environ |= {"AUTOTUNE_HOME": str(home), faulty_files.VARIABLE: wanted}
     _tell(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), os.write)
     plain = ScriptedFramework.diagnose
-    ScriptedFramework.diagnose = lambda self, text: plain(self, text) or diagnosis.read(text, SIGNS, {})  # type: ignore[method-assign, assignment, return-value]
+    ScriptedFramework.diagnose = lambda self, text: plain(self, text) or failures.diagnose(text, SIGNS, {})  # type: ignore[method-assign, assignment, return-value]
     prompts = home.parent / "prompts.jsonl"
     prompts.write_text('{"prompt": "1 + 1"}\n')
     made = tuner.specification

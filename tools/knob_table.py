@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_spaces.framework_names import TITLES
+from search_spaces.frameworks import TITLES
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Knob, Reach
 from tools.report import say
 

@@ -24,7 +24,7 @@ from autotune.insights.why_words import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.export import ExportChoice, build
 from autotune.wording.text import clean
-from search_spaces.framework_names import SHORT
+from search_spaces.frameworks import SHORT
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 

@@ -1,4 +1,4 @@
-"""The training frameworks a study can be of, behind ``port.Integration``."""
+"""The training frameworks a study can be of, each an ``Integration``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
+from autotune.frameworks.integration import ExportNames, Integration, Source
 from autotune.frameworks.ms_swift import SwiftFramework
 from autotune.frameworks.open_r1 import OpenR1Framework
-from autotune.frameworks.port import ExportExtras, ExportNames, Integration, Source
 from autotune.frameworks.trl import TrlFramework
 from autotune.frameworks.verl import VerlFramework
-from search_spaces.framework_names import SHORT, resolved
+from search_spaces.frameworks import SHORT, resolved
 
 FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "trl": TrlFramework,
@@ -31,21 +31,6 @@ def framework_named(word: str) -> Integration:
     return FRAMEWORKS[name]()
 
 
-def runnable(word: str) -> Integration:
-    """The framework, if its trials can be run. Raises ``UsageError`` saying why they cannot."""
-    found = framework_named(word)
-    if found.not_run:
-        raise UsageError(f"{found.title} trials cannot be run yet: {found.not_run}")
-    return found
-
-
 def environment_named(word: str) -> Environment:
-    """Packages the framework's interpreter needs, even if its trials cannot be run yet.
-
-    Raises:
-        UsageError: naming the frameworks there are.
-    """
-    name = resolved(word)
-    if name not in ENVIRONMENTS:
-        raise UsageError(f"there is no framework {word!r}; choose one of: {', '.join(SHORT.values())}")
-    return ENVIRONMENTS[name]
+    """Packages the framework's interpreter needs. Raises ``UsageError`` as ``framework_named``."""
+    return framework_named(word).environment

@@ -6,30 +6,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import ExportExtras, ExportNames, Source
+from autotune.frameworks.integration import ExportNames, Integration, Source, as_usage, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import PROMPTS, RUN, ExportRequest
-from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.gpu_split import split
-from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
-from trainer.frameworks.ms_swift import server
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN
-from trainer.frameworks.ms_swift.import_config import import_config, named_files, read_keys
+from trainer.frameworks.common.exported import PROMPTS, RUN
+from trainer.frameworks.ms_swift import import_config, server
+from trainer.frameworks.ms_swift.config_text import CONFIG
 from trainer.frameworks.ms_swift.megatron import PREFIX
+from trainer.frameworks.ms_swift.plugin import PLUGIN
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""
 
 
-class SwiftFramework(Packaged):
+class SwiftFramework(Integration):
     """ms-swift 4.6."""
 
     name = "ms_swift"
     package = ms_swift
+    reader = import_config
     names = ExportNames(CONFIG, RUN, PROMPTS, launching=frozenset({RUN}), helper=PLUGIN, helper_is_imported=True)
     model_key = "model"
     data_key = "dataset"
@@ -40,31 +36,17 @@ class SwiftFramework(Packaged):
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         with as_usage():
-            return named_files(source.text, source.name)
-
-    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
-        del files  # read by ``import_config``
-        with as_usage():
-            return read_keys(source.text, source.name)
+            return import_config.named_files(source.text, source.name)
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
         if keys.get(f"{PREFIX}vllm_mode") == ["server"]:  # Megatron-SWIFT generates with vLLM alone
             return True
         return keys.get("use_vllm") == ["true"] and keys.get("vllm_mode") == ["server"]
 
-    def import_config(
-        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
-    ) -> Imported:
-        with as_usage():
-            return import_config(
-                source.text, source.name, fields, processes, files, server=source.server, server_name=source.server_name
-            )
-
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration
         if not server.wants_server(configuration):
             return None
-        training, serving = split(place.gpus, configuration)
         arguments = server.server_arguments(
             configuration,
             spec.model,
@@ -73,17 +55,11 @@ class SwiftFramework(Packaged):
             passthrough=spec.passthrough,
         )
         led = server.trainer_settings(place.port, place.group_port)
-        return Companion(
-            argv=server.trial_command(place.python, str(assignment.directory.resolve()), arguments),
-            spec=replace(spec, settings={**spec.settings, **led}),
-            health=f"{base_url(place.port)}/health/",
-            answer='"ok"',
-            ready_s=READY_S,
-            environment={**spec.environment, **server_environment(serving), **IN_TRIAL},
-            trial_environment=trainer_environment(training),
-        )
+        argv = server.trial_command(place.python, str(assignment.directory.resolve()), arguments)
+        made = companion_of(argv, spec, place, configuration, led)
+        return replace(made, environment={**spec.environment, **made.environment})
 
-    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
-        words = list(extras.facts.get("arguments", {}).get("argv", ()))
+    def added(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        words = list(facts.get("arguments", {}).get("argv", ()))
         places = {key: words.index(f"--{key}") + 1 for key in ADDED if f"--{key}" in words}
-        return ms_swift.SwiftExportRequest(**vars(wanted), added={key: words[at] for key, at in places.items()})
+        return {key: words[at] for key, at in places.items()}

@@ -7,55 +7,34 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import ExportExtras, ExportNames, Source
+from autotune.frameworks.integration import ExportNames, Integration, Source, companion_of
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
-from trainer.frameworks.common.accelerate_file import named_file
-from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN, ExportRequest
+from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import unused
-from trainer.frameworks.common.serving import (
-    IN_TRIAL,
-    PORT_VARIABLE,
-    READY_S,
-    SERVE,
-    base_url,
-    server_environment,
-    trainer_environment,
-)
-from trainer.frameworks.open_r1 import server
-from trainer.frameworks.open_r1.exported import RECIPE, SCRIPT
+from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
+from trainer.frameworks.open_r1 import import_config, server
+from trainer.frameworks.open_r1.config_text import RECIPE
+from trainer.frameworks.open_r1.export import SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.import_config import import_config, read_keys
 from trainer.frameworks.open_r1.keys import wants_server
 
 
-class OpenR1Framework(Packaged):
+class OpenR1Framework(Integration):
     """Open-R1 on TRL 0.18."""
 
     name = "open_r1"
     package = open_r1
+    reader = import_config
     names = ExportNames(config=RECIPE, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
     describes = False
     takes_accelerate = True
     takes_server = True
     script = SCRIPT
     own_script = "Open-R1's own grpo.py"
-
-    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
-        if not source.accelerate:
-            return {}
-        with as_usage():
-            return named_file(source.accelerate, source.accelerate_name)
-
-    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
-        del files  # they belong to the accelerate file
-        with as_usage():
-            return read_keys(source.text, source.name)
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
         return keys.get("use_vllm") is True and keys.get("vllm_mode", "server") == "server"
@@ -67,47 +46,31 @@ class OpenR1Framework(Packaged):
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
-        with as_usage():
-            found = import_config(
-                source.text,
-                source.name,
-                fields,
-                None if source.accelerate else processes,
-                files,
-                accelerate=source.accelerate,
-                accelerate_name=source.accelerate_name or "accelerate.yaml",
-                launch=source.server,
-                launch_name=source.server_name,
-            )
+        found = super().import_config(source, fields, 0 if source.accelerate else processes, files)
         if source.server and not wants_server(found.knobs):
             raise UsageError(str(unused(source.server_name, source.name, "vllm_mode: server")))
         return found
 
+    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+        file = {"accelerate": source.accelerate, "accelerate_name": source.accelerate_name or "accelerate.yaml"}
+        return {**super()._beside(source, files), **file}
+
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"checkout": assignment.study.spec.checkout}
-
-    def _whole(self, wanted: ExportRequest, extras: ExportExtras) -> ExportRequest:
-        return open_r1.OpenR1ExportRequest(**vars(wanted), checkout=extras.checkout, accelerate=extras.accelerate)
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration = assignment.trial.configuration
         if not wants_server(configuration):
             return None
-        training, serving = split(place.gpus, configuration)
-        return Companion(
-            argv=server.server_command(
-                configuration,
-                spec.model,
-                place.python,
-                place.port,
-                longest=spec.max_prompt_length + spec.max_completion_length,
-                revision=spec.revision,
-                entry=(SERVE, self.name, str(assignment.directory.resolve())),
-            ),
-            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port)}),
-            health=f"{base_url(place.port)}/health/",
-            answer='"ok"',
-            ready_s=READY_S,
-            environment={**server_environment(serving), **IN_TRIAL},
-            trial_environment={**trainer_environment(training), PORT_VARIABLE: str(place.group_port)},
+        argv = server.server_command(
+            configuration,
+            spec.model,
+            place.python,
+            place.port,
+            longest=spec.max_prompt_length + spec.max_completion_length,
+            revision=spec.revision,
+            entry=(SERVE, self.name, str(assignment.directory.resolve())),
         )
+        made = companion_of(argv, spec, place, configuration, server.trainer_settings(place.port))
+        port = {PORT_VARIABLE: str(place.group_port)}
+        return replace(made, trial_environment={**made.trial_environment, **port})

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.frameworks.packaged import Packaged, as_usage
-from autotune.frameworks.port import ExportNames, Source
+from autotune.frameworks.integration import ExportNames, Integration, Source
 from autotune.ports import Assignment
 from trainer.frameworks import verl
 from trainer.frameworks.common.exported import PROMPTS, RUN
-from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.script_folder import folder_of
-from trainer.frameworks.verl import ray
-from trainer.frameworks.verl.import_config import import_config
-from trainer.frameworks.verl.reading import given
+from trainer.frameworks.verl import import_config, ray
 
 
-class VerlFramework(Packaged):
+class VerlFramework(Integration):
     """verl 0.9.1."""
 
     name = "verl"
     package = verl
+    reader = import_config
     names = ExportNames(config=RUN, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
     model_key = "actor_rollout_ref.model.path"
     data_key = "data.train_files"
@@ -36,24 +33,11 @@ class VerlFramework(Packaged):
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"cores": assignment.study.spec.resources.cpu_cores}
 
-    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
-        del source  # Hydra's files belong to verl
-        return {}
-
-    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
-        del files
-        with as_usage():
-            return given(source.text, source.name, folder_of(source.name)).values
-
     def serves(self, keys: Mapping[str, Any]) -> bool:
         return keys.get("trainer.v1.trainer_mode") == "separate_async"
 
-    def import_config(
-        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
-    ) -> Imported:
-        del files
-        with as_usage():
-            return import_config(source.text, source.name, fields, processes, folder=folder_of(source.name))
+    def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
+        return {**super()._beside(source, files), "folder": folder_of(source.name)}
 
     def launched(self, imported: Imported) -> int:
         del imported  # verl starts its workers itself

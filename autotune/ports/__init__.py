@@ -5,4 +5,4 @@ from autotune.ports.people import Clock, Observer, Requests, StopToken
 from autotune.ports.proposers import FrugalProposer, PlacedProposer, Proposer
 from autotune.ports.runners import Assignment, Crew, Rendezvous, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
-from trainer.frameworks.common.diagnosis import Diagnosis
+from trainer.frameworks.common.failures import Diagnosis

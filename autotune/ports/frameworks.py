@@ -9,7 +9,7 @@ from typing import Protocol as Port
 from autotune.domain import Outcome
 from autotune.ports.runners import Assignment
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.diagnosis import Diagnosis
+from trainer.frameworks.common.failures import Diagnosis
 
 
 @dataclass(frozen=True)

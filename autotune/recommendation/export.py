@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.domain import RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
-from autotune.frameworks import ExportExtras, Integration, framework_named
+from autotune.frameworks import Integration, framework_named
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
@@ -125,9 +125,8 @@ def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Expor
     framework = framework_named(study.spec.framework)
     notes = [note for number in row.trials for note in store.notes(study.id, number)]
     facts = {note.name: note.data for note in reversed(notes)}
-    wanted = wanted_of(study, row, _threads(study, row, facts))
-    spec = study.spec
-    export = framework.export(wanted, ExportExtras(facts, spec.user_accelerate, spec.checkout))
+    wanted = replace(wanted_of(study, row, _threads(study, row, facts)), added=framework.added(facts))
+    export = framework.export(wanted)
     prompts = Path(study.spec.workload.prompts) if export.prompts else None
     return Exported(row, framework, export, wanted, native, prompts)
 
@@ -160,6 +159,8 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
         user_config=spec.user_config,
         own_data=spec.user_prompts,
         folder=spec.user_folder,
+        accelerate=spec.user_accelerate,
+        checkout=spec.checkout,
     )
 
 

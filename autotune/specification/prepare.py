@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, StudySpec
 from autotune.errors import MachineError, UsageError
-from autotune.frameworks import Integration, framework_named, runnable
+from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
 from autotune.machine.held_gpus import usable_resources
 from autotune.proposals.samplers import named_sampler
@@ -67,7 +67,7 @@ def prepare(
         UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
         MachineError: this machine or interpreter lacks something.
     """
-    framework = runnable(request.framework)
+    framework = framework_named(request.framework)
     named_sampler(request.sampler)
     settings.home.prepare()
     machine = build.ranked(usable_resources(talk, request.gpus, at_once=limits.at_once), request.ranks)

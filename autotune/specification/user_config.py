@@ -57,7 +57,7 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
         dataset={} if own_prompts else dict(imported.dataset),
         rewards=request.rewards or _rewards(request, imported),
         rows_per_update=rows,
-        max_prompt_length=request.max_prompt_length or framework.prompt_length(imported),
+        max_prompt_length=request.max_prompt_length or imported.max_prompt_length,
         max_completion_length=length or framework.unset_completion,
         baseline=knobs,
         passthrough=_passthrough(request, imported),

@@ -15,7 +15,7 @@ from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Configuration, RewardSpec
 from autotune.errors import AutotuneError
-from autotune.frameworks import ExportExtras, framework_named
+from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
@@ -126,8 +126,10 @@ def _exported(whole: ResolvedRequest, baseline: Configuration, resources: Resour
         world_size=training_gpus(baseline, resources),
         nodes=resources.nodes,
         user_config=whole.config or "",
+        accelerate=whole.accelerate,
+        checkout="/checkout",
     )
-    return framework_named(whole.framework).export(wanted, ExportExtras({}, whole.accelerate, "/checkout"))
+    return framework_named(whole.framework).export(wanted)
 
 
 def _resources(machine: Machine, framework: str) -> Resources:

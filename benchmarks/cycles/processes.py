@@ -20,7 +20,7 @@ from typing import Any
 from autotune import wiring
 from autotune.domain import Protocol, Study, StudySpec, Trial, TrialKind, TrialState
 from autotune.errors import MachineError
-from autotune.frameworks import runnable
+from autotune.frameworks import framework_named
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment
 from autotune.running.environment import child_environment
@@ -126,7 +126,7 @@ class Running:
         """Of a trial."""
         if mode == PLAIN:
             found = bench.assignment(mode, folder)
-            rendered = runnable(found.study.spec.framework).render(found)
+            rendered = framework_named(found.study.spec.framework).render(found)
             values = told(rendered, bench.cycles, self.folder / "reward.py")
             (self.folder / "plain.json").write_text(json.dumps(values))
             own = environment(rendered, found.study.spec.resources.cpu_cores, os.environ)

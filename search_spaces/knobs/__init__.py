@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -16,7 +16,6 @@ from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Reach, S
 from search_spaces.knobs.numerics import KNOBS as NUMERICS
 from search_spaces.knobs.parallel import KNOBS as PARALLEL
 from search_spaces.knobs.rollout import KNOBS as ROLLOUT
-from search_spaces.knobs.workload import WORKLOAD_KEYS
 
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
 
@@ -86,3 +85,32 @@ def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> F
     if steps is None or steps == ACCUMULATION:
         return Fraction(1)
     return Fraction(int(steps), max(1, int(whole)))
+
+
+def keys_of(framework: str, reach: Reach) -> dict[str, str]:
+    """Knob -> key, as the catalogue writes it, of every knob that ``framework`` takes by ``reach``."""
+    settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
+    return {name: setting.key for name, setting in settings if setting is not None and setting.reach is reach}
+
+
+def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = False) -> dict[str, str]:
+    """Knob -> key of every native knob whose value goes over under one key of the framework, as it is.
+
+    A text that is no key (``bf16/fp16``, an option of a server) does not count. Hydra's ``+`` before a key is left out.
+
+    Args:
+        translated: knobs with a key of their own whose value is put in other words; left out.
+        dotted: keys may have dots; else a key with dots is a place inside a mapping, and does not count.
+    """
+    found = {name: key.removeprefix("+") for name, key in keys_of(framework, Reach.NATIVE).items()}
+    return {
+        name: key
+        for name, key in found.items()
+        if name not in translated and all(part.isidentifier() for part in (key.split(".") if dotted else [key]))
+    }
+
+
+def places_in(framework: str, mapping: str) -> dict[str, tuple[str, ...]]:
+    """Knob -> names on the way to its value inside the key ``mapping`` of ``framework``."""
+    found = keys_of(framework, Reach.NATIVE)
+    return {name: tuple(key.split(".")[1:]) for name, key in found.items() if key.split(".")[0] == mapping}

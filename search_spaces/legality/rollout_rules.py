@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.configuration import COMPILER, NOT_THERE
-from search_spaces.framework_names import TITLES
+from search_spaces.frameworks import TITLES
 from search_spaces.knobs import defaults
 from search_spaces.legality.case import COMPARED, Case, rule, rules_in
 

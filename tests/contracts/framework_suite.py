@@ -1,4 +1,4 @@
-"""What every registered framework has to do, whoever wrote it (``autotune.frameworks.port.Integration``)."""
+"""What every registered framework has to do, whoever wrote it (``autotune.frameworks.Integration``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 
 from autotune.domain import Configuration, Outcome
 from autotune.errors import UsageError
-from autotune.frameworks import ExportExtras, Integration, framework_named, runnable
-from autotune.frameworks.packaged import Packaged
-from autotune.ports import Assignment, Place
+from autotune.frameworks import Integration, framework_named
+from autotune.ports import Assignment, Framework, Place
 from autotune.specification.build import baseline_of, fitted, without_server
 from autotune.specification.request import ResolvedRequest
-from search_spaces.framework_names import SHORT, TITLES
+from search_spaces.frameworks import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
 from search_spaces.space import SearchSpace
@@ -41,8 +40,8 @@ class FrameworkSuite:
         return framework_named(self.name)
 
     @property
-    def extras(self) -> ExportExtras:
-        return ExportExtras({}, checkout="/sources/framework" if self.framework.script else "")
+    def checkout(self) -> str:
+        return "/sources/framework" if self.framework.script else ""
 
     @property
     def resources(self) -> Any:
@@ -66,7 +65,7 @@ class FrameworkSuite:
             baseline=self.baseline,
             resources=self.resources,
             workload=workload,
-            checkout=self.extras.checkout,
+            checkout=self.checkout,
         )
         trial = factories.trial(configuration=configuration or self.baseline, rows_per_update=16)
         return Assignment(factories.study(spec=spec), trial, directory, 60.0)
@@ -83,6 +82,7 @@ class FrameworkSuite:
             max_prompt_length=32,
             device=self.device,
             world_size=2 if self.device == "cuda" else 1,
+            checkout=self.checkout,
         )
         return replace(whole, **changes)
 
@@ -97,13 +97,8 @@ class FrameworkSuite:
         assert (found.name, found.title) == (self.name, TITLES[self.name])
         assert found.environment.needed
 
-    def test_its_trials_run_exactly_where_a_child_runs_them(self) -> None:
-        assert (self.framework.not_run == "") == (self.name in worker.FRAMEWORKS)
-        if self.framework.not_run:
-            with pytest.raises(UsageError, match="cannot be run yet"):
-                runnable(self.name)
-        else:
-            assert runnable(self.name).name == self.name
+    def test_its_trials_are_run_by_a_child(self) -> None:
+        assert self.name in worker.FRAMEWORKS
 
     def test_what_it_sets_is_in_the_catalogue_with_a_setting_of_its_own(self) -> None:
         assert self.framework.supported
@@ -135,7 +130,7 @@ class FrameworkSuite:
         wanted = self.baseline.with_(**{knob: _value(knob)})
         assert any(knob in sentence for sentence in self.framework.unsupported(wanted))
         with pytest.raises(UsageError, match=knob):
-            self.framework.export(self.wanted(configuration=wanted), self.extras)
+            self.framework.export(self.wanted(configuration=wanted))
 
     def test_a_rendered_trial_says_everything_and_survives_the_wire(self, tmp_path: Path) -> None:
         assignment = self.assignment(tmp_path)
@@ -151,21 +146,21 @@ class FrameworkSuite:
         assert self.framework.companion(assignment, self.framework.render(assignment), place) is None
 
     def test_an_export_is_files_and_a_command_that_starts_them(self) -> None:
-        made = self.framework.export(self.wanted(), self.extras)
+        made = self.framework.export(self.wanted())
         names = self.framework.names
         assert names.run in made.files
         assert made.command.argv
-        assert made == self.framework.export(self.wanted(), self.extras)
+        assert made == self.framework.export(self.wanted())
         script = made.files[names.run]
         assert script.startswith("#!")
         assert all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in made.files)
         assert shlex.split(shlex.join(made.command.argv)) == list(made.command.argv)
 
     def test_an_export_takes_nothing_from_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before: Export = self.framework.export(self.wanted(), self.extras)
+        before: Export = self.framework.export(self.wanted())
         monkeypatch.setenv("HOME", "/elsewhere")
         monkeypatch.chdir("/")
-        assert self.framework.export(self.wanted(), self.extras) == before
+        assert self.framework.export(self.wanted()) == before
 
     def test_an_oom_of_the_device_is_known_and_answered(self) -> None:
         found = self.framework.diagnose(f"step 3\n{CUDA}\n")
@@ -179,10 +174,11 @@ class FrameworkSuite:
         assert self.framework.suggest(Outcome(reason=None)) == ""
 
     def test_it_is_what_the_runner_and_the_commands_ask_for(self) -> None:
-        """The members of the port, which a package is checked against by hand where it is joined."""
-        members = [name for name in dir(Integration) if not name.startswith("_")]
-        assert [name for name in members if not hasattr(self.framework, name)] == []
-        assert isinstance(self.framework, Packaged)
+        """The members of the port; and what each framework has to name has no default."""
+        members = [name for name in dir(Framework) if not name.startswith("_")]
+        named = [name for name in Integration.__annotations__ if not hasattr(Integration, name)]
+        assert [name for name in (*members, *named) if not hasattr(self.framework, name)] == []
+        assert isinstance(self.framework, Integration)
 
 
 def _value(knob: str) -> Any:

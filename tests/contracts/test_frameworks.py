@@ -10,7 +10,7 @@ from api.routes import recommendation
 from autotune.cli.commands import export
 from autotune.errors import UsageError
 from autotune.frameworks import ENVIRONMENTS, FRAMEWORKS, Integration, Source, environment_named, framework_named
-from search_spaces.framework_names import SHORT
+from search_spaces.frameworks import SHORT
 from search_spaces.knobs import FRAMEWORKS as CATALOGUE
 from tests.contracts.framework_suite import FrameworkSuite
 

@@ -15,8 +15,8 @@ import yaml
 from tests.support.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment, run_trial, tiny_spec
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
-from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.open_r1 import OpenR1ExportRequest, export
+from trainer.frameworks.common.exported import RUN, ExportRequest
+from trainer.frameworks.open_r1 import export
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks]
 
@@ -129,7 +129,7 @@ def test_an_exported_recipe_runs_unchanged(tiny: Path, openr1: tuple[str, str], 
         "save_strategy": "no",
     }
     made = export(
-        OpenR1ExportRequest(
+        ExportRequest(
             title="a tiny run",
             configuration=KNOBS,
             python=python,

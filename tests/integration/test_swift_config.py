@@ -18,7 +18,7 @@ import yaml
 from tests.support.swift_megatron_cases import EXAMPLES, Combination, legal, some
 from tests.support.swift_trials import swift_python
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.words import words_of
+from trainer.frameworks.common.fields import words_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests" / "support" / "swift_megatron_checks.py"

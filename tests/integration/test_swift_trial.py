@@ -26,6 +26,8 @@ from trainer.child.contract import (
     write_atomic,
 )
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import ExportRequest
+from trainer.frameworks.ms_swift.import_config import import_config
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(900)]
 
@@ -137,7 +139,7 @@ def test_an_exported_run_trains_unchanged(tiny: Path, tmp_path: Path) -> None:
     spec = swift_spec(tiny, reward)
     ran = run_trial(tmp_path / "trial", spec)
     knobs = {"micro_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
-    wanted = ms_swift.SwiftExportRequest(
+    wanted = ExportRequest(
         title="a test",
         configuration={**knobs, "precision": "fp32", "master_weights": "fp32", "gradient_checkpointing": False},
         python=swift_python(),
@@ -166,7 +168,7 @@ def test_an_exported_run_trains_unchanged(tiny: Path, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-3000:]
     logged = [json.loads(line) for line in (folder / "output" / "logging.jsonl").read_text().splitlines()]
     assert [entry["global_step/max_steps"] for entry in logged if "loss" in entry] == ["1/2", "2/2"]
-    assert ms_swift.import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS).knobs["micro_batch_size"] == 4
+    assert import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS).knobs["micro_batch_size"] == 4
 
 
 def test_the_arguments_are_those_the_installed_ms_swift_has(tmp_path: Path) -> None:

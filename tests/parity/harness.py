@@ -55,6 +55,8 @@ class Harness:
         specs = [self.contract.read_spec(folder / "config.json") for folder in folders]
         engine, ranks = self.module("engine"), self.module("ranks")
         engine.before_import(specs[-1].device, compiles=any(spec.settings.get("torch_compile") for spec in specs))
+        if specs[-1].device == "cpu":
+            importlib.import_module(f"{self._package}.user_environment").meet_on_loopback()
         ranks.before_import(specs[-1])
         if not any(spec.settings.get("use_vllm") for spec in specs):
             engine.leave_out(specs[-1].device)

@@ -22,7 +22,7 @@ from tests.support import factories
 from tests.support.fakes import FakeStop
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file, training_python
 from trainer.child.contract import CycleKind, Protocol, RunPaths, TrialSpec, WorstCaseRecord, dumps, write_atomic
-from trainer.frameworks.common.serving import IN_TRIAL, base_url
+from trainer.frameworks.common.serving import IN_TRIAL, base_url, server_environment
 from trainer.frameworks.trl import server
 
 HOME = f"served-lengths-{os.getpid()}"
@@ -190,7 +190,8 @@ def real_server(spec: TrialSpec, place: Place, folder: Path) -> Companion:
         answer='"autotune-1-0-1"',
         ready_s=480,
         environment={
-            **server.server_environment(()),
+            **server_environment(()),
+            **server.DEVELOPMENT,
             **IN_TRIAL,
             "PYTHONPATH": str(named.parent),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",

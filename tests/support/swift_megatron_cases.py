@@ -13,7 +13,7 @@ from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Re
 from search_spaces.legality import RULES, Case, Reference
 from search_spaces.native import acting
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.ms_swift import SwiftExportRequest
+from trainer.frameworks.common.exported import ExportRequest
 
 PROMPT, COMPLETION = 512, 1024
 LONGEST = PROMPT + COMPLETION
@@ -81,7 +81,7 @@ class Combination:
         ranks = max(1, self.training // model_parallel(values))
         return ranks * int(values["micro_batch_size"]) * int(values["gradient_accumulation_steps"])
 
-    def wanted(self, **changes: Any) -> SwiftExportRequest:
+    def wanted(self, **changes: Any) -> ExportRequest:
         given: dict[str, Any] = {
             "title": "a combination",
             "configuration": self.configuration,
@@ -94,7 +94,7 @@ class Combination:
             "device": "cuda",
             "world_size": self.training,
         }
-        return SwiftExportRequest(**{**given, **changes})
+        return ExportRequest(**{**given, **changes})
 
 
 def legal(random: Random) -> Combination:

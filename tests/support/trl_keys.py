@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.key_handling import KeyHandling
+from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.trl.key_handling import INPUTS, MEASURING, REFUSED
 from trainer.frameworks.trl.key_tables import KEYS
 from trainer.frameworks.trl.keys import model_keys, training_keys, unsupported

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,10 @@ from verl.utils.dataset.rl_dataset import get_dataset_class
 from verl.utils.tracking import Tracking
 from verl.workers.config import FSDPActorConfig, McoreActorConfig, RolloutConfig
 
-from trainer.child.frameworks.verl import describe_fields
-
 FILES: dict[str, Any] = {}
+MISSING = "???"
+"""What OmegaConf writes where a value has to be given."""
+WORDS = {bool: "bool", int: "int", float: "float", str: "str", list: "list[any]", dict: "dict"}
 PARSED: dict[tuple[str, str], Any] = {}
 _parse = OverridesParser.parse_rule
 
@@ -149,9 +151,36 @@ def batch_of(generator: Any) -> tuple[Any, Any, Any, Any]:
     return batch, asked, given, scores
 
 
+def described() -> dict[str, dict[str, Any]]:
+    """Dotted key -> type word, default, whether it has none, and the part of verl it belongs to.
+
+    A key that is null, or takes another key's value, may hold anything.
+    """
+    return {key: field(key, value) for key, value in leaves(OmegaConf.to_container(configured([]), resolve=False))}
+
+
+def leaves(mapping: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in mapping.items():
+        key = before + str(name)
+        if isinstance(value, dict) and value:
+            yield from leaves(value, key + ".")
+        else:
+            yield key, value
+
+
+def field(key: str, value: Any) -> dict[str, Any]:
+    free = value is None or (isinstance(value, str) and "${" in value)
+    return {
+        "type": "any" if free else WORDS[type(value)],
+        "default": None if free or value == MISSING else value,
+        "unset": value == MISSING,
+        "group": key.partition(".")[0],
+    }
+
+
 def answer_to(asked: dict[str, Any]) -> Any:
     if "describe" in asked:
-        return describe_fields()
+        return described()
     if "train" in asked:
         return trained_on(asked["train"], asked["solutions"])
     return log(asked["log"]) if "log" in asked else composed(asked["compose"])

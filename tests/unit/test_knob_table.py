@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.framework_names import SHORT, TITLES, resolved
+from search_spaces.frameworks import SHORT, TITLES, resolved
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Reach
 from tools import knob_table
 from tools.knob_table import BEGIN, END, MarkerError, replaced

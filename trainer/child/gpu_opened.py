@@ -1,13 +1,20 @@
-"""Finds the import that opens a GPU; a process that has opened one cannot be forked for trials."""
+"""Keeps imports from opening a GPU and finds the one that does: a process that has one open is not forked for trials.
+
+``torch.cuda.get_device_capability`` initialises CUDA. torchao asks it when it is imported (0.18,
+torchao/prototype/mx_formats/kernels.py:1014), and transformers imports torchao. So torch's question for the compute
+capability is answered by the driver's library meanwhile, which opens no GPU for computing.
+"""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import ctypes
+import functools
 import os
 import sys
 from types import TracebackType
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Optional, Tuple, Type
 
 DEVICE = "/dev/nvidia-uvm"
 """Every CUDA context opens this device; the driver's library for questions about GPUs does not."""
@@ -71,3 +78,63 @@ class GpuOpenWatch:
                 importing = (rest[0] if rest else named.get("globals")) or {}
                 by = importing.get("__name__", "?")
                 self.culprit = "%s, imported by %s," % (name or "a module of its package", by)
+
+
+Capability = Optional[Tuple[int, int]]
+NAME = "get_device_capability"
+
+
+def driver_capability(load: Callable[[str], Any] = ctypes.CDLL) -> Capability:
+    """Compute capability of the machine's GPUs; ``None`` if they differ or the driver does not say."""
+    try:
+        nvml = load("libnvidia-ml.so.1")
+        return _capability(nvml) if nvml.nvmlInit_v2() == 0 else None
+    except (OSError, AttributeError):  # no driver, or one without such a function
+        return None
+
+
+def _capability(nvml: Any) -> Capability:
+    found = set()
+    try:
+        count = ctypes.c_uint()
+        failed = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        for index in range(count.value):
+            handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+            failed = failed or nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+            numbers = ctypes.byref(major), ctypes.byref(minor)
+            failed = failed or nvml.nvmlDeviceGetCudaComputeCapability(handle, *numbers)
+            found.add((major.value, minor.value))
+    finally:
+        nvml.nvmlShutdown()
+    return found.pop() if len(found) == 1 and not failed else None
+
+
+class CapabilityByDriver:
+    """Between ``put`` and ``take_back`` torch tells the driver's answer, afterwards its own, whoever kept the function.
+
+    Args:
+        told: the driver's answer; with ``None`` torch is left alone.
+    """
+
+    def __init__(self, told: Capability) -> None:
+        self._told = told
+        self._own: Optional[Callable[..., Any]] = None
+
+    def put(self) -> None:
+        """Replaces the function as soon as ``torch.cuda`` is imported; may be called again and again."""
+        cuda: Any = sys.modules.get("torch.cuda")
+        if self._told is None or self._own is not None or not hasattr(cuda, NAME):
+            return
+        own = self._own = getattr(cuda, NAME)
+
+        @functools.wraps(own)
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return own(*args, **kwargs) if self._told is None else self._told
+
+        setattr(cuda, NAME, answer)
+
+    def take_back(self) -> None:
+        """Puts torch's own function back."""
+        self._told = None
+        if self._own is not None:
+            setattr(sys.modules["torch.cuda"], NAME, self._own)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -32,14 +33,14 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
-from .capability import CapabilityByDriver, driver_capability
-from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
-from .gpu_opened import GpuOpenWatch, uses_gpu
+from .contract import TAG_VARIABLE, FailureReason, Result, RunPaths, TrialSpec, read_spec
+from .gpu_opened import CapabilityByDriver, GpuOpenWatch, driver_capability, uses_gpu
 from .memory import OutsideSharers
-from .retag import NoRoomError, retag
 
 COMMANDS = {"trial": "worker", "worker": "warm"}
 """What a forked process can run: command of ``start`` -> module."""
+ENV_START, ENV_END = 47, 48
+"""Of what ``stat_fields`` gives: ``env_start`` and ``env_end`` of proc(5)."""
 MESSAGE = 1 << 16
 REHEARSAL_S = 60.0
 SETTLE_S = 0.5
@@ -280,3 +281,34 @@ def _leave(code: int) -> None:
         with contextlib.suppress(BaseException):
             stream.flush()
     os._exit(code)
+
+
+class NoRoomError(ValueError):
+    """The tag cannot be written where it would be looked for."""
+
+
+def retag(tag: str) -> None:
+    """Let this process, forked and not started, and all it starts, carry ``tag``.
+
+    ``/proc/PID/environ`` shows the memory a process was given at its start, whatever ``os.environ`` holds by now.
+    So the tag is written into that memory, in the room the tag of the start leaves.
+
+    Raises:
+        NoRoomError: the process was started without a tag, or with one shorter than this.
+    """
+    fields = began.stat_fields(os.getpid())
+    start, end = (int(fields[ENV_START]), int(fields[ENV_END])) if len(fields) > ENV_END else (0, 0)
+    if not 0 < start < end:
+        raise NoRoomError("the kernel does not say where the environment is")
+    name = b"\0" + TAG_VARIABLE.encode() + b"="
+    memory = b"\0" + ctypes.string_at(start, end - start)
+    at = memory.find(name)
+    if at < 0:
+        raise NoRoomError("this process was started without a tag")
+    value = at + len(name)
+    room = memory.index(b"\0", value) - value
+    new = tag.encode()
+    if len(new) > room:
+        raise NoRoomError("the tag %r is longer than the %d bytes there are" % (tag, room))
+    ctypes.memmove(start + value - 1, new + b"\0" * (room - len(new)), room)
+    os.environ[TAG_VARIABLE] = tag

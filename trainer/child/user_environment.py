@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, Mapping
 
-from .contract import TAG_VARIABLE
+from .contract import TAG_VARIABLE, TrialSpec
 from .failures import IllegalSettingError
 
 ENVIRONMENT_KEY = "env"
@@ -24,6 +25,24 @@ def put_environment(passthrough: Mapping[str, Any]) -> None:
         if name == TAG_VARIABLE or isinstance(value, (dict, list)):
             raise IllegalSettingError("env: %s cannot be set to %r" % (name, value))
     os.environ.update({str(name): str(value) for name, value in variables.items()})
+
+
+def import_key(spec: TrialSpec, *more: Any) -> str:
+    """Two specs of one framework with the same are the same until everything is imported; ``more`` is its own part."""
+    uses_vllm, environment = bool(spec.settings.get("use_vllm")), spec.passthrough.get(ENVIRONMENT_KEY) or {}
+    return json.dumps((spec.framework, spec.device, uses_vllm, more, environment), sort_keys=True, default=str)
+
+
+def put_trial_environment(spec: TrialSpec) -> None:
+    """What every framework on transformers reads when it is imported.
+
+    Raises:
+        IllegalSettingError: as ``put_environment``.
+    """
+    put_environment(spec.passthrough)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    if spec.device == "cpu":
+        meet_on_loopback()
 
 
 def meet_on_loopback() -> None:

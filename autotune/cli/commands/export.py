@@ -21,7 +21,7 @@ from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
 from autotune.wording.text import clean, clean_line
-from search_spaces.framework_names import SHORT
+from search_spaces.frameworks import SHORT
 
 if TYPE_CHECKING:
     from autotune.recommendation.export import ExportChoice, Exported

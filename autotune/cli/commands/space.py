@@ -19,7 +19,7 @@ from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
-from search_spaces.framework_names import SHORT, resolved
+from search_spaces.frameworks import SHORT, resolved
 from search_spaces.knobs import FRAMEWORKS
 
 if TYPE_CHECKING:

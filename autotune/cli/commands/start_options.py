@@ -12,7 +12,7 @@ import typer
 from autotune.cli.options import HomeOption
 from autotune.cli.stopping import GRACE_S
 from autotune.domain import Objective
-from search_spaces.framework_names import SHORT
+from search_spaces.frameworks import SHORT
 
 RayOption = Annotated[
     str | None,

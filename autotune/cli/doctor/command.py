@@ -151,7 +151,7 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, fra
     from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named
-    from search_spaces.framework_names import resolved
+    from search_spaces.frameworks import resolved
 
     if config is None and not reward and task is None:
         return None

@@ -10,7 +10,7 @@ from api.schemas.trials import Trials
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from search_spaces.framework_names import resolved
+from search_spaces.frameworks import resolved
 from tests.support import factories
 from tests.support.recorded import record
 from tests.support.served import Reader, settings_in, whole_study

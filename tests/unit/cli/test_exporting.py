@@ -19,7 +19,7 @@ import yaml
 
 from autotune.domain import Configuration, Study, TrialKind
 from autotune.errors import UsageError
-from autotune.frameworks import ExportExtras, framework_named
+from autotune.frameworks import framework_named
 from autotune.machine.clock import SystemClock
 from autotune.recommendation import export
 from autotune.running import proc
@@ -410,7 +410,7 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
         rows_per_update=16,
         max_completion_length=8,
     )
-    made = framework.export(wanted, ExportExtras({}))
+    made = framework.export(wanted)
     row: Any = None
     said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
     assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said

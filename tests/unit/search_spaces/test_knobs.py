@@ -9,7 +9,6 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import (
     FRAMEWORKS,
     KNOBS,
-    WORKLOAD_KEYS,
     Effect,
     Kind,
     Knob,
@@ -18,6 +17,7 @@ from search_spaces.knobs import (
     effect_of_change,
     effects_of_change,
 )
+from search_spaces.legality.knob_rules import WORKLOAD_KEYS
 
 PHASES = {"generate", "reward", "logprob", "update", "sync", "wait", "idle"}
 EACH = pytest.mark.parametrize("knob", KNOBS.values(), ids=lambda k: k.name)

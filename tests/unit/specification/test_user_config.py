@@ -160,9 +160,6 @@ class Other(TrlFramework):
     def launched(self, imported: Imported) -> int:
         return 8
 
-    def prompt_length(self, imported: Imported) -> int | None:
-        return 77
-
 
 @pytest.fixture
 def other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +177,7 @@ def test_a_file_for_more_processes_keeps_its_rows_on_fewer() -> None:
 
 @pytest.mark.usefixtures("other")
 def test_lengths_a_file_states_or_its_framework_has_are_taken() -> None:
-    file = imported(dataset={})
+    file = imported(dataset={}, max_prompt_length=77)
     request = asked(data="/p.jsonl")
     whole = with_defaults(with_config(request, file, {}, 1), CPU_SIZE, bundled="")
     assert (whole.max_prompt_length, whole.max_completion_length) == (77, 512)

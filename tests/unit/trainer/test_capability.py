@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from trainer.child import preload
-from trainer.child.capability import CapabilityByDriver, driver_capability
-from trainer.child.gpu_opened import GpuOpenWatch
+from trainer.child.gpu_opened import CapabilityByDriver, GpuOpenWatch, driver_capability
 
 ASKS = "capability_asks"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common import deepspeed_places
+from trainer.frameworks.common import deepspeed
 from trainer.frameworks.common.deepspeed import CPU_BUCKET, deepspeed_config
 from trainer.frameworks.trl.keys import training_keys
 
@@ -52,7 +52,7 @@ def test_every_knob_arrives_at_its_place(knob: str) -> None:
 
 def test_the_knobs_it_names_are_those_it_sets() -> None:
     """Whoever else keeps a list of them keeps this one."""
-    assert set(PLACES) == set(deepspeed_places.PLACES)
+    assert set(PLACES) == set(deepspeed.PLACES)
 
 
 def test_without_zero_there_is_no_deepspeed() -> None:

@@ -19,7 +19,7 @@ from autotune.running.ending import Ending, Stop, outcome_of
 from tests.support.failure_texts import CAUSES, ECHOES, KILLS, RAYLET, TIMEOUTS, Row
 from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, read_signs
 from trainer.child.failures import classify
-from trainer.frameworks.common import suggestions
+from trainer.frameworks.common import failures
 
 TRL = framework_named("trl")
 LOG = "step 1 of 3\n{}\nsome later line\n"
@@ -189,11 +189,11 @@ def _holds(text: str, line: str) -> bool:
 def test_every_suggestion_belongs_to_a_sign_and_says_one_thing() -> None:
     names = [sign.name for sign in SIGNS]
     assert len(set(names)) == len(names)
-    assert set(suggestions.SUGGESTIONS) <= set(names)
+    assert set(failures.SUGGESTIONS) <= set(names)
     for sign in SIGNS:
-        if sign.name not in suggestions.SUGGESTIONS:
+        if sign.name not in failures.SUGGESTIONS:
             assert sign.reason is FailureReason.OOM, "only of memory can be said more by the place"
-            assert suggestions.suggest(sign.reason, "update", sign.pool)
+            assert failures.suggest(sign.reason, "update", sign.pool)
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,12 @@ def test_a_cache_too_small_is_never_answered_with_a_smaller_share() -> None:
     """The one suggestion everybody gets wrong."""
     for sign in SIGNS:
         if sign.pool is Pool.ROLLOUT_CACHE:
-            said = suggestions.SUGGESTIONS.get(sign.name, "")
+            said = failures.SUGGESTIONS.get(sign.name, "")
             assert said.startswith("raise "), sign.name
             assert "lower gpu_memory_utilization" not in said
             assert "lower kv_cache" not in said
     for place in (*Phase, *StartupPart, None):
-        assert suggestions.suggest(FailureReason.OOM, place and place.value, Pool.ROLLOUT_CACHE).startswith("raise ")
+        assert failures.suggest(FailureReason.OOM, place and place.value, Pool.ROLLOUT_CACHE).startswith("raise ")
 
 
 def test_an_optimizer_that_finds_no_room_beside_the_engine_is_not_told_of_the_weights() -> None:
@@ -231,7 +231,7 @@ def test_an_optimizer_that_finds_no_room_beside_the_engine_is_not_told_of_the_we
     got = told(FrameworkError(text), None, "first_batch")
     assert (*kind(got), got.phase) == (FailureReason.OOM, Pool.DEVICE, "first_batch")
     assert got.suggestion.startswith("lower gpu_memory_utilization")
-    assert "alone" not in suggestions.suggest(FailureReason.OOM, "first_batch", Pool.HOST)
+    assert "alone" not in failures.suggest(FailureReason.OOM, "first_batch", Pool.HOST)
 
 
 def test_the_order_of_nearness() -> None:
@@ -250,7 +250,7 @@ def table() -> str:
         texts = "<br>".join(f"`{text.replace('`', chr(39)).replace('|', chr(92) + '|')}`" for text in sign.texts)
         end = sign.reason.value + (f", {POOLS[sign.pool]}" if sign.pool else "")
         where = sign.phase or "where it was"
-        rows.append(f"| {texts} | {end} | {where} | {suggestions.SUGGESTIONS.get(sign.name, 'by the place, below')} |")
+        rows.append(f"| {texts} | {end} | {where} | {failures.SUGGESTIONS.get(sign.name, 'by the place, below')} |")
     return HEAD + "\n".join(rows) + "\n"
 
 
@@ -259,7 +259,7 @@ def places() -> str:
     for pool in Pool:
         said: dict[str, list[str]] = {}
         for place in (*StartupPart, *Phase):
-            said.setdefault(suggestions.suggest(FailureReason.OOM, place.value, pool), []).append(place.value)
+            said.setdefault(failures.suggest(FailureReason.OOM, place.value, pool), []).append(place.value)
         rows += [f"| {POOLS[pool]} | {', '.join(where)} | {what} |" for what, where in said.items()]
     return PLACES_HEAD + "\n".join(rows) + "\n"
 

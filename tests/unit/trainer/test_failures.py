@@ -11,7 +11,7 @@ from trainer.child.failures import (
     chain,
     classify,
 )
-from trainer.frameworks.common.suggestions import suggest
+from trainer.frameworks.common.failures import suggest
 
 
 def caused(outer: BaseException, inner: BaseException) -> BaseException:

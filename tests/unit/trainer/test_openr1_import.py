@@ -40,12 +40,12 @@ def test_open_r1s_own_files_are_understood() -> None:
 def test_a_servers_share_is_not_taken_from_the_recipe() -> None:
     text = OWN + "vllm_gpu_memory_utilization: 0.7\n"
     launch = "trl vllm-serve --model m --tensor_parallel_size=2 \\\n  --data-parallel-size 2 &\n"
-    served = import_config(text, "recipe.yaml", launch=launch)
+    served = import_config(text, "recipe.yaml", server=launch)
     assert served.knobs["rollout_gpus"] == 4
     assert served.knobs["tensor_parallel_size"] == 2
     assert "gpu_memory_utilization" not in served.knobs
     assert any("vllm_gpu_memory_utilization" in note for note in served.notes)
-    colocated = import_config(text + "vllm_mode: colocate\n", "recipe.yaml", launch=launch)
+    colocated = import_config(text + "vllm_mode: colocate\n", "recipe.yaml", server=launch)
     assert colocated.knobs["gpu_memory_utilization"] == 0.7
     assert "rollout_gpus" not in colocated.knobs
 
@@ -57,7 +57,7 @@ def test_the_launch_beside_the_server_counts_before_the_accelerate_file(option: 
         f"accelerate launch --config_file zero2.yaml {option}src/open_r1/grpo.py --config recipe.yaml\n"
     )
     accelerate = "distributed_type: MULTI_GPU\nnum_processes: 8\n"
-    found = import_config(OWN, "recipe.yaml", accelerate=accelerate, launch=launch)
+    found = import_config(OWN, "recipe.yaml", accelerate=accelerate, server=launch)
     assert (found.processes, found.knobs["rollout_gpus"]) == (processes, 1)
 
 

@@ -15,23 +15,21 @@ from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from tests.support.properties import examples
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.deepspeed_places import PLACES
-from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export
+from trainer.frameworks.common.deepspeed import PLACES
+from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, ExportRequest
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.open_r1 import SUPPORTED, OpenR1ExportRequest, export, unsupported
-from trainer.frameworks.open_r1.exported import RECIPE
+from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
+from trainer.frameworks.open_r1.config_text import RECIPE
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
 from trainer.frameworks.open_r1.key_tables import KEYS
 from trainer.frameworks.open_r1.keys import acting
-from trainer.frameworks.open_r1.objective import OBJECTIVE
+from trainer.frameworks.open_r1.render import OBJECTIVE
 
 LONGEST = 512 + 1024
 
 
-def wanted(
-    configuration: dict[str, KnobValue] | Configuration, processes: int = 8, **changes: Any
-) -> OpenR1ExportRequest:
+def wanted(configuration: dict[str, KnobValue] | Configuration, processes: int = 8, **changes: Any) -> ExportRequest:
     base: dict[str, Any] = {
         "title": "first: 226.0k tokens/hour",
         "configuration": Configuration(dict(configuration)),
@@ -45,7 +43,7 @@ def wanted(
         "world_size": processes,
         "checkout": "/src/open-r1",
     }
-    return OpenR1ExportRequest(**{**base, **changes})
+    return ExportRequest(**{**base, **changes})
 
 
 def read_again(made: Export) -> Imported:
@@ -55,7 +53,7 @@ def read_again(made: Export) -> Imported:
         RECIPE,
         files=files,
         accelerate=made.files[ACCELERATE],
-        launch=made.files.get(SERVER, ""),
+        server=made.files.get(SERVER, ""),
     )
 
 

@@ -12,6 +12,7 @@ from autotune.specification.resolve import read_files
 from tests.support import trl_fields
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.shell import commands
 from trainer.frameworks.verl.import_config import import_config
@@ -120,7 +121,7 @@ def test_a_copy_of_a_script_that_asks_where_it_is_would_find_nothing(here: str, 
     text = f"#!/bin/bash\n{here}{SWIFT.format(file='zero2')[:-1]} --external_plugins $here/plugin.py\n"
     found = read("ms_swift", text, "scripts/run.sh")
     made = ms_swift.export(
-        ms_swift.SwiftExportRequest(
+        ExportRequest(
             title="",
             configuration={"zero_stage": 2},
             python="/env/bin/python",

@@ -17,8 +17,7 @@ from autotune.ports import Assignment, Companion, Place
 from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check
 from tests.support import factories
-from trainer.frameworks.common.gpu_split import split
-from trainer.frameworks.common.serving import SERVE
+from trainer.frameworks.common.serving import SERVE, split
 from trainer.frameworks.trl import server
 
 OPEN_R1: dict[str, Any] = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}

@@ -7,7 +7,7 @@ import pytest
 from trainer.frameworks.common.shell import Command, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.ms_swift.given import given
-from trainer.frameworks.verl.reading import call_of
+from trainer.frameworks.verl.reading import calls_of
 
 SWIFT = "swift rlhf --rlhf_type grpo "
 
@@ -71,8 +71,7 @@ def test_what_is_exported_follows_later_assignments() -> None:
 
 def test_words_of_a_list_are_read_and_not_edited() -> None:
     """An edit of the list would change every command that uses it."""
-    call = call_of('A=(a=1)\nB=2 env C=3 main_ppo "${A[@]}" "$@"', "main_ppo")
-    assert call is not None
+    (call,) = calls_of('A=(a=1)\nB=2 env C=3 main_ppo "${A[@]}" "$@"', "main_ppo")
     assert [word.text for word in call.words] == ["env", "C=3", "main_ppo", "a=1"]
     assert {name: word.text for name, word in call.environment.items()} == {"B": "2", "C": "3"}
     for script in (

@@ -13,16 +13,17 @@ from search_spaces.legality import check
 from search_spaces.objective import not_guessed
 from tests.support.swift_fields import FIELDS
 from tests.support.verl_cases import legal
-from trainer.frameworks import ms_swift
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.speculation import KNOBS, speculative_config, speculative_knobs
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.key_values import rest
 from trainer.frameworks.ms_swift.keys import to_keys
 from trainer.frameworks.trl.keys import seams
 from trainer.frameworks.trl.server import server_command
-from trainer.frameworks.verl import export, import_config
+from trainer.frameworks.verl import export
+from trainer.frameworks.verl.import_config import import_config as verl_config
 
 GUESSES: dict[str, KnobValue] = {"speculative_decoding": "ngram", "speculative_tokens": 4, "speculative_lookup": 2}
 TOLD = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}
@@ -80,7 +81,7 @@ def test_ms_swift_reads_what_it_was_given_in_both_modes() -> None:
         arguments = to_keys(Configuration({**VLLM, **GUESSES, "rollout_mode": mode}))
         assert arguments["vllm_engine_kwargs"] == {"speculative_config": TOLD}
         text = SWIFT.format(mode=mode, more=f"--vllm_engine_kwargs '{json.dumps(arguments['vllm_engine_kwargs'])}'")
-        found = ms_swift.import_config(text, "run.sh", FIELDS)
+        found = import_config(text, "run.sh", FIELDS)
         assert {name: found.knobs[name] for name in GUESSES} == GUESSES
         assert "vllm_engine_kwargs" not in found.passthrough
 
@@ -88,22 +89,22 @@ def test_ms_swift_reads_what_it_was_given_in_both_modes() -> None:
 def test_ms_swifts_own_argument_is_its_servers() -> None:
     """A colocated engine is not given it, so it has to be said that it does nothing."""
     more = f"--vllm_speculative_config '{json.dumps(TOLD)}'"
-    served = ms_swift.import_config(SWIFT.format(mode="server", more=more), "run.sh", FIELDS)
+    served = import_config(SWIFT.format(mode="server", more=more), "run.sh", FIELDS)
     assert {name: served.knobs[name] for name in GUESSES} == GUESSES
     assert "vllm_speculative_config" not in served.passthrough
-    colocated = ms_swift.import_config(SWIFT.format(mode="colocate", more=more), "run.sh", FIELDS)
+    colocated = import_config(SWIFT.format(mode="colocate", more=more), "run.sh", FIELDS)
     assert not set(KNOBS) & set(colocated.knobs)
     assert any("it does nothing beside a colocated engine" in note for note in colocated.notes)
     own = f"--vllm_speculative_config '{json.dumps(EAGLE)}'"
     with pytest.raises(ConfigError, match="line 1: vllm_speculative_config: a trial's rollout server guesses"):
-        ms_swift.import_config(SWIFT.format(mode="server", more=own), "run.sh", FIELDS)
+        import_config(SWIFT.format(mode="server", more=own), "run.sh", FIELDS)
 
 
 def test_another_way_of_guessing_stays_the_users_own() -> None:
     assert rest({"vllm_engine_kwargs": {"speculative_config": EAGLE}}) == {
         "vllm_engine_kwargs": {"speculative_config": EAGLE}
     }
-    found = import_config(VERL.format(more=f"'+{KEY}={{method:eagle,model:draft,num_speculative_tokens:2}}'"), "x.sh")
+    found = verl_config(VERL.format(more=f"'+{KEY}={{method:eagle,model:draft,num_speculative_tokens:2}}'"), "x.sh")
     assert found.passthrough[KEY] == EAGLE
     assert not set(KNOBS) & set(found.knobs)
 
@@ -116,7 +117,7 @@ def test_another_way_of_guessing_stays_the_users_own() -> None:
     ],
 )
 def test_verl_reads_the_mapping_and_its_parts(more: str) -> None:
-    found = import_config(VERL.format(more=more), "x.sh")
+    found = verl_config(VERL.format(more=more), "x.sh")
     assert {name: found.knobs[name] for name in GUESSES} == GUESSES
     assert not any(key.startswith(KEY) for key in found.passthrough)
 
@@ -126,7 +127,7 @@ def test_an_export_for_verl_reads_back() -> None:
     told = Configuration({**combination.configuration, **GUESSES})
     script = export(combination.wanted(configuration=told)).files[RUN]
     assert f"++{KEY}={{method:ngram,num_speculative_tokens:4,prompt_lookup_max:2}}" in script
-    assert {name: import_config(script, RUN).knobs[name] for name in GUESSES} == GUESSES
+    assert {name: verl_config(script, RUN).knobs[name] for name in GUESSES} == GUESSES
 
 
 @pytest.mark.parametrize(

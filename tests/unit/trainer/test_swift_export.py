@@ -16,15 +16,16 @@ from search_spaces.configuration import Configuration
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import RUN, Export
+from trainer.frameworks.common.exported import RUN, Export, ExportRequest
+from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
 from trainer.frameworks.ms_swift.server import server_arguments, server_command
 
 SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2, "rollout_data_parallel_size": 2}
 
 
-def wanted(**changes: Any) -> ms_swift.SwiftExportRequest:
-    given = ms_swift.SwiftExportRequest(
+def wanted(**changes: Any) -> ExportRequest:
+    given = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"}),
         python="/env/bin/python",
@@ -45,7 +46,7 @@ def test_every_argument_is_one_ms_swift_has_and_of_its_type() -> None:
     export = ms_swift.export(wanted(added={"model_type": "qwen2", "template": "dummy"}))
     found = arguments(export)
     assert set(found) - {"ENV"} <= set(FIELDS)
-    read = ms_swift.import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS)
+    read = import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS)
     assert read.knobs["micro_batch_size"] == 4
     assert read.knobs["gradient_accumulation_steps"] == 4
 
@@ -79,7 +80,7 @@ def test_a_pass_of_a_whole_micro_batch_needs_no_seam() -> None:
 
 def test_ms_swifts_own_rewards_and_the_users_plugins_stay() -> None:
     script = "swift rlhf --rlhf_type grpo --model one --external_plugins mine.py --reward_funcs mine --dataset d.jsonl"
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     rewards = (RewardSpec("ms_swift", "mine"),)
     asked = wanted(
         user_config=script, own_data=True, passthrough=before.passthrough, rewards=rewards, folder="/home/me"
@@ -97,7 +98,7 @@ def test_ms_swifts_own_rewards_and_the_users_plugins_stay() -> None:
 
 def test_other_rewards_go_beside_the_users_plugins() -> None:
     script = "#!/bin/sh\nswift rlhf --rlhf_type grpo --model one --external_plugins a.py --reward_funcs x --dataset d"
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     text = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough)).files["run.sh"]
     assert '--external_plugins a.py "$here"/plugin.py' in text
     assert '--dataset "$here"/prompts/train.jsonl' in text
@@ -108,10 +109,10 @@ def test_other_rewards_go_beside_the_users_plugins() -> None:
 def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
     """Else the run would not find the model's kind, or put plain prompts into a chat template."""
     script = "swift rlhf --rlhf_type grpo --model one --template mine --reward_funcs x --dataset d"
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     added = {"model_type": "qwen2", "template": "dummy", "use_chat_template": "false"}
     export = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough, added=added))
-    told = ms_swift.import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
+    told = import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
     assert (told["model_type"], told["template"], told["use_chat_template"]) == ("qwen2", "mine", False)
     assert "RAW = True" in export.files["plugin.py"]
 
@@ -120,7 +121,7 @@ def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
 def test_a_script_is_run_by_its_interpreter_and_takes_more_arguments(tmp_path: Path, end: str) -> None:
     """What ``verify`` adds has to arrive, and wins where it stands last; once, whoever passed it on already."""
     script = f"#!/bin/sh\nswift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d{end}\n"
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     environment = tmp_path / "an env" / "bin"
     environment.mkdir(parents=True)
     swift = environment / "swift"
@@ -281,7 +282,7 @@ def test_a_rendered_trial_says_everything() -> None:
 def test_what_a_preset_leaves_to_ms_swift_stays_left_to_it_until_a_knob_says_it() -> None:
     """Or trial 0 would not be what the user runs today."""
     script = "#!/bin/sh\nNPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model m --reward_funcs x --deepspeed zero3\n"
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     told: dict[str, Any] = {"device": "cuda", "passthrough": before.passthrough}
     plain, _, _ = ms_swift.settings(Configuration({**before.knobs, "micro_batch_size": 2}), 16, 4, **told)
     zero = plain["deepspeed"]["zero_optimization"]
@@ -300,7 +301,7 @@ def test_what_a_preset_leaves_to_ms_swift_stays_left_to_it_until_a_knob_says_it(
     ],
 )
 def test_beside_a_script_that_cannot_be_edited_in_place_a_whole_file_is_written(script: str) -> None:
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    before = import_config(script, "run.sh", FIELDS)
     rewards = (RewardSpec("ms_swift", "mine"),)
     made = ms_swift.export(
         wanted(user_config=script, own_data=True, passthrough=before.passthrough, rewards=rewards, folder="/home/me")

@@ -14,14 +14,16 @@ from search_spaces.configuration import Configuration
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
+from trainer.frameworks.common.exported import ExportRequest
+from trainer.frameworks.ms_swift.import_config import import_config
 
 LINE = "swift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d"
 
 
 def exported(script: str, **changes: Any) -> str:
     """``run.sh`` of a study of ``script``."""
-    before = ms_swift.import_config(script, "run.sh", FIELDS)
-    wanted = ms_swift.SwiftExportRequest(
+    before = import_config(script, "run.sh", FIELDS)
+    wanted = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",
@@ -102,8 +104,8 @@ def test_the_same_holds_for_variables_in_a_file() -> None:
         "rlhf_type: grpo\nmodel: one\nreward_funcs: [x]\ndataset: d\n"
         "ENV:\n  NPROC_PER_NODE: 8  # the whole machine\n  CUDA_VISIBLE_DEVICES: 0,1,2,3,4,5,6,7\n  MINE: 1\n"
     )
-    before = ms_swift.import_config(own, "grpo.yaml", FIELDS)
-    wanted = ms_swift.SwiftExportRequest(
+    before = import_config(own, "grpo.yaml", FIELDS)
+    wanted = ExportRequest(
         title="study 1",
         configuration=Configuration({"micro_batch_size": 4}),
         python="/env/bin/python",

@@ -18,7 +18,8 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import SERVER, Export
+from trainer.frameworks.common.exported import SERVER, Export, ExportRequest
+from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.key_tables import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO
 from trainer.frameworks.ms_swift.keys import acting
 
@@ -97,8 +98,8 @@ def legal(draw: st.DrawFn) -> tuple[Configuration, Resources]:
     return found, machine
 
 
-def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ms_swift.SwiftExportRequest:
-    given_ = ms_swift.SwiftExportRequest(
+def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> ExportRequest:
+    given_ = ExportRequest(
         title="a study",
         configuration=configuration,
         python="/usr/bin/python3",
@@ -117,7 +118,7 @@ def read_back(export: Export, processes: int) -> Configuration:
     """What the exported files say, less the engine's length, which is said though nobody set it."""
     name = "grpo.yaml" if "grpo.yaml" in export.files else "run.sh"
     served = {"server": export.files.get(SERVER, ""), "server_name": SERVER}
-    return Configuration(ms_swift.import_config(export.files[name], name, FIELDS, processes, **served).knobs)
+    return Configuration(import_config(export.files[name], name, FIELDS, processes, **served).knobs)
 
 
 def told(configuration: Configuration) -> Configuration:
@@ -171,7 +172,7 @@ swift rlhf \\
 @given(case=legal(), own_data=st.booleans())
 def test_so_can_a_script_that_was_edited(case: tuple[Configuration, Resources], own_data: bool) -> None:
     configuration, machine = case
-    before = ms_swift.import_config(SCRIPT, "run.sh", FIELDS)
+    before = import_config(SCRIPT, "run.sh", FIELDS)
     asked = wanted(
         configuration, machine, user_config=SCRIPT, own_data=own_data, passthrough=before.passthrough, folder="/home/me"
     )
@@ -193,14 +194,14 @@ def test_so_can_a_file_that_was_edited(case: tuple[Configuration, Resources]) ->
         "reward_funcs: [accuracy]\ndataset: data.jsonl\nmax_completion_length: 64\ngeneration_batch_size: 32\n"
         "ENV:\n  MY_VARIABLE: 1\n"
     )
-    before = ms_swift.import_config(own, "mine.yaml", FIELDS, 4)
+    before = import_config(own, "mine.yaml", FIELDS, 4)
     asked = wanted(configuration, machine, user_config=own, own_data=True, passthrough=before.passthrough)
     export = ms_swift.export(asked)
     same(read_back(export, asked.world_size), told(configuration))
     text = export.files["grpo.yaml"]
     assert "# mine" in text
     assert "model: one  # the small one" in text
-    assert ms_swift.import_config(text, "grpo.yaml", FIELDS, 4).passthrough["env"]["MY_VARIABLE"] == "1"
+    assert import_config(text, "grpo.yaml", FIELDS, 4).passthrough["env"]["MY_VARIABLE"] == "1"
 
 
 def test_every_supported_knob_is_among_those_tried() -> None:

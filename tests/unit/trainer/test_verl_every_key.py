@@ -14,8 +14,8 @@ import pytest
 
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl import import_config
 from trainer.frameworks.verl.hydra import written
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import INPUTS, MEASURING
 from trainer.frameworks.verl.key_tables import BESIDE
 

@@ -15,10 +15,10 @@ from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell_syntax import ShellError
-from trainer.frameworks.verl import import_config
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
-from trainer.frameworks.verl.reading import call_of
+from trainer.frameworks.verl.reading import calls_of
 
 SCRIPT = """\
 #!/usr/bin/env bash
@@ -293,14 +293,12 @@ def test_every_key_has_one_fate() -> None:
     ],
 )
 def test_words_of_a_command(script: str, words: list[str]) -> None:
-    call = call_of(script, "main_ppo")
-    assert call is not None
+    (call,) = calls_of(script, "main_ppo")
     assert [word.text for word in call.words] == words
 
 
 def test_what_only_a_shell_knows_is_marked() -> None:
-    call = call_of("A=$(date); B=`pwd`\nmain_ppo a=$A b=$B c=$C d=${D:-$USER/x} e=${E%.txt}", "main_ppo")
-    assert call is not None
+    (call,) = calls_of("A=$(date); B=`pwd`\nmain_ppo a=$A b=$B c=$C d=${D:-$USER/x} e=${E%.txt}", "main_ppo")
     assert [word.unknown for word in call.words] == ["", "$(date)", "`pwd`", "$C", "$USER", "${E%.txt}"]
 
 
@@ -308,8 +306,8 @@ def test_what_only_a_shell_knows_is_marked() -> None:
 @given(text=st.text(alphabet="ab =\n\\'\"$(){}[]@#;|&<>`", max_size=40))
 def test_any_script_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ShellError):
-        call = call_of(f"{text}\nmain_ppo x=1", "main_ppo")
-        assert call is None or any("main_ppo" in word.text for word in call.words)
+        for call in calls_of(f"{text}\nmain_ppo x=1", "main_ppo"):
+            assert any("main_ppo" in word.text for word in call.words)
 
 
 @examples(100, 300)

@@ -18,8 +18,9 @@ from tests.support.verl_cases import legal
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import RUN, ExportRequest
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl import export, import_config, unsupported
+from trainer.frameworks.verl import export, unsupported
 from trainer.frameworks.verl.hydra import override
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.reading import given
 

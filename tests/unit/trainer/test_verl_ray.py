@@ -16,8 +16,9 @@ from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.verl import overrides, run
 from trainer.child.frameworks.verl.demands import PATIENCE_S, RayDemands, unmet
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.verl import export, import_config
+from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import split
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.ray import CPUS, SPARE, UNITS, cpus, held
 
 STATE = """2026-11-27 20:04:42,380	INFO autoscaler.py:408 --

@@ -20,11 +20,12 @@ from tests.support.properties import examples
 from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.common.exported import RUN
-from trainer.frameworks.verl import SUPPORTED, export, import_config, render, unsupported
+from trainer.frameworks.verl import SUPPORTED, export, render, unsupported
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
+from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_tables import UNTRIED
-from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.reading import given as read
+from trainer.frameworks.verl.render import OBJECTIVE
 
 COMBINATIONS = st.integers(0, 10**9).map(lambda seed: legal(Random(seed)))
 IN_ANY_MODE = st.integers(0, 10**9).map(lambda seed: legal(Random(seed), modes=True))

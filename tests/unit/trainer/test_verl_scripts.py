@@ -16,7 +16,7 @@ from autotune.specification.request import Request
 from autotune.specification.user_config import with_config
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl import import_config
+from trainer.frameworks.verl.import_config import import_config
 
 MUST = """\
 RUN=(

@@ -21,7 +21,7 @@ from trainer.frameworks.common.config_entries import (
     problem,
     read_mapping,
 )
-from trainer.frameworks.common.deepspeed_places import PLACES, ZERO
+from trainer.frameworks.common.deepspeed import PLACES, ZERO
 
 FILE_KEY = "deepspeed_config_file"
 DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"

@@ -53,6 +53,13 @@ class ExportRequest:
     """The prompts are those the user's configuration names, so they are not exported."""
     folder: str = ""
     """The user's working directory, which a configuration of their own speaks of."""
+    accelerate: str = ""
+    """Text of the user's own accelerate file, for Open-R1; empty writes one."""
+    checkout: str = ""
+    """Folder of the user's Open-R1, whose ``grpo.py`` trains."""
+    added: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments a trial of ms-swift had to add to load this model and read these prompts (its fact ``arguments``), such
+    as ``model_type``; the user's own go before them."""
 
     @property
     def longest(self) -> int | None:

@@ -24,6 +24,19 @@ class KeyHandling(StrEnum):
     """Trials cannot honour it: a value with an effect is refused, any other is ignored."""
 
 
+MEASURING = frozenset(
+    {
+        *("output_dir", "num_train_epochs", "max_steps", "do_train", "seed", "use_cpu"),
+        *("logging_strategy", "logging_steps", "logging_first_step", "log_level", "log_completions"),
+        *("disable_tqdm", "report_to", "run_name"),
+        *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"),
+        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "load_best_model_at_end"),
+        *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push"),
+    }
+)
+"""Keys of transformers' trainers and of TRL's on it, whatever their version: span, logging, evaluation and saving."""
+
+
 def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
     """``keys`` of the user without ``torch_compile_backend`` where ``configuration`` turns compilation off: naming a
     compiler would turn it on again."""

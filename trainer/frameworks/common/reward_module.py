@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainer.child import contract
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.template_files import fill
+from trainer.frameworks.common.texts import fill
 
 MODULE = "autotune_reward"
 VERIFIER = "autotune_math_verifier.py"

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from trainer.frameworks.common.exported import Command, ExportRequest
-from trainer.frameworks.common.gpu_split import split
+from trainer.frameworks.common.serving import split
 
 HERE = "{here}"
 """In a word: the folder of the script."""

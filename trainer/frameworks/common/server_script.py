@@ -16,13 +16,12 @@ from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
-from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.shell import Command, Word
 from trainer.frameworks.common.training_script import commands_of, options_of, training_commands
 from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.words import typed
 
 ITS_OWN = frozenset({"model", "model_tag", "revision", "host", "port", "trust_remote_code", "log_level"})
 """Options that a trial's server has from the trial."""

@@ -1,9 +1,11 @@
-"""What the texts of an export share, whichever framework they are for. Pure."""
+"""What the texts of an export share, whichever framework they are for."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from search_spaces import yaml_edit
@@ -36,3 +38,14 @@ def same_model(own: Any, used: str) -> bool:
         return False
     tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
     return own == used or (bool(tail) and f"/{used.rstrip('/')}".endswith(f"/{tail}"))
+
+
+def fill(beside: str, template: str, **values: str) -> str:
+    """A text of ``templates/*.txt`` beside the code, with every ``$name`` in it replaced.
+
+    Args:
+        beside: the module it belongs to, as ``__file__``.
+    """
+    return Template((Path(beside).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(
+        values
+    )

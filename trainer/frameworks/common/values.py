@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
-from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
 
@@ -30,12 +28,6 @@ def count_of(key: str, value: Any, most: float = math.inf) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
     return value
-
-
-def other_engine(acts: Mapping[str, KnobValue], framework: str, title: str) -> str | None:
-    """A sentence where the rollout engine is none that the framework has."""
-    engine, known = acts.get("rollout_engine"), facts_of(framework).generates_with
-    return None if engine in (None, *known) else f"rollout_engine {engine}: {title} generates with {' or '.join(known)}"
 
 
 def parsed(knob: str, key: str, value: Any) -> KnobValue:

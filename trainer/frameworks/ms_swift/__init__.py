@@ -1,9 +1,7 @@
 """Parent side of ms-swift: reads, renders and exports configurations, and diagnoses failed trials."""
 
 from trainer.frameworks.ms_swift.export import export
-from trainer.frameworks.ms_swift.exported import SwiftExportRequest
 from trainer.frameworks.ms_swift.failures import diagnose, suggest
-from trainer.frameworks.ms_swift.import_config import import_config
 from trainer.frameworks.ms_swift.key_tables import SUPPORTED
 from trainer.frameworks.ms_swift.keys import unsupported
 from trainer.frameworks.ms_swift.render import render, settings

@@ -16,18 +16,19 @@ import yaml
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
+from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
-from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, SwiftExportRequest
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
 from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
 from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
-from trainer.frameworks.ms_swift.plugin import Plugin
+from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
 from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
 
+CONFIG = "grpo.yaml"
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
 """Knobs that nobody set and that say nothing then."""
 _LEFT = frozenset(
@@ -44,7 +45,7 @@ def is_script(text: str) -> bool:
     return re.search(r"(?:^|[{,])\s*[\"']?rlhf_type[\"']?\s*:", text, re.MULTILINE) is None
 
 
-def knob_keys(request: SwiftExportRequest) -> dict[str, Any]:
+def knob_keys(request: ExportRequest) -> dict[str, Any]:
     """Knobs of the configuration as ms-swift's arguments.
 
     Raises:
@@ -56,7 +57,7 @@ def knob_keys(request: SwiftExportRequest) -> dict[str, Any]:
     return found
 
 
-def explicit(request: SwiftExportRequest) -> dict[str, Any]:
+def explicit(request: ExportRequest) -> dict[str, Any]:
     """``knob_keys`` with ms-swift's own value for every knob that nobody set, so that it stays what it is today."""
     of_megatron = megatron.chosen(request.configuration)
     skipped = _UNWRITTEN | _LEFT | (megatron.TORCH if of_megatron else {ENGINE_KNOB, *OF_MEGATRON})
@@ -67,7 +68,7 @@ def explicit(request: SwiftExportRequest) -> dict[str, Any]:
     return knob_keys(replace(request, configuration={**unset, **request.configuration}))
 
 
-def written(request: SwiftExportRequest, plugin: Plugin) -> str:
+def written(request: ExportRequest, plugin: Plugin) -> str:
     """A whole run, every argument said."""
     of_megatron = megatron.chosen(request.configuration)
     tuned = _taken(explicit(request), request)
@@ -105,20 +106,20 @@ def written(request: SwiftExportRequest, plugin: Plugin) -> str:
     return sections_text(request.title, sections)
 
 
-def _taken(arguments: dict[str, Any], request: SwiftExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
+def _taken(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
     """``arguments`` without those that only a rollout server of Megatron-SWIFT's takes and a run does not have."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 
 
-def by_torchrun(request: SwiftExportRequest) -> bool:
+def by_torchrun(request: ExportRequest) -> bool:
     """Whether ms-swift starts the processes by torchrun, as it does for several; sharding and Megatron ask for it."""
     sharded = {"deepspeed", "fsdp"} & set(knob_keys(request))
     return request.world_size > 1 or bool(sharded) or megatron.chosen(request.configuration)
 
 
 def launch_environment(
-    request: SwiftExportRequest, present: Mapping[str, Argument] = MappingProxyType({})
+    request: ExportRequest, present: Mapping[str, Argument] = MappingProxyType({})
 ) -> dict[str, str]:
     """Variables of the configuration, how many processes train, and on which GPUs.
 
@@ -140,7 +141,7 @@ def launch_environment(
     return {**found, VISIBLE: gpus} if gpus else found
 
 
-def _gpus(request: SwiftExportRequest, named: str) -> str:
+def _gpus(request: ExportRequest, named: str) -> str:
     """GPUs in place of those the user's run names; empty where it names none, or as many as train.
 
     ms-swift asks for a process on every GPU it sees.
@@ -152,7 +153,7 @@ def _gpus(request: SwiftExportRequest, named: str) -> str:
     return ",".join(there[:count] if len(there) > count else map(str, range(count)))
 
 
-def changes(request: SwiftExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
+def changes(request: ExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
     """Argument -> new value, ``None`` to remove it, for a user's own run with the arguments ``present``."""
     found: dict[str, Any] = _taken(knob_keys(request), request, present)
     nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(request.configuration) else []
@@ -183,7 +184,7 @@ def _word(present: Mapping[str, Argument], key: str) -> str:
     return present[key].words[0] if key in present and present[key].words else ""
 
 
-def _kept(key: str, request: SwiftExportRequest) -> bool:
+def _kept(key: str, request: ExportRequest) -> bool:
     """Whether the user's own value stays although no knob says it."""
     if key == "optimizer":
         return request.configuration.get("optimizer") is None
@@ -193,7 +194,7 @@ def _kept(key: str, request: SwiftExportRequest) -> bool:
     return knob is not None and knob not in request.configuration
 
 
-def edited(request: SwiftExportRequest, plugin: Plugin) -> str:
+def edited(request: ExportRequest, plugin: Plugin) -> str:
     """The user's own YAML or JSON file with the arguments of the configuration."""
     present = given(request.user_config, CONFIG)
     made = changes(request, plugin, present.arguments)

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.native import seam_values
-from trainer.frameworks.common.exported import RUN, SERVER, Command, Export
+from trainer.frameworks.common import scripts
+from trainer.frameworks.common.exported import RUN, SERVER, Command, Export, ExportRequest
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.config_text import edited, is_script, written
-from trainer.frameworks.ms_swift.exported import CONFIG, SwiftExportRequest
+from trainer.frameworks.ms_swift.config_text import CONFIG, edited, is_script, written
+from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.given import given
-from trainer.frameworks.ms_swift.launching import command, script, server_script
-from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
+from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin, plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
-from trainer.frameworks.ms_swift.server import PORT, wants_server
+from trainer.frameworks.ms_swift.server import PORT, server_arguments, server_command, wants_server
 
 
-def export(request: SwiftExportRequest) -> Export:
+def export(request: ExportRequest) -> Export:
     """The files and the command.
 
     Raises:
@@ -49,12 +49,62 @@ def export(request: SwiftExportRequest) -> Export:
     else:
         whole = script_given or not request.user_config
         text = written(request, plugin) if whole else edited(request, plugin)
-        made = command(request, plugin)
-        files.update({CONFIG: text, RUN: script(request, made)})
+        made = _command(request, plugin)
+        files.update({CONFIG: text, RUN: _script(request, made)})
     server = wants_server(request.configuration)
     if server:
-        files[SERVER] = server_script(request)
+        files[SERVER] = _server_script(request)
     named = seam_values(request.configuration, "ms_swift")
     seams = {name: value for name, value in named.items() if name in plugin.seams}
     diff = difference("" if script_given and not in_place else request.user_config, text, RUN if in_place else CONFIG)
     return Export(files, made, seams, (), plugin.prompts, diff, f"{base_url(PORT)}/health/" if server else "")
+
+
+def _command(request: ExportRequest, plugin: Plugin) -> Command:
+    """The words that train; processes and variables are in the file they name."""
+    environment = scripts.visible(request, served=wants_server(request.configuration))
+    own = bool(request.user_config)
+    if own:
+        environment["PYTHONPATH"] = "{here}"
+    entry = "swift.cli._megatron.main" if megatron.chosen(request.configuration) else "swift.cli.main"
+    return Command(
+        argv=(request.python, "-m", entry, "rlhf", "{here}/" + CONFIG, *_files(plugin, own)),
+        folder=request.folder if own else "{here}",
+        environment=environment,
+    )
+
+
+def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
+    """Exported files the run names, by their whole path where the command runs in the user's folder."""
+    if not own:
+        return ()
+    found = ("--dataset", "{here}/" + TRAIN) if plugin.prompts else ()
+    plugins = (*plugin.others, "{here}/" + PLUGIN)
+    return (*found, "--external_plugins", *plugins) if plugin.needed else found
+
+
+def _script(request: ExportRequest, made: Command) -> str:
+    """``RUN``."""
+    program = "megatron" if megatron.chosen(request.configuration) else "swift"
+    remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
+    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+
+
+def _server_script(request: ExportRequest) -> str:
+    """The script that starts the rollout server.
+
+    Raises:
+        ValueError: the GPUs cannot be split as the configuration says.
+    """
+    arguments = server_arguments(
+        request.configuration,
+        request.model,
+        PORT,
+        longest=(request.max_prompt_length or 0) + request.max_completion_length,
+        revision=request.revision,
+        added=request.added,
+        passthrough=request.passthrough,
+    )
+    argv = server_command(request.python, arguments)
+    note = f"swift rollout takes another port if {PORT} was used within the last minute; run.sh then finds no server."
+    return scripts.server_script(request, argv, variables(request.configuration), note)

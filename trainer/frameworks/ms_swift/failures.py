@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart, illegal
-from trainer.frameworks.common import diagnosis
-from trainer.frameworks.common import suggestions as shared
+from trainer.frameworks.common import failures as shared
 
 _ENGINE = StartupPart.ENGINE.value
 
@@ -86,7 +85,7 @@ SUGGESTIONS: Mapping[str, str] = {
 FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes whole logits"
 
 
-diagnose = partial(diagnosis.diagnose, signs=ALL, suggestions=SUGGESTIONS)
+diagnose = partial(shared.diagnose, signs=ALL, suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

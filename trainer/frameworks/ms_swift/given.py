@@ -10,15 +10,18 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import problem, read_mapping
+from trainer.frameworks.common.config_entries import meant, problem, read_mapping
+from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
+from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
 from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken
-from trainer.frameworks.common.words import as_words
-from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED
+from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
+from trainer.frameworks.ms_swift.key_values import from_keys
 from trainer.frameworks.ms_swift.megatron import MARKS
 
 ENVIRONMENT = "ENV"
@@ -241,3 +244,46 @@ def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside
             # A later word may stand for other arguments.
             raise unknown(name, word.line, key or "an argument", show(word.unknown))
     return found
+
+
+def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
+    """The knobs of the server's command.
+
+    Args:
+        text: a shell script with ``swift rollout``.
+        fields: the arguments of ``swift rlhf``, which takes the server's too.
+
+    Raises:
+        ConfigError: naming file, line, argument, and what was expected or what to do.
+    """
+    command, given, count = rollout_given(text, name)
+    values, notes = {}, []
+    if count > 1:
+        several = f"it starts {count} rollout servers alike, and a trial starts one, on GPUs of its own machine"
+        notes.append(str(problem(name, command.words[0].line, several)))
+    for key, own in given.items():
+        why = refusal(key, list(own.words))
+        if why is not None:
+            raise problem(name, own.line, f"{key}: {why}")
+        if key in SERVED:
+            try:
+                values[key] = typed(fields[key], own.words)
+            except FieldError as error:
+                raise problem(name, own.line, f"{key}: {error}") from None
+        elif key not in fields and (key.startswith("vllm_") or f"vllm_{key}" in fields):
+            raise problem(name, own.line, f"`swift rollout` has no argument {show(key)}; {meant(key, SERVED, 0.75)}")
+        elif key not in SERVERS_OWN:
+            notes.append(str(without(name, own.line, key)))
+    try:
+        knobs = from_keys(values)
+    except KnobKeyError as error:
+        line = given[error.key].line if error.key in given else 0
+        raise problem(name, line, f"{error.key}: {error.text}") from None
+    said = {key: "" if own.unknown else own.words[0] for key, own in given.items() if own.words}
+    return Served(
+        with_gpus(knobs, command, name),
+        notes=tuple(notes),
+        host=said.get("host", ""),
+        port=said.get("port", PORT),
+        model=said.get("model", ""),
+    )

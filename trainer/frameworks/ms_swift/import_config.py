@@ -27,8 +27,8 @@ from trainer.frameworks.common.config_entries import (
     meant,
     problem,
 )
-from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
-from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.deepspeed import batch_unset, said_otherwise
+from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
 from trainer.frameworks.common.script_folder import moved, placed
@@ -44,15 +44,13 @@ from trainer.frameworks.common.server_script import (
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
+from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given, server_knobs
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
-from trainer.frameworks.ms_swift.rollout_script import server_knobs
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}

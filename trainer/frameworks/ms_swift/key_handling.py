@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.key_handling import MEASURING as SHARED
 from trainer.frameworks.common.key_handling import without
 from trainer.frameworks.ms_swift.key_tables import SERVERS_GUESSES
 
@@ -18,33 +19,6 @@ INPUTS = frozenset(
 DATASET = ("dataset", "columns", "dataset_shuffle")
 """Of these, where the prompts are."""
 
-_SPAN = frozenset(
-    {"output_dir", "add_version", "num_train_epochs", "max_steps", "max_epochs", "seed", "use_cpu", "do_train"}
-)
-_LOGGING = frozenset(
-    {
-        *("logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "log_level", "log_on_each_node"),
-        *("disable_tqdm", "report_to", "run_name", "log_completions", "wandb_log_unique_prompts"),
-        *("swanlab_project", "swanlab_workspace", "swanlab_exp_name", "swanlab_mode"),
-        *("create_checkpoint_symlink", "skip_memory_metrics"),
-    }
-)
-_EVALUATION = frozenset(
-    {
-        *("val_dataset", "cached_val_dataset", "val_dataset_shuffle", "split_dataset_ratio"),
-        *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps"),
-        *("per_device_eval_batch_size", "num_generations_eval", "eval_use_evalscope", "eval_dataset", "eval_limit"),
-        *("eval_dataset_args", "eval_generation_config", "extra_eval_args", "early_stop_interval"),
-        *("metric_for_best_model", "greater_is_better", "load_best_model_at_end"),
-    }
-)
-_SAVING = frozenset(
-    {
-        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "save_on_each_node"),
-        *("safe_serialization", "max_shard_size", "push_to_hub", "hub_model_id", "hub_private_repo"),
-        *("hub_strategy", "hub_revision", "hub_always_push", "use_flash_ckpt"),
-    }
-)
 _SERVER = frozenset(
     {
         *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"),
@@ -59,8 +33,22 @@ _MEGATRON = frozenset(
         *("wandb_project", "wandb_exp_name"),
     }
 )
-"""Of these kinds those that ``megatron rlhf`` alone has."""
-MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER | _MEGATRON
+"""Those that ``megatron rlhf`` alone has."""
+MEASURING = (
+    SHARED
+    | _SERVER
+    | _MEGATRON
+    | {
+        *("add_version", "max_epochs", "logging_dir", "log_on_each_node", "wandb_log_unique_prompts"),
+        *("swanlab_project", "swanlab_workspace", "swanlab_exp_name", "swanlab_mode"),
+        *("create_checkpoint_symlink", "skip_memory_metrics"),
+        *("val_dataset", "cached_val_dataset", "val_dataset_shuffle", "split_dataset_ratio", "eval_accumulation_steps"),
+        *("num_generations_eval", "eval_use_evalscope", "eval_dataset", "eval_limit"),
+        *("eval_dataset_args", "eval_generation_config", "extra_eval_args", "early_stop_interval"),
+        *("metric_for_best_model", "greater_is_better", "save_on_each_node"),
+        *("safe_serialization", "max_shard_size", "hub_revision", "use_flash_ckpt"),
+    }
+)
 """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
 
 NOT_NEEDED = MEASURING | {"dataset"}

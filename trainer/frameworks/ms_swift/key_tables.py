@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from search_spaces.knobs import KNOBS, Reach, key_of
-from search_spaces.knobs.keys import keys_of, places_in, plain_keys
+from search_spaces.knobs import KNOBS, Reach, key_of, keys_of, places_in, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
-from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.deepspeed import PLACES
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
 FRAMEWORK = "ms_swift"

@@ -7,12 +7,10 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
-from trainer.frameworks.common.beyond import DTYPES
-from trainer.frameworks.common.deepspeed_places import at
+from trainer.frameworks.common.deepspeed import at, zero_rest
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_knobs
-from trainer.frameworks.common.trainer_keys import compiles, micro_batches, weights_held
+from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.zero import zero_rest
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,

@@ -11,8 +11,8 @@ from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.beyond import DTYPES, refuse, unsettable
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
+from trainer.frameworks.common.trainer_keys import DTYPES, refuse, unsettable
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,

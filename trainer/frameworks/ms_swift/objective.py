@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.trainer_keys import LEARNING
+
 ADVANTAGES = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
 """``advantage_estimator`` -> (``scale_rewards``, ``kl_in_reward``) where they are not set."""
 
@@ -12,25 +14,14 @@ OBJECTIVE: Mapping[str, Any] = {
     "tuner_type": "full",
     "loss_type": "dapo",
     "beta": 0.0,
-    "epsilon": 0.2,
     "importance_sampling_level": "token",
     "advantage_estimator": "grpo",
     "scale_rewards": "group",
     "kl_in_reward": False,
     "overlong_filter": False,
-    "num_iterations": 1,
-    "top_p": 1.0,
     "top_k": -1,
     "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "learning_rate": 1e-6,
-    "lr_scheduler_type": "linear",
-    "warmup_ratio": 0.0,
-    "weight_decay": 0.0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "max_grad_norm": 1.0,
+    **LEARNING,
     "truncation_strategy": "left",
 }
 """Of a run nobody has configured: TRL 1.16's values, so that the same workload is the same in both. But for the

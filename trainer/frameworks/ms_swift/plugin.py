@@ -8,11 +8,13 @@ from pathlib import Path
 
 from search_spaces.configuration import KnobValue
 from trainer.child import contract
+from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards, rewards_of
-from trainer.frameworks.common.template_files import fill
-from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, SwiftExportRequest
+from trainer.frameworks.common.texts import fill
 from trainer.frameworks.ms_swift.keys import seams
 
+PLUGIN = "plugin.py"
+TRAIN = f"{PROMPTS}/train.jsonl"
 OWN = "ms_swift"
 """Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""
 SEAM_MODULE = "autotune_seams"
@@ -41,7 +43,7 @@ class Plugin:
         return bool(self.wrapped or self.prompts or self.seams)
 
 
-def plugin_of(request: SwiftExportRequest) -> Plugin:
+def plugin_of(request: ExportRequest) -> Plugin:
     """The plugin of an export.
 
     Raises:

@@ -8,10 +8,10 @@ from typing import Any, Unpack
 from search_spaces.batch import model_parallel
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.beyond import refuse
+from trainer.frameworks.common.deepspeed import beside_zero, merged
 from trainer.frameworks.common.key_handling import uncompiled
+from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
-from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.key_handling import for_trial

@@ -7,13 +7,12 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainer.frameworks.common.exported import RUN
+from trainer.frameworks.common.exported import RUN, ExportRequest
+from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
-from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
-from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, SwiftExportRequest
 from trainer.frameworks.ms_swift.given import Argument, Given, given
-from trainer.frameworks.ms_swift.plugin import Plugin
+from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.server import wants_server
 
 _BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
@@ -23,7 +22,7 @@ Piece = tuple[int, int, str]
 """Start, end and new text of what is replaced."""
 
 
-def edited_script(request: SwiftExportRequest, plugin: Plugin) -> str:
+def edited_script(request: ExportRequest, plugin: Plugin) -> str:
     """The script, to be run from the exported folder; it works in the user's own.
 
     Raises:
@@ -51,7 +50,7 @@ def edited_script(request: SwiftExportRequest, plugin: Plugin) -> str:
     return _begun(text, [FIND_HERE, _found(request), *exported, *place])
 
 
-def _found(request: SwiftExportRequest) -> str:
+def _found(request: ExportRequest) -> str:
     """The line by which ``swift`` is the one of the interpreter that was measured."""
     return f'export PATH={shlex.quote(str(PurePosixPath(request.python).parent))}:"$PATH"'
 
@@ -67,7 +66,7 @@ def _argument(key: str, value: Any) -> str:
     return " ".join([name, *(f'"$here"/{word}' if word in _EXPORTED else shlex.quote(word) for word in words)])
 
 
-def _environment(request: SwiftExportRequest, found: Given) -> tuple[list[Piece], list[str]]:
+def _environment(request: ExportRequest, found: Given) -> tuple[list[Piece], list[str]]:
     """(Assignments that are there and become others, lines for those that are not)."""
     wished = launch_environment(request, found.environment)
     pieces, lines = [], []

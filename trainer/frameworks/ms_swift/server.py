@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.beyond import DTYPES
-from trainer.frameworks.common.gpu_split import HOST, replicas
-from trainer.frameworks.common.serving import CONNECT_S, SERVE
-from trainer.frameworks.common.words import words_of
-from trainer.frameworks.common.zero import merged
+from trainer.frameworks.common.deepspeed import merged
+from trainer.frameworks.common.fields import words_of
+from trainer.frameworks.common.serving import CONNECT_S, HOST, SERVE, replicas
+from trainer.frameworks.common.trainer_keys import DTYPES
 from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, SERVED
 from trainer.frameworks.ms_swift.keys import acting, to_keys
 

@@ -12,9 +12,8 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.deepspeed import deepspeed_config, zero_knobs
 from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.zero import zero_knobs
 
 _BUCKET = 200_000_000
 _HALF = {

@@ -1,4 +1,4 @@
-"""The accelerate file beside a recipe: how many processes, and what DeepSpeed shares out. Pure.
+"""The accelerate file beside a recipe: how many processes, what DeepSpeed shares out, what both files say. Pure.
 
 ``deepspeed_config`` has short keys for the ZeRO stage and the offloads. For the rest it names a DeepSpeed file, and
 accelerate 1.4 then refuses the short keys and ``mixed_precision`` beside it (``utils/dataclasses.py:1371``).
@@ -13,14 +13,25 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.configuration import KnobValue
+from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, SHORT_ZERO, AccelerateFile, read_file
-from trainer.frameworks.common.config_entries import problem
-from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.deepspeed_places import AUTO, PLACES, ZERO, at
+from trainer.frameworks.common.config_entries import ConfigError, problem
+from trainer.frameworks.common.deepspeed import (
+    AUTO,
+    PLACES,
+    ZERO,
+    at,
+    batch_unset,
+    deepspeed_config,
+    leaves,
+    said_otherwise,
+    zero_knobs,
+    zero_rest,
+)
 from trainer.frameworks.common.exported import DEEPSPEED
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.common.zero import leaves, zero_knobs, zero_rest
 from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.render import OBJECTIVE
 
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
@@ -32,6 +43,9 @@ _OF_THE_RUN = frozenset(
     }
 )
 """What is printed and saved: it moves no figure."""
+
+
+_HALF = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -161,3 +175,30 @@ def _not_told(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> It
     for place, value in leaves(zero_rest(settings)):
         if place[0] not in _SAID_ELSEWHERE and place not in _OF_THE_RUN and value not in (AUTO, at(ours, place)):
             yield ".".join(place)
+
+
+def precision_beside(recipe: Mapping[str, Any], beside: Accelerate) -> dict[str, KnobValue]:
+    """``mixed_precision`` holds where the recipe turns neither on (``training_args.py:1802`` of transformers 4.52)."""
+    if beside.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
+        return {}
+    return {"precision": beside.file.precision}
+
+
+def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> Iterator[ConfigError]:
+    """What DeepSpeed's configuration says in other values than the recipe, by its line in the accelerate file."""
+    half = str(precision_beside(recipe, beside).get("precision", ""))
+    computing = {key: recipe.get(key) is True or half == key for key in _HALF}
+    unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
+    for place, text in said_otherwise(beside.file.deepspeed, {**recipe, **computing}, unset, processes):
+        yield beside.file.problem(place, text)
+    if beside.file.deepspeed is not None and half and recipe.get(half) is False:
+        text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
+        yield problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
+
+
+def notes_beside(recipe: Mapping[str, Any], beside: Accelerate) -> Iterator[str]:
+    """What a user may not expect of the two files."""
+    half = str(precision_beside(recipe, beside).get("precision", ""))
+    if half and beside.file.deepspeed is not None and recipe.get(half) is None:
+        text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
+        yield str(problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} says {half}: true too"))

@@ -8,17 +8,18 @@ from typing import Any
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
-from trainer.frameworks.common.exported import PROMPTS
+from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import sections_text
-from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, OpenR1ExportRequest
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
 from trainer.frameworks.open_r1.keys import acting, wants_server
-from trainer.frameworks.open_r1.objective import OBJECTIVE
-from trainer.frameworks.open_r1.render import settings
+from trainer.frameworks.open_r1.render import OBJECTIVE, settings
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
 
+RECIPE = "recipe.yaml"
+_PROMPT_COLUMN = "prompt"
+"""Column of exported prompts: text, which Open-R1 makes into a user message after its ``system_prompt``."""
 _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written though nobody set them."""
 _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
@@ -26,7 +27,7 @@ _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
 _COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
-def explicit(request: OpenR1ExportRequest) -> OpenR1ExportRequest:
+def explicit(request: ExportRequest) -> ExportRequest:
     """``request`` with Open-R1's default for every knob that nobody set."""
     unset = {knob: value for knob, value in defaults(FRAMEWORK).items() if knob in _EXPLICIT - set(_OWN_CHOICE)}
     if wants_server(request.configuration):
@@ -34,7 +35,7 @@ def explicit(request: OpenR1ExportRequest) -> OpenR1ExportRequest:
     return replace(request, configuration={**unset, **request.configuration})
 
 
-def knob_keys(request: OpenR1ExportRequest) -> dict[str, Any]:
+def knob_keys(request: ExportRequest) -> dict[str, Any]:
     """Knobs of the configuration as recipe keys.
 
     Raises:
@@ -46,7 +47,7 @@ def knob_keys(request: OpenR1ExportRequest) -> dict[str, Any]:
     return {**found, **(trainer_keys() if wants_server(request.configuration) else {})}
 
 
-def written(request: OpenR1ExportRequest, rewards: Rewards) -> str:
+def written(request: ExportRequest, rewards: Rewards) -> str:
     """A whole recipe, every knob explicit, and the objective but ``top_k``: TRL's defaults move."""
     tuned = knob_keys(explicit(request))
     tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
@@ -69,7 +70,7 @@ def written(request: OpenR1ExportRequest, rewards: Rewards) -> str:
             "model_name_or_path": request.model,
             "model_revision": request.revision or "main",
             "dataset_name": PROMPTS,
-            "dataset_prompt_column": PROMPT_COLUMN,
+            "dataset_prompt_column": _PROMPT_COLUMN,
             "dataset_train_split": "train",
             "reward_funcs": list(rewards.names),
             **_lengths(request),
@@ -82,7 +83,7 @@ def written(request: OpenR1ExportRequest, rewards: Rewards) -> str:
     return sections_text(request.title, sections)
 
 
-def _lengths(request: OpenR1ExportRequest) -> dict[str, int]:
+def _lengths(request: ExportRequest) -> dict[str, int]:
     prompt = request.max_prompt_length
     return {
         **({} if prompt is None else {"max_prompt_length": prompt}),
@@ -90,7 +91,7 @@ def _lengths(request: OpenR1ExportRequest) -> dict[str, int]:
     }
 
 
-def edited(request: OpenR1ExportRequest, rewards: Rewards, prompts: bool) -> str:
+def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     """The user's own recipe with the knobs of the configuration, and what the command line put in place of its own.
 
     Raises:
@@ -108,7 +109,7 @@ def edited(request: OpenR1ExportRequest, rewards: Rewards, prompts: bool) -> str
     if rewards.files or ("reward_funcs",) not in document.values:
         changes[("reward_funcs",)] = list(rewards.names)
     if prompts:
-        changes.update({("dataset_name",): PROMPTS, ("dataset_prompt_column",): PROMPT_COLUMN})
+        changes.update({("dataset_name",): PROMPTS, ("dataset_prompt_column",): _PROMPT_COLUMN})
         nothing = ("dataset_config", "dataset_mixture")
         changes.update({(key,): None for key in nothing if (key,) in document.values})
         if ("dataset_train_split",) in document.values:
@@ -120,7 +121,7 @@ def edited(request: OpenR1ExportRequest, rewards: Rewards, prompts: bool) -> str
     return yaml_edit.edited(request.user_config, changes)
 
 
-def _knob_changes(document: yaml_edit.Document, request: OpenR1ExportRequest) -> dict[yaml_edit.Path, Any]:
+def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
     """Each knob at the place the user's recipe has it."""
     changes: dict[yaml_edit.Path, Any] = {}
     key, inner = CHECKPOINTING

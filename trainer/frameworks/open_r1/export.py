@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export
-from trainer.frameworks.common.scripts import comment
+from collections.abc import Sequence
+
+from search_spaces.legality.openr1_rules import unknown_rewards
+from trainer.child.contract import RewardSpec
+from trainer.frameworks.common import scripts
+from trainer.frameworks.common.accelerate_file import FILE_KEY
+from trainer.frameworks.common.exported import (
+    ACCELERATE,
+    DEEPSPEED,
+    LAUNCHER,
+    PROMPTS,
+    RUN,
+    SERVER,
+    Command,
+    Export,
+    ExportRequest,
+)
+from trainer.frameworks.common.reward_module import Rewards
+from trainer.frameworks.common.reward_module import rewards_of as modules_of
 from trainer.frameworks.common.serving import base_url
-from trainer.frameworks.common.texts import difference
+from trainer.frameworks.common.texts import difference, fill
+from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1 import accelerate_config
-from trainer.frameworks.open_r1.config_text import edited, explicit, written
-from trainer.frameworks.open_r1.exported import RECIPE, OpenR1ExportRequest
+from trainer.frameworks.open_r1.config_text import RECIPE, edited, explicit, written
 from trainer.frameworks.open_r1.keys import wants_server
-from trainer.frameworks.open_r1.launching import by_torchrun, command, script, server_script
-from trainer.frameworks.open_r1.rewards import rewards_of
-from trainer.frameworks.open_r1.server import PORT
+from trainer.frameworks.open_r1.server import PORT, server_command
+
+SCRIPT = "src/open_r1/grpo.py"
+"""In a checkout of Open-R1."""
+KIND = "open_r1"
+"""Of a ``RewardSpec`` whose name is one of Open-R1's registry."""
 
 
-def export(request: OpenR1ExportRequest) -> Export:
+def export(request: ExportRequest) -> Export:
     """The files and the command: recipe, accelerate file, ``run.sh``, with a rollout server ``server.sh`` beside it.
 
     Raises:
@@ -31,22 +51,97 @@ def export(request: OpenR1ExportRequest) -> Export:
     prompts = not (request.user_config and request.own_data)
     recipe = edited(request, rewards, prompts) if request.user_config else written(request, rewards)
     whole = explicit(request)
-    made, server = command(whole, rewards), wants_server(whole.configuration)
-    files = {RECIPE: recipe, RUN: script(whole, made), **rewards.files}
-    if not by_torchrun(whole):
+    made, server = _command(whole, rewards), wants_server(whole.configuration)
+    files = {RECIPE: recipe, RUN: _script(whole, made), **rewards.files}
+    if not _by_torchrun(whole):
         files[ACCELERATE] = _accelerate(whole)
     if sharding := accelerate_config.deepspeed_text(whole.configuration, whole.device):
         files[DEEPSPEED] = sharding
     if server:
-        files[SERVER] = server_script(whole)
+        files[SERVER] = _server_script(whole)
     parts = ("rewards that Open-R1's registry does not have",) if rewards.files else ()
     diff = difference(request.user_config, recipe, RECIPE, "your recipe")
     return Export(files, made, {}, parts, prompts, diff, f"{base_url(PORT)}/health/" if server else "")
 
 
-def _accelerate(request: OpenR1ExportRequest) -> str:
+def _accelerate(request: ExportRequest) -> str:
     """The user's own file where there is one, else a whole one."""
     told = (request.configuration, request.world_size, request.device)
     if request.accelerate:
         return accelerate_config.edited(request.accelerate, *told)
-    return accelerate_config.written(*told, comment(request.title))
+    return accelerate_config.written(*told, scripts.comment(request.title))
+
+
+def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
+    """Every reward by the name it is loaded by.
+
+    Raises:
+        ValueError: a reward that cannot be exported, or a name that is not in the registry.
+    """
+    strange = unknown_rewards([spec.name for spec in specs if spec.kind == KIND])
+    if strange:
+        raise ValueError(f"Open-R1's registry has no reward {strange[0]}")
+    own = [spec for spec in specs if spec.kind != KIND]
+    if not own:
+        return Rewards(tuple(spec.name for spec in specs))
+    made = modules_of(own)
+    bare = [name for name in made.names if "." not in name]
+    if bare:
+        raise ValueError(f"the reward {bare[0]} is TRL's own, and Open-R1's registry has no such name")
+    others = iter(made.names)
+    names = tuple(spec.name if spec.kind == KIND else next(others) for spec in specs)
+    return Rewards(names, {LAUNCHER: fill(__file__, "launch"), **made.files}, made.folder)
+
+
+def _by_torchrun(request: ExportRequest) -> bool:
+    """Whether torchrun starts the processes: on a CPU ``accelerate launch`` would start only one of several."""
+    return request.device == "cpu" and request.world_size > 1
+
+
+def _command(request: ExportRequest, rewards: Rewards) -> Command:
+    """The words that train."""
+    own_folder = bool(request.user_config)
+    script = f"{request.checkout}/{SCRIPT}"
+    launched = ("{here}/" + LAUNCHER, script) if rewards.files else (script,)
+    data = ("--dataset_name", "{here}/" + PROMPTS) if own_folder and not request.own_data else ()
+    return Command(
+        argv=(request.python, *_started(request), *launched, "--config", "{here}/" + RECIPE, *data),
+        folder=rewards.folder or request.folder if own_folder else "{here}",
+        environment=_environment(request, rewards),
+    )
+
+
+def _started(request: ExportRequest) -> tuple[str, ...]:
+    if _by_torchrun(request):
+        ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(request.world_size))
+        return ("-m", "torch.distributed.run", *ranks)
+    words = ["-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE]
+    if accelerate_config.needs_file(request.configuration):
+        words += [f"--{FILE_KEY}", "{here}/" + DEEPSPEED]  # the file's own path would be looked up from the folder
+    return (*words, "--num_cpu_threads_per_process", str(request.threads))
+
+
+def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
+    found = {"PYTHONPATH": f"{request.checkout}/src", **variables(request.configuration)}
+    if rewards.files:
+        found["PYTHONPATH"] = "{here}:" + found["PYTHONPATH"]
+    if _by_torchrun(request):
+        found.update(OMP_NUM_THREADS=str(request.threads), GLOO_SOCKET_IFNAME="lo")
+    return {**found, **scripts.visible(request, served=wants_server(request.configuration))}
+
+
+def _script(request: ExportRequest, made: Command) -> str:
+    """``RUN``."""
+    remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
+    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+
+
+def _server_script(request: ExportRequest) -> str:
+    """The script that starts the rollout server.
+
+    Raises:
+        ValueError: the GPUs cannot be split as the configuration says.
+    """
+    longest, revision = request.longest, request.revision
+    argv = server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)
+    return scripts.server_script(request, argv, {})

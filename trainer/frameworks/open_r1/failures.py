@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, illegal, infra
-from trainer.frameworks.common import diagnosis
-from trainer.frameworks.common.suggestions import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
-from trainer.frameworks.common.suggestions import SUGGESTIONS as SHARED
-from trainer.frameworks.common.suggestions import suggest as shared_suggest
+from trainer.frameworks.common.failures import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
+from trainer.frameworks.common.failures import SUGGESTIONS as SHARED
+from trainer.frameworks.common.failures import diagnose as shared_diagnose
+from trainer.frameworks.common.failures import suggest as shared_suggest
 
 SUGGESTIONS: Mapping[str, str] = {
     **SHARED,
@@ -49,7 +49,7 @@ OWN: tuple[Sign, ...] = (
 """Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""
 
 
-diagnose = partial(diagnosis.diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
+diagnose = partial(shared_diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

@@ -45,8 +45,13 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.open_r1.accelerate_config import Accelerate, read_accelerate
-from trainer.frameworks.open_r1.beside import differing, notes_beside, precision_beside
+from trainer.frameworks.open_r1.accelerate_config import (
+    Accelerate,
+    differing,
+    notes_beside,
+    precision_beside,
+    read_accelerate,
+)
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.key_values import from_keys, rest
@@ -71,23 +76,23 @@ def import_config(
     text: str,
     name: str,
     fields: Mapping[str, Field] = FIELDS,
-    processes: int | None = None,
+    processes: int = 0,
     files: Mapping[str, str] = _NOTHING,
     *,
     accelerate: str = "",
     accelerate_name: str = "accelerate.yaml",
-    launch: str = "",
-    launch_name: str = "the launch of the rollout server",
+    server: str = "",
+    server_name: str = "the launch of the rollout server",
 ) -> Imported:
     """The recipe's keys, each where it belongs.
 
     Args:
         text: the recipe, at most 64 KiB.
         fields: the keys of Open-R1's script.
-        processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
+        processes: training processes, for ``generation_batch_size``; 0 takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
         accelerate: text of the accelerate file; without one nothing is known of ZeRO.
-        launch: text of the script that starts ``trl vllm-serve``; empty without one.
+        server: text of the script that starts ``trl vllm-serve``; empty without one.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -95,11 +100,11 @@ def import_config(
     entries = _entries(text, name, faults := Faults())
     known = _values(entries, name, fields, faults)
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
-    launched = faults.of(lambda: training_processes(launch, launch_name), 0) or beside.file.processes or 0
+    launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
     knobs = _knobs(known, entries, beside, processes or launched or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
-    served = _served(launch, launch_name, knobs, known, name)  # takes a server's share out of the knobs
+    served = _served(server, server_name, knobs, known, name)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served.knobs},

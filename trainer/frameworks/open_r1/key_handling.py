@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.common.key_handling import MEASURING as SHARED
 from trainer.frameworks.common.key_handling import without
 
 INPUTS = frozenset(
@@ -16,30 +17,18 @@ INPUTS = frozenset(
 )
 """Model, prompts, rewards and lengths, which a study has fields of its own for."""
 
-_SPAN = frozenset(
-    {"output_dir", "overwrite_output_dir", "num_train_epochs", "max_steps", "do_train", "seed", "use_cpu"}
-)
-_LOGGING = frozenset(
-    {
-        *("logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "log_level", "log_completions"),
-        *("disable_tqdm", "report_to", "run_name", "num_completions_to_print", "wandb_log_unique_prompts"),
-        *("wandb_entity", "wandb_project", "wandb_run_group", "logging_nan_inf_filter"),
-    }
-)
-_EVALUATION = frozenset(
-    {"do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"}
-)
-_SAVING = frozenset(
-    {
-        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "load_best_model_at_end"),
-        *("resume_from_checkpoint", "push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo"),
-        *("hub_always_push", "hub_model_revision", "push_to_hub_revision", "overwrite_hub_revision"),
+SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"})
+"""A trial starts a rollout server of its own, where it finds room."""
+MEASURING = (
+    SHARED
+    | SERVER
+    | {
+        *("overwrite_output_dir", "logging_dir", "logging_nan_inf_filter", "num_completions_to_print"),
+        *("wandb_log_unique_prompts", "wandb_entity", "wandb_project", "wandb_run_group"),
+        *("resume_from_checkpoint", "hub_model_revision", "push_to_hub_revision", "overwrite_hub_revision"),
         *("callbacks", "benchmarks"),
     }
 )
-SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"})
-"""A trial starts a rollout server of its own, where it finds room."""
-MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | SERVER
 """A trial does without it or sets its own; an exported recipe keeps it. It moves no figure."""
 
 REFUSED: Mapping[str, str] = {

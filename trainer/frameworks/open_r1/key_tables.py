@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from search_spaces.knobs import Reach
-from search_spaces.knobs.keys import keys_of, plain_keys
+from search_spaces.knobs import Reach, keys_of, plain_keys
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
-from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.deepspeed import PLACES
 
 TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
 """Written in other words than the knob's (``keys``)."""

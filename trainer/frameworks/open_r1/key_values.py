@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.legality.openr1_rules import FRAMEWORK
-from trainer.frameworks.common.deepspeed_places import at
+from trainer.frameworks.common.deepspeed import at
 from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, trainer_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, KEYS, NATIVE, NULL_IS_UNSET

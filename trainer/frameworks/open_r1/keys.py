@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.beyond import DTYPES, in_keys, refuse, unsettable
+from trainer.frameworks.common.trainer_keys import DTYPES, in_keys, refuse, unsettable
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE, PRECISIONS, SUPPORTED
 
 acting = partial(acting_in, framework=FRAMEWORK)

@@ -8,12 +8,22 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.trainer_keys import LEARNING
 from trainer.frameworks.common.trial_arguments import TrialArguments, following
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.key_handling import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys
-from trainer.frameworks.open_r1.objective import OBJECTIVE
 
+OBJECTIVE: Mapping[str, Any] = {
+    "loss_type": "bnpo",
+    "beta": 0.04,
+    "scale_rewards": True,
+    "mask_truncated_completions": False,
+    **LEARNING,
+}
+"""Of the objective, by ``GRPOConfig`` of TRL 0.18.0 and ``TrainingArguments`` of transformers 4.52.3, where a recipe
+says nothing; exports write it explicitly. ``top_k`` is not among them: there it is ``None``, all tokens, which no
+number says to both rollout engines."""
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable a trial finds the user's checkout of Open-R1 by."""
 

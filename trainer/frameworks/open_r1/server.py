@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.gpu_split import HOST, replicas
 from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, value_of
-from trainer.frameworks.common.serving import CONNECT_S, base_url
+from trainer.frameworks.common.serving import CONNECT_S, HOST, base_url, replicas
 from trainer.frameworks.open_r1.key_tables import SERVER
 from trainer.frameworks.open_r1.keys import acting
 

@@ -1,7 +1,6 @@
 """Parent side of TRL: reads, renders and exports configurations, and diagnoses failed trials."""
 
-from trainer.frameworks.common.diagnosis import diagnose
-from trainer.frameworks.common.suggestions import suggest
+from trainer.frameworks.common.failures import diagnose, suggest
 from trainer.frameworks.trl.export import export
 from trainer.frameworks.trl.key_tables import SUPPORTED
 from trainer.frameworks.trl.keys import unsupported

@@ -17,7 +17,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain
-from trainer.frameworks.common.accelerate_file import AccelerateFile
+from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
@@ -33,9 +33,8 @@ from trainer.frameworks.common.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
-from trainer.frameworks.common.deepspeed_match import said_otherwise
-from trainer.frameworks.common.deepspeed_places import ZERO, at
-from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
+from trainer.frameworks.common.fields import Field, FieldError, typed
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.script_folder import placed
 from trainer.frameworks.common.server_script import (
@@ -55,8 +54,6 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.common.words import typed
-from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
@@ -68,6 +65,12 @@ _NO_FILES: Mapping[str, str] = {}
 _NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
 """Nothing is said of the launch."""
+
+
+_RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
+"""accelerate's key without ``fsdp_`` -> the key of ``fsdp_config``."""
+_FIRST = 1
+"""FSDP's version where accelerate's file does not say it."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -343,3 +346,30 @@ def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, s
         said = note(key, values)
         if said is not None:
             yield str(problem(name, line_of(entries, key), f"{key}: {said}"))
+
+
+def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, Any]:
+    """The keys that ``file`` says, of those that ``values`` of the configuration leave open.
+
+    transformers takes DeepSpeed and FSDP from the launcher's variables where its own keys say neither
+    (``training_args.py:1655-1690`` of 5.17); a key of the configuration goes first.
+    """
+    found: dict[str, Any] = {}
+    if file.deepspeed is not None and not values.get("deepspeed"):
+        found["deepspeed"] = file.deepspeed
+    if file.fsdp is not None and not values.get("fsdp"):
+        own = {name.removeprefix("fsdp_"): value for name, value in file.fsdp.items()}
+        renamed = {_RENAMED.get(name, name): value for name, value in own.items()}
+        found.update(fsdp=True, fsdp_config={"version": _FIRST, **renamed})
+    off = values.get("bf16") is False and not values.get("fp16")
+    if off and file.deepspeed is None and file.precision in ("bf16", "fp16"):
+        found[file.precision] = True  # TRL itself sets bf16 where it is not said
+    return found
+
+
+def place_of(key: str, file: AccelerateFile) -> tuple[str, int]:
+    """(Key as the accelerate file has it, its line) of TRL's ``key`` in ``fsdp_config``."""
+    inner = key.partition(".")[2]
+    names = {name: old for old, name in _RENAMED.items()}
+    told = f"{FSDP}.fsdp_{names.get(inner, inner)}"
+    return (told, file.lines[told]) if told in file.lines else (FSDP, file.line(FSDP))

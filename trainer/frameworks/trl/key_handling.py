@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
+from trainer.frameworks.common.key_handling import MEASURING as SHARED
 from trainer.frameworks.common.key_handling import without
 
 INPUTS = frozenset(
@@ -16,35 +17,21 @@ INPUTS = frozenset(
     }
 )
 
-_SPAN = frozenset(
-    {"output_dir", "num_train_epochs", "max_steps", "do_train", "do_predict", "seed", "use_cpu", "ignore_bias_buffers"}
-)
-_LOGGING = frozenset(
-    {
-        *("logging_strategy", "logging_steps", "logging_first_step", "log_level", "log_level_replica"),
-        *("log_on_each_node", "disable_tqdm", "report_to", "run_name", "project", "trackio_space_id"),
-        *("trackio_bucket_id", "trackio_static_space_id", "log_completions", "log_multimodal"),
-        *("num_completions_to_print", "log_unique_prompts", "log_completions_hub_repo", "skip_memory_metrics"),
-    }
-)
-_EVALUATION = frozenset(
-    {
-        *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps"),
-        *("eval_do_concat_batches", "eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"),
-        *("num_generations_eval", "prediction_loss_only", "include_for_metrics", "bf16_full_eval", "fp16_full_eval"),
-    }
-)
-_SAVING = frozenset(
-    {
-        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "save_on_each_node"),
-        *("enable_jit_checkpoint", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-        *("resume_from_checkpoint", "ignore_data_skip", "restore_callback_states_from_checkpoint"),
-        *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push", "hub_revision"),
-    }
-)
 _SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port"})
 """A trial starts a rollout server of its own, where it finds room."""
-MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER
+MEASURING = (
+    SHARED
+    | _SERVER
+    | {
+        *("do_predict", "ignore_bias_buffers", "log_level_replica", "log_on_each_node", "project", "trackio_space_id"),
+        *("trackio_bucket_id", "trackio_static_space_id", "log_multimodal", "num_completions_to_print"),
+        *("log_unique_prompts", "log_completions_hub_repo", "skip_memory_metrics"),
+        *("eval_accumulation_steps", "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics"),
+        *("num_generations_eval", "prediction_loss_only", "include_for_metrics", "bf16_full_eval", "fp16_full_eval"),
+        *("save_on_each_node", "enable_jit_checkpoint", "metric_for_best_model", "greater_is_better", "hub_revision"),
+        *("resume_from_checkpoint", "ignore_data_skip", "restore_callback_states_from_checkpoint"),
+    }
+)
 
 _LAUNCH = "it belongs to accelerate's launch, not to this file; remove it (ZeRO can be said by the key deepspeed)"
 REFUSED: Mapping[str, str] = {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from search_spaces.knobs import Reach
+from search_spaces.knobs import Reach, keys_of, places_in, plain_keys
 from search_spaces.knobs.build import ENGINE_ARGUMENT
-from search_spaces.knobs.keys import keys_of, places_in, plain_keys
-from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.deepspeed import PLACES
 
 FRAMEWORK = "trl"
 ZERO = frozenset(PLACES)

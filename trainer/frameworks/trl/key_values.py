@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.deepspeed_places import at
+from trainer.frameworks.common.deepspeed import at, zero_knobs, zero_rest
 from trainer.frameworks.common.trainer_keys import cache_steps, half_precision, trainer_knobs
 from trainer.frameworks.common.values import parsed
-from trainer.frameworks.common.zero import zero_knobs, zero_rest
 from trainer.frameworks.trl.key_tables import FRAMEWORK, KEYS, NATIVE, NESTED
 from trainer.frameworks.trl.sharding import fsdp_knobs, fsdp_rest
 

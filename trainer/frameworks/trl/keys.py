@@ -8,8 +8,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.beyond import DTYPES, in_keys, unsettable
 from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.trainer_keys import DTYPES, in_keys, unsettable
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FRAMEWORK, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
 from trainer.frameworks.trl.sharding import INSIDE_FSDP
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from search_spaces import yaml_edit
 from trainer.frameworks.common import scripts
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, PROMPTS, Command, ExportRequest
-from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.scripts import gpus_of, visible
-from trainer.frameworks.common.serving import trainer_environment
+from trainer.frameworks.common.serving import server_environment, split, trainer_environment
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.keys import acting
-from trainer.frameworks.trl.server import server_command, server_environment, wants_server
+from trainer.frameworks.trl.server import DEVELOPMENT, server_command, wants_server
 
 CONFIG = "grpo.yaml"
 PORT, GROUP_PORT = 8000, 51216
@@ -103,7 +102,7 @@ def server_script(request: ExportRequest) -> str:
         revision=request.revision,
         passthrough=request.passthrough,
     )
-    environment = server_environment(split(gpus_of(request), request.configuration)[1])
+    environment = {**server_environment(()), **DEVELOPMENT}
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
     del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
     return scripts.server_script(request, argv, environment)

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.key_handling import uncompiled
+from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.key_handling import for_trial

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common import server_script, serving
-from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common import server_script
 from trainer.frameworks.common.server_script import DTYPES, ITS_OWN, TRLS, Program, value_of
-from trainer.frameworks.common.serving import CONNECT_S, base_url
+from trainer.frameworks.common.serving import CONNECT_S, HOST, base_url, replicas
 from trainer.frameworks.common.speculation import speculative_config, speculative_knobs
 from trainer.frameworks.common.values import parsed
 from trainer.frameworks.trl.keys import acting
@@ -38,6 +37,8 @@ SWITCHES: Mapping[str, str] = {
 """Knob -> option that is there, or there with ``--no-`` before it."""
 MODEL_CODE = "vllm_model_impl"
 """TRL's key, and the option of its command, that a server has beside its knobs."""
+DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1"}
+"""The server's variable for the mode above."""
 _SHARE = 0.9
 """``gpu_memory_utilization`` of TRL's command where it is not given (``vllm_serve.py:111``); vLLM's own is another."""
 
@@ -150,15 +151,6 @@ PROGRAM = Program(
     unset={start: {"gpu_memory_utilization": _SHARE} for start in TRLS},
 )
 """The server in a user's script, be it TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
-
-
-def server_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """Environment variables of the server; no secret is among them.
-
-    Args:
-        gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.
-    """
-    return {**serving.server_environment(gpus), "VLLM_SERVER_DEV_MODE": "1"}
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:

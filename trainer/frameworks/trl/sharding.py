@@ -7,8 +7,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
+from trainer.frameworks.common.deepspeed import beside_zero, merged, plain_word, without
 from trainer.frameworks.common.values import KnobKeyError, parsed
-from trainer.frameworks.common.zero import beside_zero, merged, plain_word, without
 from trainer.frameworks.trl.key_tables import NESTED
 
 _FSDP_WORDS: Mapping[str, Mapping[str, KnobValue]] = {

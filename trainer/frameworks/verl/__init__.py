@@ -2,7 +2,6 @@
 
 from trainer.frameworks.verl.export import export
 from trainer.frameworks.verl.failures import diagnose, suggest
-from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_tables import SUPPORTED
 from trainer.frameworks.verl.keys import explicit, unsupported
 from trainer.frameworks.verl.render import render, settings

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from trainer.child.contract import RewardSpec
 from trainer.frameworks.common.exported import PROMPTS, RUN, Command, Export, ExportRequest
+from trainer.frameworks.common.reward_module import MODULE as REWARD_MODULE
+from trainer.frameworks.common.reward_module import Rewards, rewards_of
 from trainer.frameworks.common.scripts import FIND_HERE, HERE, comment
 from trainer.frameworks.common.scripts import quoted as in_shell
-from trainer.frameworks.common.template_files import fill
-from trainer.frameworks.common.texts import difference
+from trainer.frameworks.common.texts import difference, fill
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
-from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
-from trainer.frameworks.verl.render import settings, workload
-from trainer.frameworks.verl.rewards import FUNCTION, REWARD, scoring_of
+from trainer.frameworks.verl.render import OBJECTIVE, settings, workload
 from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
 MODULE = "verl.trainer.main_ppo"
 DATA = "autotune_verl_data.py"
 """The dataset class that verl reads the exported prompts by."""
+REWARD = "autotune_verl_reward.py"
+"""The function verl scores a completion by."""
+FUNCTION = "compute_score"
+
+
 _PATHS = (handling.TRAIN_FILES, handling.VALIDATION_FILES, handling.DATASET_PATH, handling.REWARD_PATH)
 _RUN: Mapping[str, Any] = {
     "trainer.project_name": "autotune",
@@ -135,3 +141,30 @@ def _joined(argv: Sequence[str]) -> str:
     place = argv.index(MODULE) + 1
     start = "exec " + " ".join(in_shell(word) for word in argv[:place])
     return " \\\n  ".join([start, *(in_shell(word) for word in argv[place:]), '"$@"'])
+
+
+def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
+    """The module with ``compute_score``, and those it calls.
+
+    Raises:
+        ValueError: a reward of TRL's own, which verl's environment has not; or of a kind that is not known.
+    """
+    own = [spec.name for spec in specs if spec.kind == "trl"]
+    if own:
+        raise ValueError(f"{own[0]} is a reward of TRL's own, which verl does not have; name a file or a task instead")
+    rewards = rewards_of(specs)
+    imports, names = [], []
+    for number, dotted in enumerate(rewards.names):
+        module, _, function = dotted.rpartition(".")
+        imports.append(f"from {module} import {function} as reward_{number}")
+        names.append(f"reward_{number}")
+    folders = [rewards.folder] if rewards.folder else []
+    text = fill(__file__, "reward", folders=repr(folders), imports="\n".join(imports), names=", ".join(names))
+    files = {name: _for_verl(text) if name == f"{REWARD_MODULE}.py" else text for name, text in rewards.files.items()}
+    return replace(rewards, files={**files, REWARD: text})
+
+
+def _for_verl(text: str) -> str:
+    """The module of TRL's export; only its head speaks of TRL."""
+    head, _, after = text.partition("\n")
+    return '"""The reward of this run; needs nothing but the training environment."""\n' + after if head else text

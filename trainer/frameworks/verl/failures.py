@@ -18,8 +18,7 @@ from trainer.child.contract import (
     infra,
     signs_of,
 )
-from trainer.frameworks.common import diagnosis
-from trainer.frameworks.common import suggestions as shared
+from trainer.frameworks.common import failures as shared
 
 OOM = FailureReason.OOM
 _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, StartupPart.IMPORT.value
@@ -126,7 +125,7 @@ SUGGESTIONS: Mapping[str, str] = {
 _REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
 
 
-diagnose = partial(diagnosis.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIONS)
+diagnose = partial(shared.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:

@@ -20,7 +20,7 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
-from trainer.frameworks.common.script_folder import moved
+from trainer.frameworks.common.script_folder import folder_of, moved
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
@@ -62,6 +62,11 @@ _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
 _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
 """Columns of prompts that a model sees or hears."""
+
+
+def read_keys(text: str, name: str) -> dict[str, Any]:
+    """The overrides that the file sets, by their keys. Raises ``ConfigError`` as ``import_config``."""
+    return given(text, name, folder_of(name)).values
 
 
 def import_config(

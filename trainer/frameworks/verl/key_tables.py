@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Reach, key_of
-from search_spaces.knobs.keys import keys_of, plain_keys
+from search_spaces.knobs import KNOBS, Reach, key_of, keys_of, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.speculation import ARGUMENT
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE

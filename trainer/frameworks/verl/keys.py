@@ -14,8 +14,8 @@ from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.legality.megatron_rules import TORCH_ONLY
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.beyond import refuse
 from trainer.frameworks.common.speculation import speculative_config
+from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import following
 from trainer.frameworks.verl import key_tables as tables
 from trainer.frameworks.verl import megatron

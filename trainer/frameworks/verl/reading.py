@@ -138,11 +138,6 @@ def _refuse_other_program(text: str, name: str, folder: str) -> None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
-def call_of(text: str, program: str, folder: str = ".") -> Command | None:
-    """The last of ``calls_of``; ``None`` if there is none."""
-    return next(reversed(calls_of(text, program, folder)), None)
-
-
 def calls_of(text: str, program: str, folder: str = ".") -> list[Command]:
     """The commands of ``text`` with a word that holds ``program``.
 

@@ -8,14 +8,29 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.common.beyond import refuse
+from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, sizes
 from trainer.frameworks.verl import key_handling as handling
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys, unsupported
-from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import PRIVATE, cpus
 from trainer.frameworks.verl.variables import variables
+
+OBJECTIVE: Mapping[str, Any] = {
+    ACTOR + "optim.lr": 1e-6,
+    ACTOR + "optim.weight_decay": 0.01,
+    ACTOR + "grad_clip": 1.0,
+    ACTOR + "ppo_epochs": 1,
+    ACTOR + "clip_ratio": 0.2,
+    ACTOR + "loss_agg_mode": "token-mean",
+    ACTOR + "use_kl_loss": False,
+    "algorithm.use_kl_in_reward": False,
+    "algorithm.norm_adv_by_std_in_grpo": True,
+    ROLLOUT + "top_p": 1.0,
+    ROLLOUT + "top_k": -1,
+}
+"""Of the objective in verl's own files (``trainer/config``), where a run says nothing; exports write it explicitly.
+Left to verl: ``clip_ratio_low``, ``clip_ratio_high`` and ``clip_ratio_c``."""
 
 
 def settings(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
+from ...user_environment import import_key as key
 from ..hf_trainer.rehearsal import rehearse
-from .importing import bring_in_ahead, key
+from .importing import bring_in_ahead
 from .run import run_trial
 
 LEFT = "what ms-swift has built"

@@ -6,22 +6,14 @@ A process that has done this for one trial can be forked for every other with th
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from typing import Any, Tuple
 
 from ...contract import TrialSpec
-from ...user_environment import ENVIRONMENT_KEY, meet_on_loopback, put_environment
+from ...user_environment import put_trial_environment
 
 MODULES = ("swift.pipelines", "swift.rlhf_trainers.grpo_trainer")
 OURS = ("loop", "prompts", "scoring", "seams")
-
-
-def key(spec: TrialSpec) -> str:
-    """Two specs with the same are the same until everything is imported."""
-    environment = spec.passthrough.get(ENVIRONMENT_KEY) or {}
-    told = (spec.framework, spec.device, bool(spec.settings.get("use_vllm")), environment)
-    return json.dumps(told, sort_keys=True, default=str)
 
 
 def before_import(spec: TrialSpec) -> None:
@@ -30,11 +22,9 @@ def before_import(spec: TrialSpec) -> None:
     Raises:
         IllegalSettingError: the user's own variables cannot be set.
     """
-    put_environment(spec.passthrough)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    put_trial_environment(spec)
     if spec.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        meet_on_loopback()
 
 
 def bring_in() -> Tuple[Any, Any]:

@@ -6,7 +6,6 @@ A process that has done this for one trial can be forked for every other with th
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Dict
 from ...checks import is_within
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
-from ...user_environment import ENVIRONMENT_KEY, meet_on_loopback, put_environment
+from ...user_environment import import_key, put_trial_environment
 
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable that names the checkout."""
@@ -43,10 +42,7 @@ def script() -> Path:
 
 def key(spec: TrialSpec) -> str:
     """Two specs with the same are the same until everything is imported."""
-    environment = spec.passthrough.get(ENVIRONMENT_KEY) or {}
-    uses_vllm = bool(spec.settings.get("use_vllm"))
-    told = (spec.framework, spec.device, uses_vllm, os.environ.get(CHECKOUT), environment)
-    return json.dumps(told, sort_keys=True, default=str)
+    return import_key(spec, os.environ.get(CHECKOUT))
 
 
 def before_import(spec: TrialSpec) -> None:
@@ -55,12 +51,9 @@ def before_import(spec: TrialSpec) -> None:
     Raises:
         IllegalSettingError: the user's own variables cannot be set, or the trial is of a kind that is not run.
     """
-    put_environment(spec.passthrough)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    put_trial_environment(spec)
     if spec.device == "cpu" and spec.settings.get("deepspeed"):
         raise IllegalSettingError("an Open-R1 trial shards with DeepSpeed on GPUs only; set zero_stage 0")
-    if spec.device == "cpu":
-        meet_on_loopback()
 
 
 def bring_in() -> Dict[str, str]:

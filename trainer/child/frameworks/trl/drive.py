@@ -1,25 +1,39 @@
-"""Drives TRL's trainer cycle by cycle through the protocol."""
+"""Drives TRL's trainer cycle by cycle through the protocol, its methods assigned to the phases of a cycle."""
 
 from __future__ import annotations
 
+import functools
+import sys
 from typing import Any, Optional
 
 import torch
+from trl import GRPOTrainer
 
+from ...contract import Phase
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...meter import Meter
 from ...trial import TrialContext
-from ..hf_trainer.cycle import TrainerLog, check_methods
+from ...usage import ShapesMet
+from ..hf_trainer.cycle import TrainerLog, check_methods, install_update, split_by_gradient
 from ..hf_trainer.loop import EngineCounters, Loop
 from ..hf_trainer.quality import Quality
-from . import cycle
+from ..hf_trainer.rollout import MeteredRollout
 from .engine import ENGINE_KNOBS
 from .rollout import TrlRollout
 from .seams import SeamError, apply_seams
 
 EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
 """Seams that were applied before the trainer was built."""
+METHODS = (
+    "_generate",
+    "_generate_single_turn",
+    "_generate_and_score_completions",
+    "_tokenize_prompts",
+    "_calculate_rewards",
+    "_get_per_token_logps_and_entropies",
+)
+"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
 
 
 def drive(
@@ -36,10 +50,10 @@ def drive(
         watch: of the engine, where there is one.
     """
     spec, args = trial.spec, trainer.args
-    check_methods(trainer, cycle.METHODS)
+    check_methods(trainer, METHODS)
     generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
     rollout = TrlRollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    cycle.install_shapes(trainer, rollout.shapes)
+    install_shapes(trainer, rollout.shapes)
     try:
         apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
     except SeamError as error:
@@ -50,7 +64,33 @@ def drive(
     quality.install()
     rollout.before_sleep = meter.look
     rollout.install()
-    cycle.install_phases(trainer, meter, rollout, seen)
+    install_phases(trainer, meter, rollout, seen)
     loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)
     loop.install()
     loop.run(trainer.train)
+
+
+def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
+    """Wrap the methods phases are made of, and those that say what a step did."""
+    trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
+    if trainer.use_vllm:
+        engine = trainer.vllm_generation
+        engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
+    trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
+    trainer._get_per_token_logps_and_entropies = split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
+    install_update(trainer, meter, rollout, seen, sys.modules[GRPOTrainer.__module__])
+
+
+def install_shapes(trainer: Any, shapes: ShapesMet) -> None:
+    """Tell ``shapes`` of the passes without gradients; before anything cuts them into smaller ones, so that those are
+    told. Of the update's passes ``counting`` tells."""
+    compute = trainer._get_per_token_logps_and_entropies
+
+    @functools.wraps(compute)
+    def met(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            rows, tokens = (kwargs["input_ids"] if "input_ids" in kwargs else args[1]).shape
+            shapes.meet(min(int(rows), int(kwargs.get("batch_size") or rows)), int(tokens))
+        return compute(*args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = met

@@ -11,7 +11,7 @@ import os
 from typing import Any, Tuple
 
 from ...contract import TrialSpec
-from ...user_environment import ENVIRONMENT_KEY, put_environment
+from ...user_environment import import_key, put_trial_environment
 from ..hf_trainer.compiling import compiles
 from . import engine, ranks
 
@@ -31,9 +31,7 @@ def uses_vllm(spec: TrialSpec) -> bool:
 
 def key(spec: TrialSpec) -> str:
     """Two specs with the same are the same until everything is imported."""
-    environment = spec.passthrough.get(ENVIRONMENT_KEY) or {}
-    told = (spec.framework, spec.device, uses_vllm(spec), compiles(spec), environment, sorted(_rewards(spec)))
-    return json.dumps(told, sort_keys=True, default=str)
+    return import_key(spec, compiles(spec), _rewards(spec))
 
 
 def before_import(spec: TrialSpec) -> None:
@@ -42,8 +40,7 @@ def before_import(spec: TrialSpec) -> None:
     Raises:
         IllegalSettingError: the user's own variables cannot be set, or nobody said which rank this is.
     """
-    put_environment(spec.passthrough)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    put_trial_environment(spec)
     engine.before_import(spec.device, compiles=compiles(spec))
     ranks.before_import(spec)
 

@@ -1,14 +1,12 @@
-"""What several training processes need to be in place before TRL is imported, and right after.
+"""What training processes with DeepSpeed need to be in place before TRL is imported, and right after.
 
-On CUDA nothing: accelerate and DeepSpeed are at home there. On one machine's CPU gloo speaks over the loopback
-interface only, and DeepSpeed is helped along (``cpu_deepspeed``).
+On CUDA nothing: accelerate and DeepSpeed are at home there. On a CPU they are helped along (``cpu_deepspeed``).
 """
 
 from __future__ import annotations
 
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
-from ...user_environment import meet_on_loopback
 from . import cpu_deepspeed
 
 
@@ -23,8 +21,6 @@ def before_import(spec: TrialSpec) -> None:
     Raises:
         IllegalSettingError: nobody said which rank this is.
     """
-    if spec.device == "cpu":
-        meet_on_loopback()
     if on_cpu(spec):
         try:
             cpu_deepspeed.before_import()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
-from .fields import describe_fields
 from .metrics import LIMITS, MetricsError, StepLayout, cycle_of, read_log, records
 
 

@@ -1,10 +1,11 @@
-"""What to try next after a trial has failed: by the text it failed with, or else by place and pool."""
+"""What a failure's text says went wrong, and what to try next: by that text, or else by place and pool."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from trainer.child.contract import FailureReason, Phase, Pool, StartupPart
+from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart, read_log
 
 SMALLER_BATCH = "lower micro_batch_size (accumulation makes up for it) or turn gradient_checkpointing on"
 FEWER_ROWS = "lower steps_per_generation, so that fewer rows are generated at once (it must divide the accumulation)"
@@ -155,3 +156,36 @@ def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool 
     if where in _ENGINE:
         return LESS_HOST if pool is Pool.HOST else SMALLER_SHARE
     return _BY_PHASE.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A failure recognised by its text."""
+
+    reason: FailureReason
+    pool: Pool | None = None
+    phase: str | None = None
+    """``Phase`` or ``StartupPart`` value; ``None`` where the text does not tell."""
+    message: str = ""
+    """The line that was recognised."""
+    suggestion: str = ""
+    """Empty where it depends on the phase."""
+    nearness: Nearness = Nearness.CAUSE
+    """Whether it says why, or only that something ended."""
+
+
+def diagnose(
+    text: str, signs: Sequence[Sign] = SIGNS, suggestions: Mapping[str, str] = SUGGESTIONS
+) -> Diagnosis | None:
+    """What ended the processes that wrote ``text``; ``None`` if that is not known (``read_log``).
+
+    Args:
+        text: of a log or an exception.
+        signs: known texts, special ones before general ones.
+    """
+    reading = read_log(text, signs)
+    if reading is None:
+        return None
+    sign = reading.sign
+    advice = suggestions.get(sign.name, "")
+    return Diagnosis(sign.reason, sign.pool, sign.phase, reading.line[:400], advice, sign.nearness)
