@@ -26,9 +26,15 @@ from autotune.cli.commands.start_options import (
     ServerOption,
     TaskOption,
 )
-from autotune.cli.doctor.container_checks import check_surroundings
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
-from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
+from autotune.cli.doctor.machine_checks import (
+    check_compiler,
+    check_governor,
+    check_load,
+    check_machine,
+    check_surroundings,
+    look_at_gpus,
+)
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
