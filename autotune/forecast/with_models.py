@@ -13,13 +13,14 @@ from autotune.forecast import planner
 from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.facts import known_gpu
-from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
+from autotune.forecast.forecasting import Forecasts, Memory
 from autotune.forecast.gpus import GPUS, KnownGpu
 from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
 from autotune.settings import Settings
+from autotune.statistics.distributions import NORMAL95
 
 if TYPE_CHECKING:
     from autotune.recommendation.reading import StudyReading
