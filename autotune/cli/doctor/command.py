@@ -82,7 +82,7 @@ def doctor(
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
     """
     from autotune import wiring
-    from autotune.cli.doctor.config_checks import CONFIG, check_config
+    from autotune.cli.doctor.training_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
     environment, settings = environment_named(framework), settings_for(home)
