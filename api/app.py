@@ -26,7 +26,6 @@ from api.routes import (
     health,
     login,
     logs,
-    metrics,
     pages,
     readings,
     recommendation,
@@ -39,7 +38,7 @@ from api.schemas.problems import Problem, problems
 
 ROUTERS = (
     *(studies.router, trials.router, logs.router, events.router, readings.router),
-    *(recommendation.router, exports.router, recommendations.router, control.router, health.router, metrics.router),
+    *(recommendation.router, exports.router, recommendations.router, control.router, health.router),
     *(login.router, pages.router, study_pages.router),
 )
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.accelerator import Stack
@@ -23,6 +24,10 @@ STAMP = "made-from.sha256"
 SOLVER = "pycosat==0.6.6"
 """reasoning-gym imports it at its top for one task, and it has no wheels: it must be compiled."""
 PIP = ("-m", "pip", "--disable-pip-version-check")
+
+
+Step = Callable[[Path], None]
+"""One of those that make an environment, told its interpreter."""
 
 
 def python_of(environment: Path) -> Path:
@@ -44,6 +49,24 @@ def is_current(environment: Path, digest: str) -> bool:
     return python_of(environment).exists() and stamp.is_file() and stamp.read_text(encoding="ascii") == digest
 
 
+def _make(environment: Path, name: str, files: tuple[Path, ...], *steps: Step) -> None:
+    """Make ``environment`` of ``name`` from ``files`` by ``steps``, unless it is there.
+
+    Raises:
+        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+    """
+    digest = digest_of(environment, files)
+    if is_current(environment, digest):
+        return
+    started = time.monotonic()
+    say(f"{name}: installing it into {environment.name}, once")
+    python = _fresh(environment)
+    for step in steps:
+        step(python)
+    (environment / STAMP).write_text(digest, encoding="ascii")
+    say(f"{name}: ready after {elapsed(started)}")
+
+
 def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
     """The tool with its development tools, this checkout installed in editable form.
 
@@ -52,19 +75,11 @@ def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
         locked: lock file; ``ray.txt`` is the same with Ray.
 
     Raises:
-        SetupError: an environment cannot be made here, or a package cannot be installed.
+        SetupError: as ``_make``.
     """
     lock = REQUIREMENTS / locked
-    digest = digest_of(environment, (lock, ROOT / "pyproject.toml"))
-    if is_current(environment, digest):
-        return
-    started = time.monotonic()
-    say(f"the tool: installing it into {environment.name}")
-    python = _fresh(environment)
-    _pip(python, "install", "--quiet", "--require-hashes", "-r", str(lock))
-    _pip(python, "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    _finish(environment, digest)
-    say(f"the tool: ready after {elapsed(started)}")
+    packages = _installing("--quiet", "--require-hashes", "-r", str(lock))
+    _make(environment, "the tool", (lock, ROOT / "pyproject.toml"), packages, _CHECKOUT)
 
 
 def make_training_environment(environment: Path, stack: Stack, torch_index: str | None = None) -> None:
@@ -76,46 +91,21 @@ def make_training_environment(environment: Path, stack: Stack, torch_index: str 
         torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
 
     Raises:
-        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+        SetupError: as ``_make``.
     """
     lock = REQUIREMENTS / f"train-{stack}.txt"
-    digest = digest_of(environment, (lock,))
-    if is_current(environment, digest):
-        return
-    started = time.monotonic()
-    say(f"training stack ({stack}): installing it into {environment.name}, once")
-    python = _fresh(environment)
-    _install_torch(python, lock, torch_index)
-    say(f"training stack: torch is there after {elapsed(started)}; now the rest")
-    _pip(python, "install", "--no-deps", "-r", str(lock))
-    _install_solver(python)
-    _check_imports(python)
-    _finish(environment, digest)
-    say(f"training stack: ready after {elapsed(started)}")
+    steps = (*_locked(lock, torch_index), _install_solver, _check_imports)
+    _make(environment, f"training stack ({stack})", (lock,), *steps)
 
 
 def make_peers_environment(environment: Path, torch_index: str | None = None) -> None:
     """The tool beside the optimisers it is compared with (``python -m benchmarks.search``), at the lock's versions.
 
-    Args:
-        environment: folder to make.
-        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
-
-    Raises:
-        SetupError: an environment cannot be made here, or a package cannot be installed.
+    Arguments and errors are those of ``make_training_environment``.
     """
     lock = REQUIREMENTS / "search-peers.txt"
-    digest = digest_of(environment, (lock, ROOT / "pyproject.toml"))
-    if is_current(environment, digest):
-        return
-    started = time.monotonic()
-    say(f"the peers of the search: installing them into {environment.name}, once")
-    python = _fresh(environment)
-    _install_torch(python, lock, torch_index)
-    _pip(python, "install", "--no-deps", "-r", str(lock))
-    _pip(python, "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    _finish(environment, digest)
-    say(f"the peers of the search: ready after {elapsed(started)}")
+    steps = (*_locked(lock, torch_index), _CHECKOUT)
+    _make(environment, "the peers of the search", (lock, ROOT / "pyproject.toml"), *steps)
 
 
 BELOW = {"verl": (3, 13)}
@@ -140,19 +130,11 @@ def make_framework_environment(environment: Path, name: str, imports: str, torch
         here, first = (".".join(map(str, version)) for version in (sys.version_info[:2], below))
         raise SetupError(f"{name} takes Python below {first}, not {here}; name one with BOOTSTRAP=/path/to/python")
     lock = REQUIREMENTS / f"{name}.txt"
-    digest = digest_of(environment, (lock,))
-    if is_current(environment, digest):
-        return
-    started = time.monotonic()
-    say(f"{name}: installing it into {environment.name}, once")
-    python = _fresh(environment)
-    _install_torch(python, lock, torch_index)
-    _pip(python, "install", "--no-deps", "-r", str(lock))
+    steps = list(_locked(lock, torch_index))
     if "\nreasoning-gym==" in lock.read_text(encoding="utf-8"):
-        _install_solver(python)
-    _import(python, imports, f"{name} was installed but cannot be imported")
-    _finish(environment, digest)
-    say(f"{name}: ready after {elapsed(started)}")
+        steps.append(_install_solver)
+    complaint = f"{name} was installed but cannot be imported"
+    _make(environment, name, (lock,), *steps, lambda python: _import(python, imports, complaint))
 
 
 def pin_of(lock: Path, package: str) -> str:
@@ -191,12 +173,20 @@ def _pip(python: Path, *arguments: str) -> None:
     run([str(python), *PIP, *arguments], f"pip could not finish: {' '.join(arguments)}")
 
 
-def _install_torch(python: Path, lock: Path, index: str | None) -> None:
-    """The build pip finds, with what it asks for beyond the lock; of an index of its own that build alone."""
-    if index:
-        _pip(python, "install", "--no-deps", "--index-url", index, pin_of(lock, "torch"))
-    else:
-        _pip(python, "install", "--constraint", str(lock), pin_of(lock, "torch"))
+def _installing(*arguments: str) -> Step:
+    return lambda python: _pip(python, "install", *arguments)
+
+
+_CHECKOUT = _installing("--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+
+
+def _locked(lock: Path, index: str | None) -> tuple[Step, ...]:
+    """Torch, then all else of ``lock``. Of torch the build pip finds, with what it asks for beyond the lock; of an
+    index of its own that build alone."""
+    began, pin = time.monotonic(), pin_of(lock, "torch")
+    torch = ("--no-deps", "--index-url", index, pin) if index else ("--constraint", str(lock), pin)
+    said: Step = lambda _: say(f"torch is there after {elapsed(began)}; now the rest")  # noqa: E731
+    return _installing(*torch), said, _installing("--no-deps", "-r", str(lock))
 
 
 def _install_solver(python: Path) -> None:
@@ -223,7 +213,3 @@ def _import(python: Path, names: str, complaint: str, then: str = "pass") -> Non
         SetupError: with ``complaint``; the error itself has been shown.
     """
     run([str(python), "-c", f"{QUIETLY}; import {names}; {then}"], complaint, quiet_environment())
-
-
-def _finish(environment: Path, digest: str) -> None:
-    (environment / STAMP).write_text(digest, encoding="ascii")

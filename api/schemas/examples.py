@@ -4,93 +4,126 @@ from __future__ import annotations
 
 from typing import Any
 
-TRIAL: dict[str, Any] = {
-    "number": 7,
-    "kind": "search",
-    "state": "COMPLETE",
-    "source": "moves/micro_batch_size",
-    "attempt": 1,
-    "pair": None,
-    "configuration": {
-        "gradient_accumulation_steps": 2,
+from autotune.documents.recommendation import recommendation_json, row_json
+from autotune.documents.study import trial_json
+from autotune.domain import (
+    Configuration,
+    CycleKind,
+    CycleRecord,
+    Gain,
+    LengthFigure,
+    Outcome,
+    Peaks,
+    ProcessUse,
+    Protocol,
+    Recommendation,
+    RecommendationRow,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+
+BEGAN = 1795176000.0
+LENGTHS = (16, 24, 32, 40, 48, 64, 96, 128)
+_BY_THREAD = {"generate": 2.4, "reward": 0.1, "logprob": 0.5, "update": 1.8}
+_BY_ALL = {"generate": 4.7, "reward": 0.1, "logprob": 1.0, "update": 3.7}
+CYCLE = CycleRecord(
+    index=3,
+    cycle_kind=CycleKind.RECORDED,
+    started=1795176031.0,
+    seconds=5.0,
+    phases={"generate": 2.5, "reward": 0.1, "logprob": 0.5, "update": 1.9},
+    completion_tokens=448,
+    prompt_tokens=96,
+    computed_tokens=1120,
+    rows=8,
+    updates=1,
+    lengths=LENGTHS,
+    clipped_share=0.0,
+    peaks={"update": Peaks(host=2684354560)},
+    cpu_seconds=9.8,
+    drift=0.004,
+    outside_cpu=0.01,
+    reference_seconds=0.0052,
+    groups=2,
+    zero_std_groups=1,
+    reward_mean=0.25,
+    loss=0.0,
+    grad_norm=0.8,
+    process=ProcessUse(
+        main_thread=_BY_THREAD,
+        all_threads=_BY_ALL,
+        system_seconds=0.3,
+        minor_faults=40211,
+        preempted=12,
+        gc_seconds=0.02,
+        new_shapes=0,
+    ),
+)
+"""A figure that is added to ``CycleRecord`` is ``null`` here until somebody gives it a value."""
+
+_BASELINE = Configuration(
+    {
+        "gradient_accumulation_steps": 4,
         "gradient_checkpointing": False,
-        "micro_batch_size": 4,
+        "micro_batch_size": 2,
         "num_generations": 4,
         "precision": "bf16",
-    },
-    "changes": {
-        "gradient_accumulation_steps": {"baseline": 4, "here": 2},
-        "micro_batch_size": {"baseline": 2, "here": 4},
-    },
-    "rows_per_update": 8,
-    "tokens_per_hour": 322560.0,
-    "gpus": 0,
-    "tokens_per_hour_per_gpu": None,
-    "at_most_tokens_per_hour": None,
-    "speed_cycles": 3,
-    "feasible": True,
-    "emulated": False,
-    "worst_case_passed": True,
-    "outcome": {
-        "ok": True,
-        "reason": None,
-        "phase": None,
-        "pool": None,
-        "message": "",
-        "suggestion": "",
-        "sentence": "OK",
-        "log_path": "/home/me/.local/share/autotune/runs/1-first/7/1/log.txt",
-        "fresh_worker": True,
-        "ceiling": None,
-    },
-    "startup_seconds": {"import": 2.0, "load": 1.5},
-    "host_peak_bytes": 2684354560,
-    "device_peak_bytes": None,
-    "created_at": "2026-11-20T12:00:00.000Z",
-    "started_at": "2026-11-20T12:00:01.000Z",
-    "finished_at": "2026-11-20T12:00:51.000Z",
-    "wall_seconds": 50.0,
-}
+    }
+)
+_FASTER = Configuration({**_BASELINE, "gradient_accumulation_steps": 2, "micro_batch_size": 4})
 
-ROW: dict[str, Any] = {
-    "title": "same learning as the baseline",
-    "configuration": TRIAL["configuration"],
-    "changes": ["gradient_accumulation_steps: 4 -> 2", "micro_batch_size: 2 -> 4"],
-    "tokens_per_hour": 322560.0,
-    "tokens_per_hour_low": 318000.0,
-    "tokens_per_hour_high": 327000.0,
-    "gpus": 0,
-    "tokens_per_hour_per_gpu": None,
-    "maximum_length_tokens_per_hour": 301000.0,
-    "at_lengths": [
-        {"at": "1x", "tokens_per_hour": 322560.0, "mean_completion_tokens": 56.0, "cycles": 9},
-        {"at": "2x", "tokens_per_hour": None, "mean_completion_tokens": None, "cycles": 0},
-        {"at": "maximum", "tokens_per_hour": 301000.0, "mean_completion_tokens": 128.0, "cycles": 2},
-    ],
-    "gain": {"value": 0.42, "low": 0.39, "high": 0.45, "pairs": 3, "cycles": 9},
-    "objective": "tokens-per-hour",
-    "gain_per_hour": {"value": 0.42, "low": 0.39, "high": 0.45, "pairs": 3, "cycles": 9},
-    "gain_per_gpu_hour": None,
-    "confirmed": True,
-    "worst_case_passed": True,
-    "phase_shares": {"generate": 0.5, "logprob": 0.1, "reward": 0.02, "update": 0.38},
-    "limit": "generation takes half of a cycle",
-    "host_peak_bytes": 2684354560,
-    "device_peak_bytes": None,
-    "headroom_share": 0.37,
-    "trials": [7, 12, 14, 16],
-}
+TRIAL = trial_json(
+    Trial(
+        study_id=1,
+        number=7,
+        kind=TrialKind.SEARCH,
+        configuration=_FASTER,
+        protocol=Protocol(),
+        rows_per_update=8,
+        state=TrialState.COMPLETE,
+        attempt=1,
+        source="moves/micro_batch_size",
+        outcome=Outcome(log_path="/home/me/.local/share/autotune/runs/1-first/7/1/log.txt"),
+        cycles=(CYCLE,) * 3,
+        startup={"import": 2.0, "load": 1.5},
+        worst_case_passed=True,
+        watchdog_peak=2684354560,
+        created_at=BEGAN,
+        started_at=BEGAN + 1.0,
+        finished_at=BEGAN + 51.0,
+        seconds=50.0,
+    ),
+    _BASELINE,
+)
 
-RECOMMENDATION: dict[str, Any] = {
-    "study": "first",
-    "rows": [ROW],
-    "baseline": "ok",
-    "reference": 0,
-    "ended_by": "the time budget is used up",
-    "notes": [],
-    "fingerprint": "9f" * 32,
-    "created_at": "2026-11-20T12:10:00.000Z",
-}
+_ROW = RecommendationRow(
+    title="same learning as the baseline",
+    configuration=_FASTER,
+    tokens_per_hour=322560.0,
+    low=318000.0,
+    high=327000.0,
+    gain=Gain(0.42, 0.39, 0.45, pairs=3, cycles=9),
+    confirmed=True,
+    worst_case_passed=True,
+    phase_shares={"generate": 0.5, "logprob": 0.1, "reward": 0.02, "update": 0.38},
+    limit="generation takes half of a cycle",
+    host_peak=2684354560,
+    device_peak=None,
+    headroom=0.37,
+    trials=(7, 12, 14, 16),
+    changes=("gradient_accumulation_steps: 4 -> 2", "micro_batch_size: 2 -> 4"),
+    maximum_tokens_per_hour=301000.0,
+    lengths=(
+        LengthFigure("1x", 322560.0, 56.0, 9),
+        LengthFigure("2x", None, None, 0),
+        LengthFigure("maximum", 301000.0, 128.0, 2),
+    ),
+)
+ROW = row_json(_ROW)
+RECOMMENDATION = recommendation_json(
+    Recommendation("first", (_ROW,), "ok", 0, "the time budget is used up", (), "9f" * 32, BEGAN + 600.0)
+)
 
 STUDY: dict[str, Any] = {
     "id": 1,

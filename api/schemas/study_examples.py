@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.schemas.examples import RECOMMENDATION, ROW, STUDY, TRIAL, answering
-from autotune.documents.study import cycle_json
-from autotune.domain import CycleKind, CycleRecord, Peaks, ProcessUse
+from api.schemas.examples import BEGAN, CYCLE, LENGTHS, RECOMMENDATION, ROW, STUDY, TRIAL, answering
+from autotune.documents.study import cycle_json, event_json, protocol_json
+from autotune.domain import Event, Protocol
 
 _PLACE: dict[str, Any] = {
     "name": "GPU 3",
@@ -33,78 +33,12 @@ _RUNNING: dict[str, Any] = {
     "phase_age_seconds": 0.4,
 }
 
-_BY_THREAD = {"generate": 2.4, "reward": 0.1, "logprob": 0.5, "update": 1.8}
-_BY_ALL = {"generate": 4.7, "reward": 0.1, "logprob": 1.0, "update": 3.7}
-_CYCLE: dict[str, Any] = {
-    **cycle_json(
-        CycleRecord(
-            index=3,
-            cycle_kind=CycleKind.RECORDED,
-            started=1795176031.0,
-            seconds=5.0,
-            phases={"generate": 2.5, "reward": 0.1, "logprob": 0.5, "update": 1.9},
-            completion_tokens=448,
-            prompt_tokens=96,
-            computed_tokens=1120,
-            rows=8,
-            updates=1,
-            lengths=(16, 24, 32, 40, 48, 64, 96, 128),
-            clipped_share=0.0,
-            peaks={"update": Peaks(host=2684354560)},
-            cpu_seconds=9.8,
-            drift=0.004,
-            outside_cpu=0.01,
-            reference_seconds=0.0052,
-            groups=2,
-            zero_std_groups=1,
-            reward_mean=0.25,
-            loss=0.0,
-            grad_norm=0.8,
-            process=ProcessUse(
-                main_thread=_BY_THREAD,
-                all_threads=_BY_ALL,
-                system_seconds=0.3,
-                minor_faults=40211,
-                preempted=12,
-                gc_seconds=0.02,
-                new_shapes=0,
-            ),
-        )
-    ),
-    "useful_share": 0.4857,
-}
-"""A figure that is added to ``CycleRecord`` is ``null`` here until somebody gives it a value."""
-
-_PROTOCOL: dict[str, Any] = {
-    "warmup_cycles": 1,
-    "natural_cycles": 1,
-    "recorded_cycles": 3,
-    "maximum_cycles": 0,
-    "double_cycles": 0,
-    "recorded_lengths_tokens": [16, 24, 32, 40, 48, 64, 96, 128],
-    "drift_limit_share": 0.03,
-    "outside_cpu_limit_share": 0.05,
-    "max_repeats": 3,
-    "looks_cycles": [],
-}
-
-_EVENT: dict[str, Any] = {
-    "id": 16,
-    "kind": "trial_finished",
-    "message": "trial 7: OK",
-    "trial": 7,
-    "at": "2026-11-20T12:00:51.000Z",
-    "data": {},
-}
-
-_REQUEST: dict[str, Any] = {
-    "id": 17,
-    "kind": "stop_requested",
-    "message": "stop was asked for through the API",
-    "trial": None,
-    "at": "2026-11-20T12:01:00.000Z",
-    "data": {"by": "api"},
-}
+_CYCLE: dict[str, Any] = {**cycle_json(CYCLE), "useful_share": 0.4857}
+_PROTOCOL = protocol_json(Protocol(natural=1, lengths=LENGTHS))
+_EVENT = event_json(Event("trial_finished", "trial 7: OK", trial=7, at=BEGAN + 51.0, id=16))
+_REQUEST = event_json(
+    Event("stop_requested", "stop was asked for through the API", {"by": "api"}, at=BEGAN + 60.0, id=17)
+)
 
 STUDIES_EXAMPLE = answering({"studies": [STUDY], "next_cursor": None})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autotune.charts.assets import STYLE
 from autotune.charts.scales import Scale
 from autotune.charts.svg import Svg, group, label, line, tag
 from autotune.wording.text import clean
@@ -50,6 +51,20 @@ class Chart:
 def empty(name: str, title: str, why: str) -> Chart:
     """A chart there is nothing for, and why."""
     return Chart(name, title, why, Svg(""), (), (), note=why)
+
+
+ALONE = """:root { color-scheme: light; --paper: #ffffff; --ink: #15202b; --soft: #566370; --line: #dfe4ea; }
+.chart { background: var(--paper); font-family: sans-serif; }
+"""
+"""Of a drawing that no page has around it: the colours a page gives."""
+
+
+def file_of(chart: Chart) -> str:
+    """The drawing as an SVG file of its own; where there is none, why."""
+    drawn = chart.drawing or drawing(40.0, [label(12.0, 24.0, chart.note)], chart.says, chart.name)
+    head, _, inside = drawn.partition(">")
+    style = ALONE + STYLE.read_text(encoding="utf-8")
+    return f'{head} xmlns="http://www.w3.org/2000/svg">\n<style>\n{style}</style>\n{inside}\n'
 
 
 def drawing(height: float, parts: Sequence[str], says: str, name: str) -> Svg:

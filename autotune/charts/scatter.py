@@ -12,6 +12,7 @@ from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
 from autotune.insights.ranking import pareto, ranked, speed
+from autotune.statistics.distributions import NORMAL95 as Z
 from autotune.wording.numbers import counted, format_size, rate, signed_percent
 
 HEIGHT = 330.0
@@ -21,7 +22,6 @@ GRID = 48
 """Of more points, one in each of GRID x GRID parts of the plane is drawn."""
 ENOUGH_GROUPS = 100
 """Below this, the share of groups that teach is too uncertain to rank on."""
-Z = 1.96
 NEAR = 0.05
 """What counts as predicted well, as a share."""
 AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))

@@ -9,9 +9,9 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, sweep, trial, verify
-from autotune.cli.database import add_database_option
 from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
+from autotune.cli.options import add_database_option
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -110,3 +112,31 @@ def find_trial(trials: Sequence[Trial], number: int, study: Study) -> Trial:
         raise NotFoundError(f"study {name!r} has no trial {number}; it has none yet")
     near = min((t.number for t in trials), key=lambda n: abs(n - number))
     raise NotFoundError(f"study {name!r} has no trial {number}; the nearest is {near}")
+
+
+_DATABASE_HELP = (
+    "PostgreSQL address without its password (PGPASSWORD or ~/.pgpass has that), or a SQLite file; "
+    "goes before $AUTOTUNE_DATABASE."
+)
+_DATABASE = Annotated[str | None, typer.Option(metavar="URL", help=_DATABASE_HELP)]
+
+
+def add_database_option(app: typer.Typer) -> None:
+    """``--database``, to all commands registered so far that have ``--home``: both say where studies are kept."""
+    for command in app.registered_commands:
+        if command.callback is not None and "home" in inspect.signature(command.callback).parameters:
+            command.callback = _with_database(command.callback)
+
+
+def _with_database(command: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(command)
+    def run(*arguments: Any, database: str | None = None, **options: Any) -> Any:
+        with naming_database(database):
+            return command(*arguments, **options)
+
+    shape = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("database", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_DATABASE)
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shape.parameters.values()]
+    run.__signature__ = shape.replace(parameters=[*parameters, option])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*parameters, option)}
+    return run

@@ -22,6 +22,8 @@ _FLOAT = "$float"
 _ESCAPED = "$$"
 """Put before a key that starts with ``$``, so that nobody's own ``$float`` is taken for ours."""
 
+_WORDS = {int: "a whole number", str: "text", bool: "true or false", dict: "an object", list: "a list"}
+
 _Decoder = Callable[[Any], Any]
 
 
@@ -49,6 +51,11 @@ def load(shape: Any, text: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not JSON: {error}") from None
     return _at(getattr(shape, "__name__", "value"), _decoder(shape), value)
+
+
+def decode(shape: Any, value: Any) -> Any:
+    """``load`` of what is JSON's own values already."""
+    return _decoder(shape)(value)
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -86,7 +93,7 @@ def _decoder(shape: Any) -> _Decoder:
     if origin is not None and issubclass(origin, Mapping):
         return _mapping_decoder(_decoder(arguments[1]))
     if shape is Configuration:
-        return lambda value: Configuration(_unescaped(_expect(dict, value)))
+        return _configuration
     if issubclass(shape, Enum):
         return partial(_enum, shape)
     if dataclasses.is_dataclass(shape):
@@ -133,7 +140,7 @@ def _dataclass_decoder(shape: Any) -> _Decoder:
 
     def decode(value: Any) -> Any:
         if lacking := needed - _expect(dict, value).keys():
-            raise CodecError(f"{', '.join(sorted(lacking))} missing")
+            raise CodecError(f"{', '.join(sorted(lacking))} {'is' if len(lacking) == 1 else 'are'} missing")
         given: dict[str, Any] = {}
         name = ""
         try:  # around all fields, not each: 20 of them are read for every cycle
@@ -152,6 +159,13 @@ def _at(place: str | int, decode: _Decoder, value: Any) -> Any:
         return decode(value)
     except CodecError as error:
         raise CodecError(f"{place}: {error}") from None
+
+
+def _configuration(value: Any) -> Configuration:
+    found = _unescaped(_expect(dict, value))
+    if not all(isinstance(v, bool | int | float | str) for v in found.values()):
+        raise CodecError("expected an object of knobs and their values")
+    return Configuration(found)
 
 
 def _enum(shape: type[Enum], value: Any) -> Enum:
@@ -173,7 +187,7 @@ def _float(value: Any) -> float:
 
 def _expect(shape: Any, value: Any) -> Any:
     if not isinstance(value, shape) or (shape is int and isinstance(value, bool)):
-        raise CodecError(f"expected {shape.__name__}, got {value!r}")
+        raise CodecError(f"expected {_WORDS.get(shape, shape.__name__)}, got {value!r}")
     return value
 
 

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from autotune.documents.study import Document, configuration_json, fields_json, plain, timestamp
+from autotune.documents.study import Document, fields_json, plain, timestamp
 from autotune.domain import Gain, LengthFigure, Objective, Recommendation, RecommendationRow
 from autotune.statistics.lengths import figures_of
 
 
 def recommendation_json(recommendation: Recommendation) -> Document:
     """What a study hands back; intervals are two-sided 95 %, that of a gain its ``level``."""
+    rows = [row_json(row) for row in recommendation.rows]
     return {
-        "study": plain(recommendation.study),
-        "rows": [row_json(row) for row in recommendation.rows],
-        "baseline": plain(recommendation.baseline),
-        "reference": recommendation.reference,
-        "ended_by": plain(recommendation.ended_by),
-        "notes": plain(recommendation.notes),
-        "fingerprint": plain(recommendation.fingerprint),
+        **fields_json(recommendation, {"rows": ""}),
+        "rows": rows,
         "created_at": timestamp(recommendation.created_at),
     }
+
+
+_ROW = {
+    **dict.fromkeys(("gain", "lengths", "reference_gpus"), ""),
+    "low": "tokens_per_hour_low",
+    "high": "tokens_per_hour_high",
+    "maximum_tokens_per_hour": "maximum_length_tokens_per_hour",
+    "host_peak": "host_peak_bytes",
+    "device_peak": "device_peak_bytes",
+    "headroom": "headroom_share",
+}
 
 
 def row_json(row: RecommendationRow) -> Document:
     """One configuration with its evidence."""
     return {
-        "title": plain(row.title),
-        "configuration": configuration_json(row.configuration),
-        "changes": plain(row.changes),
-        "tokens_per_hour": plain(row.tokens_per_hour),
-        "tokens_per_hour_low": plain(row.low),
-        "tokens_per_hour_high": plain(row.high),
-        "gpus": row.gpus,
+        **fields_json(row, _ROW),
         "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
-        "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
         "at_lengths": [length_json(figure) for figure in figures_of(row)],
         "gain": None if row.gain is None else gain_json(row.gain),
-        "objective": row.objective.value,
         "gain_per_hour": _gain(row, Objective.PER_HOUR),
         "gain_per_gpu_hour": _gain(row, Objective.PER_GPU_HOUR),
-        "confirmed": row.confirmed,
-        "worst_case_passed": row.worst_case_passed,
-        "phase_shares": plain(row.phase_shares),
-        "limit": plain(row.limit),
-        "host_peak_bytes": row.host_peak,
-        "device_peak_bytes": row.device_peak,
-        "headroom_share": plain(row.headroom),
-        "trials": list(row.trials),
     }
 
 

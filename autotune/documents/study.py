@@ -36,10 +36,10 @@ Document = dict[str, Any]
 
 def plain(value: Any) -> Any:
     """Any value -> what JSON can carry: non-finite numbers become ``null``, lone surrogates a mark."""
+    if value is None or type(value) in (int, bool):  # most are
+        return value
     if isinstance(value, Enum):
         return plain(value.value)
-    if value is None or isinstance(value, bool | int):
-        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -52,8 +52,10 @@ def plain(value: Any) -> Any:
 
 
 def fields_json(value: Any, names: Mapping[str, str] = MappingProxyType({})) -> Document:
-    """The fields of a dataclass in their order, each as it is called in ``names``, else by its own name."""
-    return {names.get(each.name, each.name): plain(getattr(value, each.name)) for each in fields(value)}
+    """The fields of a dataclass in their order, each as it is called in ``names``, else by its own name; without those
+    that are called nothing there."""
+    called = {each.name: names.get(each.name, each.name) for each in fields(value)}
+    return {name: plain(getattr(value, own)) for own, name in called.items() if name}
 
 
 def timestamp(at: float | None) -> str | None:
@@ -111,34 +113,29 @@ def study_json(study: Study) -> Document:
     }
 
 
+_TRIAL = {
+    **dict.fromkeys(("study_id", "protocol", "outcome", "cycles", "watchdog_peak", "per_gpu"), ""),
+    **dict.fromkeys(("node", "node_log", "node_variance", "created_at", "started_at", "finished_at"), ""),
+    "startup": "startup_seconds",
+    "seconds": "wall_seconds",
+}
+
+
 def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -> Document:
     """A trial; with ``cycles`` also its protocol and every cycle."""
     document: Document = {
-        "number": trial.number,
-        "kind": trial.kind.value,
-        "state": trial.state.value,
-        "source": plain(trial.source),
-        "attempt": trial.attempt,
-        "pair": trial.pair,
-        "configuration": configuration_json(trial.configuration),
+        **fields_json(trial, _TRIAL),
         "changes": changes_json(trial.configuration, baseline),
-        "rows_per_update": trial.rows_per_update,
         "tokens_per_hour": plain(trial.tokens_per_hour),
-        "gpus": trial.gpus,
         "tokens_per_hour_per_gpu": plain(trial.tokens_per_hour_per_gpu),
         "at_most_tokens_per_hour": plain(trial.at_most),
         "speed_cycles": len(trial.speed_cycles()),
         "feasible": trial.feasible,
         "emulated": trial.emulated,
-        "worst_case_passed": trial.worst_case_passed,
         "outcome": None if trial.outcome is None else outcome_json(trial.outcome),
-        "startup_seconds": plain(trial.startup),
         "host_peak_bytes": trial.host_peak,
         "device_peak_bytes": trial.device_peak,
-        "created_at": timestamp(trial.created_at),
-        "started_at": timestamp(trial.started_at),
-        "finished_at": timestamp(trial.finished_at),
-        "wall_seconds": plain(trial.seconds),
+        **{name: timestamp(getattr(trial, name)) for name in ("created_at", "started_at", "finished_at")},
     }
     if cycles:
         document["protocol"] = protocol_json(trial.protocol)
@@ -159,79 +156,48 @@ def outcome_json(outcome: Outcome) -> Document:
     """How a trial ended; ``reason`` is ``null`` exactly when ``ok``."""
     return {
         "ok": outcome.ok,
-        "reason": None if outcome.reason is None else outcome.reason.value,
-        "phase": plain(outcome.phase),
-        "pool": None if outcome.pool is None else outcome.pool.value,
-        "message": plain(outcome.message),
-        "suggestion": plain(outcome.suggestion),
+        **fields_json(outcome, {"fresh": "fresh_worker"}),
         "sentence": plain(outcome.sentence()),
         "log_path": plain(outcome.log_path) or None,
-        "fresh_worker": outcome.fresh,
         "ceiling": None if outcome.ceiling is None else ceiling_json(outcome.ceiling),
     }
 
 
 def ceiling_json(ceiling: Ceiling) -> Document:
     """Why a trial was ended before all its cycles."""
-    bounds = {"at_most_tokens_per_hour": ceiling.at_most, "best_at_least_tokens_per_hour": ceiling.best_at_least}
-    return {**plain(bounds), "best_trial": ceiling.rival, "cycles": ceiling.cycles, "by_phases": ceiling.physical}
+    bounds = {"at_most": "at_most_tokens_per_hour", "best_at_least": "best_at_least_tokens_per_hour"}
+    return fields_json(ceiling, {**bounds, "rival": "best_trial", "physical": "by_phases"})
+
+
+_PROTOCOL = {
+    **{name: f"{name}_cycles" for name in ("warmup", "natural", "recorded", "maximum", "double", "looks")},
+    **{name: f"{name}_share" for name in ("drift_limit", "outside_cpu_limit")},
+    "lengths": "recorded_lengths_tokens",
+}
 
 
 def protocol_json(protocol: Protocol) -> Document:
     """How a trial measures."""
-    return {
-        "warmup_cycles": protocol.warmup,
-        "natural_cycles": protocol.natural,
-        "recorded_cycles": protocol.recorded,
-        "maximum_cycles": protocol.maximum,
-        "double_cycles": protocol.double,
-        "recorded_lengths_tokens": list(protocol.lengths),
-        "drift_limit_share": plain(protocol.drift_limit),
-        "outside_cpu_limit_share": plain(protocol.outside_cpu_limit),
-        "max_repeats": protocol.max_repeats,
-        "looks_cycles": list(protocol.looks),
-    }
+    return fields_json(protocol, _PROTOCOL)
 
 
-_SHOWN_APART = frozenset(
-    {
-        *("index", "rank", "cycle_kind", "kind", "started", "seconds", "phases", "rows", "updates", "lengths"),
-        *("completion_tokens", "prompt_tokens", "computed_tokens", "clipped_share", "peaks", "cpu_seconds"),
-        *("drift", "outside_cpu", "reference_seconds", "accepted", "noisy", "process", "gpu"),
-    }
-)
-"""Fields of a cycle that ``cycle_json`` names itself."""
-_FIGURES = tuple(each.name for each in fields(CycleRecord) if each.name not in _SHOWN_APART)
-"""The others: shown as they are, so a figure that is added to ``CycleRecord`` is shown without a change here."""
-_UNIT_ADDED = {"cache_usage": "cache_usage_share"}
+_CYCLE = {
+    **dict.fromkeys(("kind", "started", "lengths", "peaks", "process", "gpu"), ""),
+    **{name: f"{name}_share" for name in ("drift", "outside_cpu", "cache_usage")},
+    "cycle_kind": "kind",
+    "phases": "phase_seconds",
+}
 
 
 def cycle_json(cycle: CycleRecord) -> Document:
-    """One cycle as one rank saw it."""
+    """One cycle as one rank saw it. A figure that is added to ``CycleRecord`` is shown without a change here."""
     return {
-        "index": cycle.index,
-        "rank": cycle.rank,
-        "kind": cycle.cycle_kind.value,
+        **fields_json(cycle, _CYCLE),
         "started_at": timestamp(cycle.started),
-        "seconds": plain(cycle.seconds),
-        "phase_seconds": plain(cycle.phases),
-        "completion_tokens": cycle.completion_tokens,
-        "prompt_tokens": cycle.prompt_tokens,
-        "computed_tokens": cycle.computed_tokens,
         "tokens_per_hour": plain(cycle_rate(cycle)),
         "useful_share": plain(cycle.useful_share),
-        "rows": cycle.rows,
-        "updates": cycle.updates,
         "lengths_tokens": list(cycle.lengths),
-        "clipped_share": plain(cycle.clipped_share),
         "peaks": {plain(name): peaks_json(peaks) for name, peaks in cycle.peaks.items()},
-        "cpu_seconds": plain(cycle.cpu_seconds),
-        "drift_share": plain(cycle.drift),
-        "outside_cpu_share": plain(cycle.outside_cpu),
-        "reference_seconds": plain(cycle.reference_seconds),
-        "accepted": cycle.accepted,
-        "noisy": cycle.noisy,
-        **{_UNIT_ADDED.get(name, name): plain(getattr(cycle, name)) for name in _FIGURES},
         "process": None if cycle.process is None else process_json(cycle.process),
         "gpu": {plain(name): gpu_json(use) for name, use in cycle.gpu.items()},
     }
@@ -285,11 +251,4 @@ def hardware_json(hardware: Mapping[str, Any]) -> Document:
 
 def event_json(event: Event) -> Document:
     """Something that happened; ids grow."""
-    return {
-        "id": event.id,
-        "kind": plain(event.kind),
-        "message": plain(event.message),
-        "trial": event.trial,
-        "at": timestamp(event.at),
-        "data": plain(event.data),
-    }
+    return {**fields_json(event), "at": timestamp(event.at)}

@@ -13,8 +13,8 @@ from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import GPUS, KnownGpu, gpu_named
 from autotune.forecast.question import PlanRequest, Question
 from autotune.frameworks import framework_named
+from autotune.machine.data_sheets import sheet_of
 from autotune.proposals.memory.settings import dimensions
-from autotune.proposals.times.machine import sheet_of
 from autotune.specification.build import planned
 from autotune.wording.text import clean
 from search_spaces.configuration import ModelFacts
@@ -104,7 +104,7 @@ def known_gpu(word: str) -> KnownGpu | None:
         return gpu_named(word)
     except UsageError:
         sheet = sheet_of(word)
-    return next((gpu for gpu in GPUS.values() if sheet is not None and gpu.sheet == sheet.name), None)
+    return next((gpu for gpu in GPUS.values() if gpu.figures is sheet), None)
 
 
 def _kind(word: str | None) -> KnownGpu:

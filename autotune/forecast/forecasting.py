@@ -11,8 +11,7 @@ import numpy as np
 from autotune.domain import Configuration
 from autotune.forecast.answer import Predicted
 from autotune.proposals.forecasts import SURE, Column, PeakForecast, PeakModel, TimeForecast, TimeModel
-
-NORMAL95 = 1.96
+from autotune.statistics.distributions import NORMAL95
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
-"""GPUs a plan can be made for, by the names people use. Memory is the total ``nvidia-smi`` shows.
-
-What they can do in a second stands with the phase-time model (``autotune.proposals.times``), under ``sheet``.
-"""
+"""GPUs a plan can be made for, by the names people use. Memory is the total ``nvidia-smi`` shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import UsageError
-from autotune.proposals.times.machine import SHEETS, Hardware
+from autotune.machine.data_sheets import SHEETS, Hardware
 
-MIB = 1024 * 1024
-GIB = 1024 * MIB
+GIB = 1 << 30
 OWN = "--gpu-memory, --gpu-tflops and --gpu-bandwidth"
 
 
@@ -23,49 +19,25 @@ class KnownGpu:
 
     name: str
     """As ``--gpu`` takes it."""
-    sheet: str
-    """Its data sheet's name there; empty where there is none."""
     memory: int
     """Bytes."""
     compute_capability: tuple[int, int] | None
-    """NVIDIA, "CUDA GPU Compute Capability"; of AMD's what PyTorch answers. ``None``: not known."""
-    figures: Hardware | None = None
-    """What it does in a second, where somebody said so instead of the sheet."""
+    """NVIDIA, "CUDA GPU Compute Capability"; ``None``: not known."""
+    figures: Hardware = field(hash=False)
+    """What it does in a second, by its data sheet or as somebody said."""
 
 
-GPUS: Mapping[str, KnownGpu] = {
-    gpu.name: gpu
-    for gpu in (
-        KnownGpu("t4", "T4", 15_360 * MIB, (7, 5)),
-        KnownGpu("v100-16", "V100-16", 16_384 * MIB, (7, 0)),
-        KnownGpu("a10", "A10", 23_028 * MIB, (8, 6)),
-        KnownGpu("l4", "L4", 23_034 * MIB, (8, 9)),
-        KnownGpu("rtx4090", "RTX 4090", 24_564 * MIB, (8, 9)),
-        KnownGpu("a30", "A30", 24_576 * MIB, (8, 0)),
-        KnownGpu("rtx3090", "RTX 3090", 24_576 * MIB, (8, 6)),
-        KnownGpu("rtx5090", "RTX 5090", 32_607 * MIB, (12, 0)),
-        KnownGpu("v100", "V100-32", 32_768 * MIB, (7, 0)),
-        KnownGpu("a100-40", "A100-40", 40_960 * MIB, (8, 0)),
-        KnownGpu("a40", "A40", 46_068 * MIB, (8, 6)),
-        KnownGpu("l20", "L20", 46_068 * MIB, (8, 9)),
-        KnownGpu("l40", "L40", 46_068 * MIB, (8, 9)),
-        KnownGpu("l40s", "L40S", 46_068 * MIB, (8, 9)),
-        KnownGpu("a6000", "A6000", 49_140 * MIB, (8, 6)),
-        KnownGpu("rtx6000ada", "RTX 6000 Ada", 49_140 * MIB, (8, 9)),
-        KnownGpu("h100", "H100", 81_559 * MIB, (9, 0)),
-        KnownGpu("h100-pcie", "H100-PCIe", 81_559 * MIB, (9, 0)),
-        KnownGpu("h800", "H800", 81_559 * MIB, (9, 0)),
-        KnownGpu("a100", "A100-80", 81_920 * MIB, (8, 0)),
-        KnownGpu("a800", "A800", 81_920 * MIB, (8, 0)),
-        KnownGpu("gh200", "GH200", 97_871 * MIB, (9, 0)),
-        KnownGpu("h20", "H20", 97_871 * MIB, (9, 0)),
-        KnownGpu("rtxpro6000", "RTX PRO 6000", 97_887 * MIB, (12, 0)),
-        KnownGpu("h20-3e", "H20-3e", 143_771 * MIB, (9, 0)),
-        KnownGpu("h200", "H200", 143_771 * MIB, (9, 0)),
-        KnownGpu("b200", "B200", 183_359 * MIB, (10, 0)),
-        KnownGpu("mi300x", "MI300X", 196_592 * MIB, (9, 4)),
-    )
-}
+_SHORT = {"A100-80": "a100", "V100-32": "v100"}
+"""Data sheet -> the name people use, where it is not the sheet's own."""
+
+
+def _of_sheet(sheet: Hardware) -> KnownGpu:
+    name = _SHORT.get(sheet.name, sheet.name.lower().replace(" ", ""))
+    return KnownGpu(name, sheet.shown, sheet.compute_capability, sheet)
+
+
+_SIZED = sorted(map(_of_sheet, SHEETS.values()), key=lambda gpu: (gpu.memory, gpu.name))
+GPUS: Mapping[str, KnownGpu] = {gpu.name: gpu for gpu in _SIZED if gpu.memory}
 """By name, ascending in memory."""
 
 _OTHER_NAMES = {
@@ -130,11 +102,11 @@ def gpu_of(
         flops = _rates(tflops)
         name = word.strip()[:40] or "gpu"
         figures = Hardware(name, flops, bandwidth * 1e9, memory=round(memory * GIB), source=OWN)
-        return KnownGpu(name, "", round(memory * GIB), None, figures)
+        return KnownGpu(name, round(memory * GIB), None, figures)
     gpu = known if memory is None else replace(known, memory=round(memory * GIB))
     if tflops is None and bandwidth is None:
         return gpu
-    sheet = SHEETS[known.sheet]
+    sheet = known.figures
     figures = replace(
         sheet,
         flops=sheet.flops if tflops is None else _rates(tflops),
@@ -181,7 +153,7 @@ def _spaced(name: str) -> str:
 
 def _sold_as(gpu: KnownGpu) -> int:
     """GB of its memory, as its maker counts them."""
-    return round((SHEETS[gpu.sheet].memory or gpu.memory) / 1e9)
+    return round((gpu.figures.memory or gpu.memory) / 1e9)
 
 
 def _names(gpu: KnownGpu) -> Iterator[str]:

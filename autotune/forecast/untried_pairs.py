@@ -11,6 +11,7 @@ from autotune.domain import Configuration, StudySpec, Trial
 from autotune.proposals.dominance import Region, covers, regions, sentence
 from autotune.proposals.forecasts import PeakForecast, Task
 from autotune.proposals.memory import MemoryModel, limits, pools
+from autotune.statistics.distributions import NORMAL95
 from autotune.wording.numbers import format_size
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
@@ -24,7 +25,6 @@ EACH_PAIR = 24
 MOST_REGIONS = 60
 MOST_FITTED = 400
 """The newest trials, on which the memory model is fitted: more hardly change it, and would delay the page."""
-NORMAL95 = 1.96
 MOST_PEAKS = 120
 """The newest measured peaks, which are compared with their predictions."""
 REFITTED = 1.25

@@ -12,14 +12,15 @@ from autotune.domain import Configuration
 from autotune.forecast import planner
 from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
-from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
+from autotune.forecast.facts import known_gpu
+from autotune.forecast.forecasting import Forecasts, Memory
 from autotune.forecast.gpus import GPUS, KnownGpu
 from autotune.forecast.question import PlanRequest, Question
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
-from autotune.proposals.times.machine import Hardware, presumed, sheet_of
 from autotune.settings import Settings
+from autotune.statistics.distributions import NORMAL95
 
 if TYPE_CHECKING:
     from autotune.recommendation.reading import StudyReading
@@ -75,8 +76,8 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
         for study in store.studies():
             seen = store.fingerprint(study.id)
             gpus = [] if seen is None else seen.hardware.get("gpus") or []
-            sheets = {sheet_of(str(one.get("name", ""))) for one in gpus if isinstance(one, Mapping)}
-            if {None if sheet is None else sheet.name for sheet in sheets} == {gpu.sheet}:
+            kinds = {known_gpu(str(one.get("name", ""))) for one in gpus if isinstance(one, Mapping)}
+            if {None if kind is None else kind.name for kind in kinds} == {gpu.name}:
                 found.append(read_study(store, study))
         return tuple(found)
 
@@ -85,7 +86,7 @@ def forecasts_for(question: Question) -> Forecasts:
     """The memory and phase-time models of ``question``, fitted to no trial."""
     task = question.task()
     peaks = MemoryModel.before(task)
-    times = PhaseTimes(_hardware(question.gpu, task)).fitted(question.task(active=True), ())
+    times = PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ())
 
     def memory(configuration: Configuration) -> Memory:
         device, host = breakdown(peaks, configuration)
@@ -96,10 +97,6 @@ def forecasts_for(question: Question) -> Forecasts:
 
 def _unfitted(gpu: KnownGpu) -> Callable[[Task], tuple[TimeModel, PeakModel]]:
     def models(task: Task) -> tuple[TimeModel, PeakModel]:
-        return PhaseTimes(_hardware(gpu, task)).fitted(task, ()), MemoryModel.before(task)
+        return PhaseTimes(gpu.figures).fitted(task, ()), MemoryModel.before(task)
 
     return models
-
-
-def _hardware(gpu: KnownGpu, task: Task) -> Hardware:
-    return gpu.figures or presumed(task.resources, gpu.sheet)

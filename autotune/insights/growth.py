@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from autotune.domain import CycleRecord, Pool
 from autotune.domain.measures import DEVICE_FIGURES, PeakOf, peaks_by_phase
+from autotune.statistics.distributions import NORMAL95
 
 LEAST_CYCLES = 8
 """After the first third; fewer tell no rise from chance."""
 MOST_POINTS = 300
 """Slopes are taken between all pairs; of more cycles, blocks that follow each other count by their highest."""
-_NORMAL95 = 1.960
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def sen(values: Sequence[float]) -> tuple[float, float, float]:
     count = len(points)
     slopes = sorted((points[j] - points[i]) / (j - i) / block for i in range(count) for j in range(i + 1, count))
     # half of the width in ranks, from the variance of Kendall's statistic without ties
-    reach = _NORMAL95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
+    reach = NORMAL95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
     first = max(0, math.floor((len(slopes) - reach) / 2.0))
     last = min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2.0))
     middle = len(slopes) // 2

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.domain import Fingerprint, Study, Trial
+from autotune.machine.data_sheets import Hardware, sheet_of
 from search_spaces.configuration import ModelFacts
 
 BYTES = 2
@@ -40,64 +41,31 @@ class ModelShape(Protocol):
     def head_size(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class DevicePeak:
-    """Peak rates of a GPU: bfloat16 FLOP/s without sparsity, and memory bytes/s."""
-
-    flops: float
-    bandwidth: float
-
-
-PEAKS = {
-    "H200": DevicePeak(989e12, 4.8e12),
-    "H100 80GB HBM3": DevicePeak(989e12, 3.35e12),
-    "H100 PCIe": DevicePeak(756e12, 2.0e12),
-    "A100-SXM4-80GB": DevicePeak(312e12, 2.039e12),
-    "A100-SXM4-40GB": DevicePeak(312e12, 1.555e12),
-    "A100 80GB PCIe": DevicePeak(312e12, 1.935e12),
-    "L40S": DevicePeak(362e12, 0.864e12),
-    "L4": DevicePeak(121e12, 0.3e12),
-    "A10G": DevicePeak(70e12, 0.6e12),
-    "RTX 4090": DevicePeak(165e12, 1.008e12),
-    "RTX 3090": DevicePeak(71e12, 0.936e12),
-}
-"""Part of the driver's name -> NVIDIA's data sheet."""
-
-
-def peak_of(name: str) -> DevicePeak | None:
-    """Peak rates by the longest known part of the GPU's ``name``; ``None`` if no part is known."""
-    known = [part for part in PEAKS if part in name]
-    return PEAKS[max(known, key=len)] if known else None
-
-
 def ideal_seconds(
-    shape: ModelShape, peak: DevicePeak, prompt: float, lengths: Sequence[int], logprob_passes: int
+    shape: ModelShape, peak: Hardware, prompt: float, lengths: Sequence[int], logprob_passes: int
 ) -> float:
     """Seconds of one cycle of ``len(lengths)`` rows, all decoded together.
 
     Args:
+        peak: a data sheet's figures; products are in bfloat16.
         prompt: mean tokens of a prompt.
         lengths: completion tokens of each row.
         logprob_passes: forward passes without gradients beside the update's own.
     """
     rows, mean, longest = len(lengths), sum(lengths) / len(lengths), max(lengths)
-    weights = shape.parameters
+    weights, flops = shape.parameters, peak.rate("bf16")
     cache = 2 * shape.layers * shape.kv_heads * shape.head_size * BYTES
-    together = max(
-        (weights * BYTES + rows * cache * (prompt + mean / 2)) / peak.bandwidth, 2 * weights * rows / peak.flops
-    )
+    together = max((weights * BYTES + rows * cache * (prompt + mean / 2)) / peak.bandwidth, 2 * weights * rows / flops)
     alone = (weights * BYTES + 0.1 * rows * cache * (prompt + longest)) / peak.bandwidth
-    generate = mean * together + (longest - mean) * alone + 2 * weights * rows * prompt / peak.flops
+    generate = mean * together + (longest - mean) * alone + 2 * weights * rows * prompt / flops
     attention = 6 * shape.layers * shape.hidden_size * (prompt + mean)
     tokens = rows * (prompt + mean)
-    forward = tokens * (2 * weights + attention / 3) / peak.flops
-    update = tokens * (6 * weights + attention) / peak.flops
+    forward = tokens * (2 * weights + attention / 3) / flops
+    update = tokens * (6 * weights + attention) / flops
     return generate + logprob_passes * forward + update
 
 
-def ideal_rate(
-    shape: ModelShape, peak: DevicePeak, prompt: float, lengths: Sequence[int], logprob_passes: int
-) -> float:
+def ideal_rate(shape: ModelShape, peak: Hardware, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
     """Completion tokens/hour of one GPU that completes a cycle in ``ideal_seconds``."""
     return 3600.0 * sum(lengths) / ideal_seconds(shape, peak, prompt, lengths, logprob_passes)
 
@@ -111,7 +79,7 @@ class Roof:
     hidden_size: int
     heads: int
     kv_heads: int
-    peak: DevicePeak
+    peak: Hardware
     lengths: tuple[int, ...]
     """Completion tokens of each row of an update, as the speed cycles replay them."""
 
@@ -146,7 +114,7 @@ def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
 
 def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None:
     """Upper bound for one GPU by the driver's name; ``None`` if GPU, model shape or lengths are not known."""
-    peak = peak_of(gpu)
+    peak = sheet_of(gpu)
     if peak is None or not lengths:
         return None
     if not (model.parameters and model.layers and model.hidden_size):

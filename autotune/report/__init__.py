@@ -1,4 +1,3 @@
 """A study as one Markdown file; pure: the same study always gives the same text."""
 
 from autotune.report.document import report
-from autotune.report.plot import plot

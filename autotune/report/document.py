@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autotune.charts.history import history
 from autotune.documents.study import plain, timestamp
 from autotune.domain import RecommendationRow, Study, StudySpec, TrialState
 from autotune.insights.why import Why
@@ -121,7 +122,9 @@ def _times(reading: StudyReading, plot: str) -> list[str]:
             lines += [*([""] if lines else []), title, *(f"  {line}" for line in bars(ordered))]
     parts = ["Shares of the speed cycles' time, by phase; phases do not overlap.", block(lines)] if lines else []
     if plot:
+        legend = history(reading.trials, reading.study.spec).legend
         parts.append(f"![tokens/hour of every trial in the order they ran]({plot})")
+        parts.append("; ".join(f"{mark.glyph} {mark.words}" for mark in legend))
     return parts
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from autotune.domain import Resources, StudySpec
 from autotune.machine import hardware
+from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times import PhaseTimes, probed
-from autotune.proposals.times.machine import Hardware
 from autotune.specification import build, workload_size
 from autotune.specification.fewer_layers import first_layers, layers_of
 from autotune.specification.interpreter import Interpreter

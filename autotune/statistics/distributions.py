@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 
+NORMAL95 = 1.96
+"""Standard deviations on either side within which 95 % of a normal distribution lie."""
+
+
 def t95(degrees: float) -> float:
     """Student's t, two-sided 95 %: 12.706 with one degree of freedom, or fewer, and 1.960 with infinitely many."""
     return student_quantile(0.975, min(max(1.0, degrees), 1e6))

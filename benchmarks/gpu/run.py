@@ -210,7 +210,7 @@ class Run:
             cycles=tuple(heard.cycles),
             startup=heard.startup,
             worst_case_passed=heard.worst_case,
-            host_peak=report.host_peak,
+            watchdog_peak=report.host_peak,
             finished_at=clock.now(),
             seconds=report.seconds,
         )

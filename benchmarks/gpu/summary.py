@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
-from autotune.insights.roofline import DevicePeak, ideal_rate, peak_of
+from autotune.insights.roofline import ideal_rate
+from autotune.machine.data_sheets import Hardware, sheet_of
 from autotune.statistics import evidence
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
@@ -106,7 +107,7 @@ def _gain(gain: Gain | None) -> str:
 
 
 def _shares(finished: Finished) -> Iterator[str]:
-    peak = peak_of(finished.device) if finished.run.wanted.device == "cuda" else None
+    peak = sheet_of(finished.device) if finished.run.wanted.device == "cuda" else None
     lengths, held = finished.run.lengths(), evidence.feasible(finished.trials)
     if peak is None or not lengths:
         yield f"Not stated: {'nothing was measured' if peak else f'no roofline is known for {finished.device}'}."
@@ -191,10 +192,10 @@ def _checks(finished: Finished) -> Iterator[str]:
         yield from (f"  - {said}" for said in (*row["failed"], *row["skipped"]))
 
 
-def share_sentence(peak: DevicePeak) -> str:
+def share_sentence(peak: Hardware) -> str:
     """One sentence that defines the roofline a share refers to."""
+    flops, bandwidth = f"{peak.rate('bf16') / 1e12:.0f} TFLOP/s in bf16", f"{peak.bandwidth / 1e12:.2f} TB/s"
     return (
         "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
-        f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
-        "together and nothing ever waiting."
+        f"al. 2020) at {flops} and {bandwidth}, all rows decoded together and nothing ever waiting."
     )

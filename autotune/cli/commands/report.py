@@ -47,7 +47,9 @@ def report_command(
       autotune report my-study -o - | less
       autotune report --json | jq '.why.ruled_out'
     """
-    from autotune.report import plot, report
+    from autotune.charts.chart import file_of
+    from autotune.charts.history import history
+    from autotune.report import report
 
     if as_json:
         if output != STANDARD_OUTPUT:
@@ -72,7 +74,7 @@ def report_command(
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
-    _write({target: text, picture: plot(found.trials, found.study.spec.baseline)})
+    _write({target: text, picture: file_of(history(found.trials, found.study.spec))})
 
 
 def _document(found: StudyReading) -> Document:

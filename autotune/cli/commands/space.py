@@ -211,7 +211,7 @@ def space_for(
 
 def _given(asked: CheckOptions) -> dict[str, KnobValue]:
     """Knobs of the command line. GPUs for a rollout server mean that there is one."""
-    from search_spaces.space import parse_value
+    from autotune.cli.commands.start_request import knobs_of
 
     values: dict[str, KnobValue] = {}
     if asked.rollout_gpus:
@@ -220,15 +220,7 @@ def _given(asked: CheckOptions) -> dict[str, KnobValue]:
         values["num_generations"] = asked.num_generations
     if asked.micro_batch is not None:
         values["micro_batch_size"] = asked.micro_batch
-    for text in asked.settings or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {clean(text)}: expected KNOB=VALUE.")
-        try:
-            values[name.strip()] = parse_value(name.strip(), value.strip())
-        except SpaceError as error:
-            raise UsageError(f"--set {clean(text)}: {error}") from None
-    return values
+    return values | knobs_of(asked.settings or ())
 
 
 def _question(asked: MachineOptions, given: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:

@@ -17,8 +17,10 @@ from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
 from autotune.specification.request import Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
+from autotune.wording.text import clean
 from search_spaces.batch import served_by
 from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
 from search_spaces.space import parse_value
 
 BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
@@ -136,13 +138,16 @@ def config_text(path: Path, option: str = "--config") -> str:
 
 
 def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
-    """The knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``."""
+    """The knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``, or no value of that knob."""
     values: dict[str, KnobValue] = {}
     for word in words:
         knob, sign, text = word.partition("=")
         if not sign:
-            raise UsageError(f"--set {word}: expected KNOB=VALUE, such as --set micro_batch_size=4")
-        values[knob.strip()] = parse_value(knob.strip(), text.strip())
+            raise UsageError(f"--set {clean(word)}: expected KNOB=VALUE, such as --set micro_batch_size=4")
+        try:
+            values[knob.strip()] = parse_value(knob.strip(), text.strip())
+        except SpaceError as error:
+            raise UsageError(f"--set {clean(word)}: {error}") from None
     return values
 
 

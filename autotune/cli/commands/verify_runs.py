@@ -13,7 +13,6 @@ import typer
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import find_study, reading
-from autotune.cli.screens.long_progress import LongProgress
 from autotune.cli.screens.observer import QuietObserver
 from autotune.cli.screens.quantities import parse_duration
 from autotune.cli.stopping import Interrupt, interruptible
@@ -31,7 +30,7 @@ from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import LengthPrediction, predict_from
 from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
-from autotune.wording.numbers import rate
+from autotune.wording.numbers import format_duration, rate, signed_percent
 from autotune.wording.text import clean
 
 PAUSE_S = 0.2
@@ -148,6 +147,45 @@ def _judge(bench: Bench, trial: Trial, prediction: LengthPrediction, as_json: bo
         for text in [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]:
             console.line(text)
     return 0 if verdict.agrees else exit_codes.NOTHING_FEASIBLE
+
+
+EVERY_S = 10.0
+"""Between two lines of a long run."""
+
+
+@dataclass(eq=False)
+class LongProgress(QuietObserver):
+    """An ``Observer`` that talks of cycles."""
+
+    prediction: LengthPrediction
+    cycles: int
+    say: Callable[[str], None]
+    now: Callable[[], float] = time.monotonic
+    _told: float = -EVERY_S
+    _count: int = 0
+
+    def event(self, event: Event) -> None:
+        """Only what keeps the run from being a plain one."""
+        if event.kind in ("trial_repeated", "quarantined", "gpu_quarantined", "bad_lines"):
+            self.say(clean(event.message))
+
+    def trial(self, trial: Trial) -> None:
+        """A line each ``EVERY_S``, and one at the last cycle."""
+        cycles = long_run.natural(trial)
+        if not cycles or len(cycles) == self._count:
+            return
+        self._count = len(cycles)
+        if self.now() - self._told < EVERY_S and self._count < self.cycles:
+            return
+        self._told = self.now()
+        last, spent = cycles[-1], sum(c.seconds for c in cycles)
+        expected = sum(sum(self.prediction.seconds(c).values()) for c in cycles)
+        left = (self.cycles - self._count) * spent / self._count
+        mean = last.completion_tokens / max(1, last.rows)
+        self.say(
+            f"cycle {self._count} of {self.cycles}: {last.seconds:.1f} s, completions of {mean:.1f} tokens; so far "
+            f"{signed_percent(expected / spent - 1.0)} against the prediction; {format_duration(left)} left"
+        )
 
 
 def long_document(

@@ -26,9 +26,15 @@ from autotune.cli.commands.start_options import (
     ServerOption,
     TaskOption,
 )
-from autotune.cli.doctor.container_checks import check_surroundings
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
-from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
+from autotune.cli.doctor.machine_checks import (
+    check_compiler,
+    check_governor,
+    check_load,
+    check_machine,
+    check_surroundings,
+    look_at_gpus,
+)
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
@@ -76,7 +82,7 @@ def doctor(
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
     """
     from autotune import wiring
-    from autotune.cli.doctor.config_checks import CONFIG, check_config
+    from autotune.cli.doctor.training_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
     environment, settings = environment_named(framework), settings_for(home)

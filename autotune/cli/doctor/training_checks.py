@@ -1,4 +1,5 @@
-"""The training interpreter: whether it starts, what it has, whether that fits, and whether the rewards load."""
+"""The training interpreter: whether it starts, what it has, whether that fits, and whether the rewards load; and every
+fault of the user's configuration, before anything is run."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -13,11 +15,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.cli.doctor.optional_checks import check_attention, check_optional
-from autotune.errors import AutotuneError
+from autotune.domain import Resources
+from autotune.errors import AutotuneError, UsageError
 from autotune.frameworks.environments import TRL, Environment, within
+from autotune.machine import gpu_choice, hardware
+from autotune.specification.config_faults import Faults
+from autotune.specification.request import Request
+from autotune.wording.numbers import counted
 from trainer.child.contract import Result
 
 DISTRIBUTION = "grpo-autotune"
+CONFIG = "config"
+"""What the findings of a configuration are called."""
 
 Probe = Callable[[str], Mapping[str, Any]]
 """Interpreter -> what it has; raises ``AutotuneError`` if it cannot be asked."""
@@ -119,3 +128,29 @@ def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] =
         return Finding("rewards", Verdict.OK, "; ".join(said))
     sentence, _, command = result.message.partition("; install with: ")
     return Finding("rewards", Verdict.PROBLEM, sentence or result.detail or f"{what}: cannot be loaded", command)
+
+
+def check_config(request: Request, look: Callable[[Request, Resources], Faults]) -> list[Finding]:
+    """A problem for each fault, a warning for what ``start`` has to be given beside the configuration.
+
+    Args:
+        request: with the configuration, as ``start`` would be asked.
+        look: tells its faults on a machine; ``wiring.config_faults``.
+
+    Raises:
+        UsageError: there are not so many GPUs as the request is to hold.
+    """
+    name = request.config_name
+    try:
+        chosen = gpu_choice.choose(hardware.visible_gpus(), request.gpus)
+        found = look(request, replace(hardware.resources(gpus=chosen.gpus), framework=request.framework))
+    except UsageError:
+        raise
+    except AutotuneError as error:
+        return [Finding("training", Verdict.PROBLEM, f"{name} cannot be checked: {error}")]
+    if found.sentences:
+        return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in found.sentences]
+    if found.lacking:
+        return [Finding(CONFIG, Verdict.WARNING, found.lacking)]
+    where = counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU"
+    return [Finding(CONFIG, Verdict.OK, f"{name}: read, and legal on {where}")]

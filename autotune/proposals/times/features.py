@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
+from autotune.machine.data_sheets import KINDS
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Codes, Columns, coded_columns, columns_of, distinct
-from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
 from search_spaces.configuration import KnobValue

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.domain import Configuration, Phase, Trial
+from autotune.machine import data_sheets
+from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Column, Earlier, Task, TimeForecast
 from autotune.proposals.reading import Reader
-from autotune.proposals.times import machine
 from autotune.proposals.times.features import PHASES, Features, PhaseRows, features, read, tabled
 from autotune.proposals.times.learning import (
     ENOUGH,
@@ -33,7 +34,6 @@ from autotune.proposals.times.learning import (
     measured_rows,
     residuals,
 )
-from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import Measured, Starts, lengths_of, measured, starts_of
 from autotune.proposals.times.roofline import Observed, Prior, World, roofline
 
@@ -152,7 +152,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
 
 
 def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
-    own = machine.probed(one.probe)
+    own = data_sheets.probed(one.probe)
     if own is not None:
         return own
     here, there = task.resources, one.task.resources
@@ -162,7 +162,7 @@ def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
         there.compute_capability,
         there.device_memory,
     )
-    return hardware if hardware is not None and same else machine.presumed(there)
+    return hardware if hardware is not None and same else data_sheets.presumed(there)
 
 
 TOGETHER = 0.5
@@ -192,7 +192,7 @@ class PhaseTimes:
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
-        world = World(task, self.hardware or machine.presumed(task.resources), lengths_of(task, found))
+        world = World(task, self.hardware or data_sheets.presumed(task.resources), lengths_of(task, found))
         table = self.seen.table(task, found.configurations)
         carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried)

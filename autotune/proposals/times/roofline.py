@@ -32,11 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Phase
+from autotune.machine.data_sheets import KINDS, Hardware
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import Dimensions, dimensions
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.lengths import Lengths, load, longest_sum
-from autotune.proposals.times.machine import KINDS, Hardware
 
 
 @dataclass(frozen=True)

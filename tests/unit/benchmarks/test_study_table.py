@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from autotune.domain import TrialDraft, TrialKind
-from autotune.insights.roofline import PEAKS, ideal_rate
+from autotune.insights.roofline import ideal_rate
+from autotune.machine.data_sheets import SHEETS
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import study_table
@@ -93,7 +94,7 @@ def test_the_share_is_of_what_the_gpu_could_do_with_that_model_and_those_lengths
     assert roof is not None
     cycles = trial.speed_cycles()
     prompt = sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles)
-    shape, peak = ARCHITECTURES["qwen2.5-0.5b"], PEAKS["H100 80GB HBM3"]
+    shape, peak = ARCHITECTURES["qwen2.5-0.5b"], SHEETS["H100"]
     most = ideal_rate(shape, peak, prompt, factories.LENGTHS, 1)
     assert trial.tokens_per_hour is not None
     assert roof.share(trial) == pytest.approx(trial.tokens_per_hour / most)

@@ -153,7 +153,7 @@ def test_what_is_not_plain_data_is_refused_where_it_is(value: Any, place: str) -
     ("shape", "text", "place"),
     [
         (Peaks, "{", "JSON"),
-        (Peaks, "[]", "dict"),
+        (Peaks, "[]", "an object"),
         (Peaks, '{"host": true}', "host"),
         (Peaks, '{"host": 1.5}', "host"),
         (Outcome, '{"reason": "LAZY"}', "FailureReason"),
@@ -163,7 +163,7 @@ def test_what_is_not_plain_data_is_refused_where_it_is(value: Any, place: str) -
         (Protocol, '{"drift_limit": true}', "drift_limit"),
         (Fingerprint, '{"hardware": 1, "software": {}, "workload": ""}', "hardware"),
         (tuple[int, int], "[1, 2, 3]", "2 values"),
-        (Recommendation, "null", "dict"),
+        (Recommendation, "null", "an object"),
     ],
 )
 def test_a_text_of_another_shape_is_refused_where_it_differs(shape: Any, text: str, place: str) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from autotune.domain import CycleRecord, GpuUse, ProcessUse, Trial
 from autotune.insights.blame import ALLOCATING, ALLOCATION_S, Resource, blame
-from autotune.insights.roofline import PEAKS, Roof, roof_of
+from autotune.insights.roofline import Roof, roof_of
 from autotune.insights.usage import trial_use, use_of
 from autotune.insights.usage_words import by_cycle, by_phase, energy_words, speed_sentence, usage_json
+from autotune.machine.data_sheets import SHEETS
 from tests.support import factories as make
 from tests.support import recorded_gpu
 
@@ -202,7 +203,7 @@ def test_the_share_of_the_roofline_needs_a_known_gpu_and_model() -> None:
     fingerprint = make.fingerprint(hardware={"gpus": [{"name": "NVIDIA H100 80GB HBM3"}]})
     roof = roof_of(study, fingerprint)
     assert isinstance(roof, Roof)
-    assert roof.peak is PEAKS["H100 80GB HBM3"]
+    assert roof.peak is SHEETS["H100"]
     baseline = recorded_gpu.trial(0)
     share = roof.share(baseline)
     assert share is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.doctor.container_checks import check_surroundings
 from autotune.cli.doctor.findings import Verdict
+from autotune.cli.doctor.machine_checks import check_surroundings
 from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.hardware import Files
 from autotune.machine.surroundings import Surroundings

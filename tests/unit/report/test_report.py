@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.charts.chart import file_of
+from autotune.charts.history import history
 from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
-from autotune.report import plot, report
+from autotune.report import report
 from autotune.report.markdown import LONGEST, block, code, table
 from autotune.statistics import retries
 from tests.support import factories as f
@@ -196,11 +198,23 @@ def test_a_bar_in_a_cell_does_not_split_it() -> None:
     assert table(["a"], [["`x|y`"]]).splitlines()[-1] == "| `x\\|y` |"
 
 
-def test_the_plot_is_well_formed_and_shows_every_finished_trial() -> None:
+def test_the_plot_is_a_file_of_its_own_with_a_mark_for_every_trial() -> None:
     trials = [*_trials(), f.trial(7)]
-    root = ET.fromstring(plot(trials, f.configuration()))  # noqa: S314 - our own text
+    root = ET.fromstring(file_of(history(trials, f.study_spec())))  # noqa: S314 - our own text
     space = "{http://www.w3.org/2000/svg}"
-    assert len(root.findall(f"{space}path")) == 1
-    legend = 3
-    assert len(root.findall(f"{space}circle")) == 6 + legend
-    assert ET.fromstring(plot([], f.configuration())) is not None  # noqa: S314
+    assert root.tag == f"{space}svg"
+    assert "--ink: #" in (root.findtext(f"{space}style") or ""), "no page around it gives the colours"
+    marks = [one for one in root.iter(f"{space}title") if (one.text or "").startswith("#")]
+    assert len(marks) == len(trials) - 1, "one has not begun"
+
+
+def test_a_plot_of_nothing_says_so() -> None:
+    root = ET.fromstring(file_of(history([], f.study_spec())))  # noqa: S314 - our own text
+    assert "No trial has been started." in "".join(root.itertext())
+
+
+def test_the_report_says_what_the_marks_of_its_plot_are() -> None:
+    text = report(_read(), plot="first.svg")
+    assert "(first.svg)" in text
+    assert "✕ failed" in text
+    assert "✕ failed" not in report(_read())

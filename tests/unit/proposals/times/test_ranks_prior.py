@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration
+from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times import SHEETS, PhaseTimes
-from autotune.proposals.times.machine import Hardware
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support.predicted_cycles import predicted
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.configuration import Resources
@@ -46,7 +46,11 @@ class Hardware:
     network: float = 2.5e10
     """Bytes/s to a device of another machine."""
     memory: int | None = None
-    """Bytes."""
+    """Bytes, of a sheet as its maker counts them."""
+    shown: int = 0
+    """Of a sheet, bytes that ``nvidia-smi`` shows in all; 0: not known."""
+    compute_capability: tuple[int, int] | None = None
+    """Of a sheet; ``None``: not known."""
     measured: bool = False
     """Figures are what was reached, not a data sheet's."""
     spread: float = 0.2
@@ -92,59 +96,73 @@ _PRO = "NVIDIA RTX Blackwell PRO GPU architecture white paper, Workstation Editi
 _LISTED = "memory and FP32 as technical.city lists them; tensor cores from vendors' lists, not checked"
 _HALVED = "data sheet, halved where it counts sparsity"
 
-_ROWS: tuple[tuple[str, tuple[float, ...], float, float, _Wires, str], ...] = (
-    ("H100", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, _NVLINK_4, f"NVIDIA H100 SXM5 {_HALVED}"),
-    ("H100-PCIe", (51, 378, 756, 756, 1513), 2000, 80, _CARD_5, f"NVIDIA H100 PCIe {_HALVED}"),
-    ("H200", (67, 494.7, 989.4, 989.4, 1978.9), 4800, 141, _NVLINK_4, f"NVIDIA H200 SXM {_HALVED}"),
-    ("A100-80", (19.5, 156, 312, 312), 2039, 80, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 80 GB"),
-    ("A100-40", (19.5, 156, 312, 312), 1555, 40, _NVLINK_3, "NVIDIA A100 data sheet, SXM4 40 GB"),
-    ("L40S", (91.6, 183, 362.05, 362.05, 733), 864, 48, _CARD, f"NVIDIA L40S {_HALVED}"),
-    ("L20", (59.4, 59.8, 119.5, 119.5, 239), 864, 48, _CARD, _LISTED),
-    ("L4", (30.3, 60, 121, 121, 242.5), 300, 24, _CARD, f"NVIDIA L4 {_HALVED}"),
-    ("RTX 4090", (82.6, 82.6, 165.2, 165.2, 330.3), 1008, 24, _CARD, _ADA),
-    ("H20", (44, 74, 148, 148, 296), 4000, 96, _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
-    ("H20-3e", (44, 74, 148, 148, 296), 4800, 141, _NVLINK_4,
+_ROWS: tuple[tuple[str, tuple[float, ...], float, float, int, tuple[int, int], _Wires, str], ...] = (
+    ("H100", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, 81_559, (9, 0), _NVLINK_4, f"NVIDIA H100 SXM5 {_HALVED}"),
+    ("H100-PCIe", (51, 378, 756, 756, 1513), 2000, 80, 81_559, (9, 0), _CARD_5, f"NVIDIA H100 PCIe {_HALVED}"),
+    ("H200", (67, 494.7, 989.4, 989.4, 1978.9), 4800, 141, 143_771, (9, 0), _NVLINK_4, f"NVIDIA H200 SXM {_HALVED}"),
+    ("A100-80", (19.5, 156, 312, 312), 2039, 80, 81_920, (8, 0), _NVLINK_3, "NVIDIA A100 data sheet, SXM4 80 GB"),
+    ("A100-40", (19.5, 156, 312, 312), 1555, 40, 40_960, (8, 0), _NVLINK_3, "NVIDIA A100 data sheet, SXM4 40 GB"),
+    ("A100-PCIe", (19.5, 156, 312, 312), 1935, 80, 0, (8, 0), _CARD, "NVIDIA A100 data sheet, PCIe 80 GB"),
+    ("L40S", (91.6, 183, 362.05, 362.05, 733), 864, 48, 46_068, (8, 9), _CARD, f"NVIDIA L40S {_HALVED}"),
+    ("L20", (59.4, 59.8, 119.5, 119.5, 239), 864, 48, 46_068, (8, 9), _CARD, _LISTED),
+    ("L4", (30.3, 60, 121, 121, 242.5), 300, 24, 23_034, (8, 9), _CARD, f"NVIDIA L4 {_HALVED}"),
+    ("RTX 4090", (82.6, 82.6, 165.2, 165.2, 330.3), 1008, 24, 24_564, (8, 9), _CARD, _ADA),
+    ("H20", (44, 74, 148, 148, 296), 4000, 96, 97_871, (9, 0), _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
+    ("H20-3e", (44, 74, 148, 148, 296), 4800, 141, 143_771, (9, 0), _NVLINK_4,
      "computes as NVIDIA's H20; 141 GB of HBM3e as the H200 has"),
-    ("GH200", (67, 494.7, 989.4, 989.4, 1978.9), 4000, 96, (4.5e11, 4.5e11, 5e10),
+    ("GH200", (67, 494.7, 989.4, 989.4, 1978.9), 4000, 96, 97_871, (9, 0), (4.5e11, 4.5e11, 5e10),
      f"NVIDIA GH200, 96 GB HBM3, {_HALVED}"),
-    ("H800", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, (2e11, 6.4e10, 4e11),
+    ("H800", (67, 494.7, 989.4, 989.4, 1978.9), 3350, 80, 81_559, (9, 0), (2e11, 6.4e10, 4e11),
      f"NVIDIA H800 SXM5 {_HALVED}; NVLink 400 GB/s"),
-    ("A800", (19.5, 156, 312, 312), 2039, 80, _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
-    ("A30", (10.3, 82, 165, 165), 933, 24, _CARD, "NVIDIA A30 data sheet, dense"),
-    ("A10", (31.2, 62.5, 125, 125), 600, 24, _CARD, "NVIDIA A10 data sheet, dense"),
-    ("A6000", (38.7, 77.4, 154.8, 154.8), 768, 48, _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
-    ("A40", (37.4, 74.8, 149.7, 149.7), 696, 48, _CARD, "NVIDIA A40 data sheet, dense"),
-    ("RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2, 728.5), 960, 48, _CARD, f"NVIDIA RTX 6000 Ada Generation {_HALVED}"),
-    ("RTX 3090", (35.6, 35.6, 71, 71), 936, 24, _CARD, _GA102),
-    ("L40", (90.5, 90.5, 181.05, 181.05, 362), 864, 48, _CARD, f"NVIDIA L40 {_HALVED}"),
-    ("RTX 5090", (104.8, 104.8, 209.5, 209.5, 419), 1792, 32, _CARD_5, _RTX),
-    ("RTX PRO 6000", (126, 251.9, 503.8, 503.8, 1007.6), 1792, 96, _CARD_5, _PRO),
-    ("V100-32", (15.7, 0, 0, 125), 900, 32, _VOLTA, "NVIDIA V100 data sheet, SXM2 32 GB"),
-    ("V100-16", (15.7, 0, 0, 125), 900, 16, _VOLTA, "NVIDIA V100 data sheet, SXM2 16 GB"),
-    ("T4", (8.1, 0, 0, 65), 320, 16, _CARD_3, "NVIDIA T4 data sheet"),
-    ("MI300X", (163.4, 653.7, 1307.4, 1307.4, 2614.9), 5300, 192, (4.48e11, 6.4e10, 4e11),
+    ("A800", (19.5, 156, 312, 312), 2039, 80, 81_920, (8, 0), _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
+    ("A30", (10.3, 82, 165, 165), 933, 24, 24_576, (8, 0), _CARD, "NVIDIA A30 data sheet, dense"),
+    ("A10", (31.2, 62.5, 125, 125), 600, 24, 23_028, (8, 6), _CARD, "NVIDIA A10 data sheet, dense"),
+    ("A10G", (31.5, 35, 70, 70), 600, 24, 0, (8, 6), _CARD, "NVIDIA A10G data sheet, dense"),
+    ("A6000", (38.7, 77.4, 154.8, 154.8), 768, 48, 49_140, (8, 6), _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
+    ("A40", (37.4, 74.8, 149.7, 149.7), 696, 48, 46_068, (8, 6), _CARD, "NVIDIA A40 data sheet, dense"),
+    ("RTX 6000 Ada", (91.1, 182.1, 364.2, 364.2, 728.5), 960, 48, 49_140, (8, 9), _CARD,
+     f"NVIDIA RTX 6000 Ada Generation {_HALVED}"),
+    ("RTX 3090", (35.6, 35.6, 71, 71), 936, 24, 24_576, (8, 6), _CARD, _GA102),
+    ("L40", (90.5, 90.5, 181.05, 181.05, 362), 864, 48, 46_068, (8, 9), _CARD, f"NVIDIA L40 {_HALVED}"),
+    ("RTX 5090", (104.8, 104.8, 209.5, 209.5, 419), 1792, 32, 32_607, (12, 0), _CARD_5, _RTX),
+    ("RTX PRO 6000", (126, 251.9, 503.8, 503.8, 1007.6), 1792, 96, 97_887, (12, 0), _CARD_5, _PRO),
+    ("V100-32", (15.7, 0, 0, 125), 900, 32, 32_768, (7, 0), _VOLTA, "NVIDIA V100 data sheet, SXM2 32 GB"),
+    ("V100-16", (15.7, 0, 0, 125), 900, 16, 16_384, (7, 0), _VOLTA, "NVIDIA V100 data sheet, SXM2 16 GB"),
+    ("T4", (8.1, 0, 0, 65), 320, 16, 15_360, (7, 5), _CARD_3, "NVIDIA T4 data sheet"),
+    ("MI300X", (163.4, 653.7, 1307.4, 1307.4, 2614.9), 5300, 192, 196_592, (9, 4), (4.48e11, 6.4e10, 4e11),
      "AMD Instinct MI300X data sheet, dense"),
-    ("B200", (75, 1100, 2250, 2250, 4500), 8000, 180, _NVLINK_5, f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
+    ("B200", (75, 1100, 2250, 2250, 4500), 8000, 180, 183_359, (10, 0), _NVLINK_5,
+     f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
 )  # fmt: skip
-"""Name; TFLOP/s without sparsity in ``KINDS`` (0: none); GB/s and GB of its memory; wires; source. Dense BF16 of
+"""Name; TFLOP/s without sparsity in ``KINDS`` (0: none); GB/s and GB of its memory; the MiB of it that ``nvidia-smi``
+shows (0: not known); compute capability (of AMD's what PyTorch answers); wires; source. Dense BF16 of
 MI300X, H100, H200, H800, A100, A800, L40S, L40, A40, L20 and H20 is as in verl's table too (verl 1dda039
 ``utils/flops_counter.py`` 26 to 38); pages that say 1300 or 2600 for the MI300X round it, or mean FP8."""
 
 
-def _sheet(name: str, tera: Sequence[float], giga_s: float, giga: float, wires: _Wires, source: str) -> Hardware:
+def _sheet(
+    name: str,
+    tera: Sequence[float],
+    giga_s: float,
+    giga: float,
+    mebi: int,
+    capability: tuple[int, int],
+    wires: _Wires,
+    source: str,
+) -> Hardware:
     flops = {kind: rate * 1e12 for kind, rate in zip(KINDS, tera, strict=False) if rate}
-    link, host, network = wires
-    bandwidth, memory = giga_s * 1e9, int(giga * 1e9)
-    return Hardware(name, flops, bandwidth, KERNEL_S, link, host, network, memory, source=source)
+    figures = Hardware(name, flops, giga_s * 1e9, KERNEL_S, *wires, int(giga * 1e9), source=source)
+    return replace(figures, shown=mebi << 20, compute_capability=capability)
 
 
 SHEETS: Mapping[str, Hardware] = {row[0]: _sheet(*row) for row in _ROWS}
-"""By the name ``autotune plan`` takes."""
+"""By name."""
 
 _DRIVER_NAMES = {
     "H100 PCIe": "H100-PCIe",
     "A100-SXM4-40GB": "A100-40",
     "A100-PCIE-40GB": "A100-40",
+    "A100 80GB PCIe": "A100-PCIe",
     "A100": "A100-80",
     "V100-SXM2-16GB": "V100-16",
     "V100-PCIE-16GB": "V100-16",
@@ -197,7 +215,7 @@ def probed(answer: Mapping[str, Any]) -> Hardware | None:
     if answer.get("device") == "cpu" and not name.startswith("cpu"):
         name = f"cpu {name}"
     fields = ("kernel_s", "link", "host_link", "network")
-    told = {key: float(answer[key]) for key in fields if _positive(answer.get(key))}
+    told: dict[str, Any] = {key: float(answer[key]) for key in fields if _positive(answer.get(key))}
     memory = answer.get("memory") if _positive(answer.get("memory")) else None
     return Hardware(
         name=name,
