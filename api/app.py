@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from api import errors
 from api.cache.sharing import Shared
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import Throttle
@@ -63,7 +63,7 @@ TAGS = [
 
 
 def create_app(
-    library: Library,
+    cache: StudyCache,
     access: Access,
     crashed: Callable[[Exception], None],
     version: str,
@@ -74,18 +74,18 @@ def create_app(
     """The guarded application.
 
     Args:
-        library: what it shows; closed by the caller.
+        cache: what it shows; closed by the caller.
         crashed: told of errors that are ours to mend; the reader is told nothing of them.
         allow_control: whether a running tuner may be asked for something; needs a token.
         codes: what a browser logs in with; without them none ever holds.
     """
-    application = application_of(library, access, version, allow_control=allow_control, codes=codes)
+    application = application_of(cache, access, version, allow_control=allow_control, codes=codes)
     tally: AnswerCounts = application.state.tally
     return RequestGuard(application, access, crashed, tally.count, tally.cut_off)
 
 
 def application_of(
-    library: Library, access: Access, version: str, *, allow_control: bool = False, codes: Codes | None = None
+    cache: StudyCache, access: Access, version: str, *, allow_control: bool = False, codes: Codes | None = None
 ) -> FastAPI:
     """The application without its guard."""
     app = FastAPI(
@@ -98,15 +98,15 @@ def application_of(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.library = library
+    app.state.cache = cache
     app.state.access = access
     app.state.codes = codes or Codes()
     app.state.throttle = Throttle()
-    app.state.hub = Hub(library)
+    app.state.hub = Hub(cache)
     app.state.predictor = Predictor()
     app.state.tally = AnswerCounts()
     app.state.allow_control = allow_control and access.token is not None
-    app.add_middleware(Shared, library=library, shared=app.state.tally.share)
+    app.add_middleware(Shared, cache=cache, shared=app.state.tally.share)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -145,7 +145,7 @@ def _complete_examples(paths: dict[str, Any]) -> None:
 
 
 def _everywhere(path: str, known: set[str]) -> dict[str, Any]:
-    """What the guard may answer to any operation, and a conditional one."""
+    """Responses that any operation may give: the guard's, and 304 for a conditional request."""
     statuses = [403, 413] if path in OPEN_PATHS else [401, 403, 413, 429]
     found: dict[str, Any] = {str(status): answer for status, answer in problems(*statuses).items()}
     if path.startswith(API) and "202" not in known and path != f"{API}/studies/{{study_id}}/events/stream":

@@ -70,16 +70,16 @@ class Client:
         return self._get(Status, f"/studies/{study}")
 
     def trials(self, study: int, **query: Any) -> Iterator[Trial]:
-        """All pages; ``query`` as the API names it: ``state=["FAIL"]``, ``knob=["precision:bf16"]``, ``sort=``."""
+        """Trials of all pages; ``query`` as in the API: ``state=["FAIL"]``, ``knob=["precision:bf16"]``, ``sort=``."""
         for page in self._pages(Trials, f"/studies/{study}/trials", {"limit": 500, **query}):
             yield from page.trials
 
     def trial(self, study: int, number: int) -> OneTrial:
-        """With its cycles."""
+        """A trial with its cycles."""
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
 
     def reading(self, study: int) -> StudyReading:
-        """All that is kept of it, as the values that the program itself works with."""
+        """The whole stored study, as the values that the program itself works with."""
         page = self._stored(ReadingPage, f"/studies/{study}/reading")
         trials = page.reading.trials
         while page.next_since is not None:
@@ -88,11 +88,11 @@ class Client:
         return replace(page.reading, trials=trials)
 
     def trial_reading(self, study: int, number: int) -> TrialReading:
-        """What is known of a trial beside what it measured: notes, the end of its log, memory over time."""
+        """Details of a trial besides its measurements: notes, the end of its log, memory over time."""
         return self._stored(TrialReading, f"/studies/{study}/trials/{number}/reading")
 
     def cycles(self, study: int, number: int, **query: Any) -> Iterator[Cycle]:
-        """In the order they ran; ``query`` as the API names it: ``kind=["recorded"]``, ``rank=0``."""
+        """Cycles of a trial in the order they ran; ``query`` as the API names it: ``kind=["recorded"]``, ``rank=0``."""
         for page in self._pages(Cycles, f"/studies/{study}/trials/{number}/cycles", {"limit": 500, **query}):
             yield from page.cycles
 
@@ -101,7 +101,7 @@ class Client:
         return self._get(MemoryTimeline, f"/studies/{study}/trials/{number}/memory", {"attempt": attempt})
 
     def log(self, study: int, number: int, first_byte: int = 0) -> bytes:
-        """From ``first_byte`` on, 4 MiB at most; empty if nothing is there yet."""
+        """The log of a trial from ``first_byte`` on, 4 MiB at most; empty if nothing is there yet."""
         headers = {"Range": f"bytes={first_byte}-"}
         try:
             return self.raw(f"/studies/{study}/trials/{number}/log", headers=headers)
@@ -129,7 +129,7 @@ class Client:
                     yield self._read(Event, value)
 
     def fingerprints(self, study: int) -> list[Fingerprint]:
-        """What its figures were measured on, the oldest first."""
+        """Fingerprints of a study: the machines its figures were measured on, oldest first."""
         return self._get(Fingerprints, f"/studies/{study}/fingerprints").fingerprints
 
     def recommendation(self, study: int) -> Answer:
@@ -163,7 +163,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """What the server sends, below ``/api/v1``."""
+        """The body of the server's answer to a path below ``/api/v1``."""
         with self._asked(path, query, headers=headers, body=body) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:

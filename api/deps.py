@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import Access
 from api.guard.throttle import Throttle
@@ -36,7 +36,7 @@ class AttemptQuery(Parameters):
 
 
 def _kept(name: str) -> Callable[[Request], Awaitable[Any]]:
-    """What the application keeps under this name."""
+    """A dependency that returns the object that the application's state holds as ``name``."""
 
     async def found(request: Request) -> Any:
         return getattr(request.app.state, name)
@@ -44,7 +44,7 @@ def _kept(name: str) -> Callable[[Request], Awaitable[Any]]:
     return found
 
 
-StudiesDep = Annotated[Library, Depends(_kept("library"))]
+StudiesDep = Annotated[StudyCache, Depends(_kept("cache"))]
 AccessDep = Annotated[Access, Depends(_kept("access"))]
 CodesDep = Annotated[Codes, Depends(_kept("codes"))]
 ThrottleDep = Annotated[Throttle, Depends(_kept("throttle"))]

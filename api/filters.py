@@ -1,4 +1,4 @@
-"""Which trials are asked for: by state, kind, failure, feasibility, and the values of knobs."""
+"""Conditions on trials: state, kind, failure, feasibility, and values of knobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER_OF_KNOBS = "name:value, or name:low..high with either end left out"
 
 @dataclass(frozen=True)
 class KnobFilter:
-    """What one knob must be: one value, or a number within a range that includes its ends."""
+    """Condition on one knob: a value, or a range of numbers with both ends."""
 
     knob: str
     value: str | None = None
@@ -42,7 +42,7 @@ class KnobFilter:
 
 @dataclass(frozen=True)
 class TrialConditions:
-    """All that is said must hold; within one list, any of it."""
+    """Conditions a trial must meet: all fields hold, and within a list any entry."""
 
     states: Sequence[TrialState] = ()
     kinds: Sequence[TrialKind] = ()
@@ -87,13 +87,13 @@ def knob_filter(text: str) -> KnobFilter:
     return KnobFilter(name, low=ends[0], high=ends[1])
 
 
-def _same(found: KnobValue, said: str) -> bool:
+def _same(found: KnobValue, text: str) -> bool:
     if isinstance(found, bool):
-        return said.casefold() == str(found).casefold()
+        return text.casefold() == str(found).casefold()
     if isinstance(found, str):
-        return said == found
+        return text == found
     try:
-        return float(said) == found
+        return float(text) == found
     except ValueError:
         return False
 

@@ -67,7 +67,7 @@ def open_below(root: Path, path: Path) -> int:
     return file
 
 
-def part_of(size: int, asked: str | None) -> ByteRange:
+def part_of(size: int, header: str | None) -> ByteRange:
     """What a ``Range`` header asks of a log of ``size`` bytes; one that is none of bytes is no range.
 
     At most ``LARGEST_BYTES`` from the first byte on: a server may send less than was asked for.
@@ -75,7 +75,7 @@ def part_of(size: int, asked: str | None) -> ByteRange:
     Raises:
         UnsatisfiableError: none of it is there, or no range was asked for of a log that is too long for one answer.
     """
-    found = _RANGE.fullmatch((asked or "").strip().lower())
+    found = _RANGE.fullmatch((header or "").strip().lower())
     first, last = (found.group(1), found.group(2)) if found is not None else ("", "")
     if not first and not last:
         if size > LARGEST_BYTES:
@@ -103,7 +103,7 @@ def read_part(file: int, part: ByteRange) -> bytes:
 
 
 def harmless(data: bytes) -> bytes:
-    """As long as it was."""
+    """``data`` with each control byte replaced by ``?``; the length stays."""
     return _CONTROL.sub(lambda found: b"?" * len(found.group()), data)
 
 

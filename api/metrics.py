@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Metric:
-    """One family: a name, what it is, and its samples."""
+    """A metric family: name, help text and samples."""
 
     name: str
     """That of a counter ends in ``_total``; others are gauges."""
@@ -49,22 +49,22 @@ class AnswerCounts:
         self.shared = 0
 
     def cut_off(self) -> None:
-        """One more reader that took nothing of its answer for so long that it was disconnected."""
+        """Counts a reader that was disconnected because it took nothing of its answer."""
         with self._lock:
             self.readers_cut_off += 1
 
     def share(self) -> None:
-        """One more answer that was another reader's too."""
+        """Counts an answer that was shared with another reader."""
         with self._lock:
             self.shared += 1
 
     def count(self, status: int) -> None:
-        """One more answer."""
+        """Counts an answer by its status."""
         with self._lock:
             self._statuses[status] += 1
 
     def statuses(self) -> Mapping[int, int]:
-        """So far."""
+        """Number of answers by status."""
         with self._lock:
             return dict(sorted(self._statuses.items()))
 
@@ -80,7 +80,7 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
 
 
 def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -> tuple[Metric, ...]:
-    """What the server itself does."""
+    """Metrics of the server itself."""
     answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
     return (
         Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
@@ -102,7 +102,7 @@ def _known(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Ite
 
 
 def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
-    """How the studies stand."""
+    """Metrics of the studies' state."""
     named = [({"study": str(s.study.id)}, s) for s in snapshots]
     counted = [(labels, count(s.trials)) for labels, s in named]
     states = [({**labels, "state": k}, n) for labels, c in counted for k, n in c.states.items()]
@@ -139,7 +139,7 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
 
 
 def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
-    """What runs where."""
+    """Metrics of the places where trials run."""
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
     held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]
@@ -156,7 +156,7 @@ def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
 
 
 def _best_use(found: Snapshot) -> TrialUse | None:
-    """Of all trials that measured the configuration recommended now."""
+    """Resource use of the trials that measured the recommended configuration."""
     numbers = () if found.first_row is None else found.first_row.trials
     return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])
 

@@ -1,4 +1,4 @@
-"""What is predicted where no study has an answer: the planner of ``autotune plan``, asked about facts alone."""
+"""Predictions where no study has an answer: the planner of ``autotune plan``, asked about facts alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.responses import dumps
 from autotune.errors import UsageError
 from autotune.forecast.documents import plan_json
@@ -27,15 +27,15 @@ Answer = tuple[bytes, str]
 
 
 class Predictor:
-    """One prediction at a time: each takes some seconds of a core of a machine that may be measuring."""
+    """Makes one prediction at a time: each takes seconds of a core on a machine that may be measuring."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def answer(
-        self, studies: Library, matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None
+        self, studies: StudyCache, matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None
     ) -> Answer:
-        """Kept until a study on such GPUs changes.
+        """The prediction for a training; cached until a study on such GPUs changes.
 
         Raises:
             HTTPException: another prediction is being made.
@@ -83,7 +83,7 @@ def _facts(matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int |
 
 
 def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
-    """Those of a study of that model, else what its number of parameters says."""
+    """The model's facts from a study of it, else from its number of parameters."""
     for match in matches:
         known = match.study.spec.resources.model
         if wanted.model and known.parameters and not any(d.name == "model" for d in match.differences):
@@ -91,7 +91,7 @@ def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
     return ModelFacts(parameters=None if wanted.params_b is None else max(1, round(wanted.params_b * 1e9)))
 
 
-def _recorded(studies: Library, gpu: KnownGpu | None) -> list[tuple[StudyReading, int]]:
+def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[tuple[StudyReading, int]]:
     """Studies that ran on such GPUs alone, with what changes when one of their trials ends."""
     if gpu is None:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.dashboard.filters import TrialFilter
 from api.dashboard.why_view import WhyQuery
 from api.routes.pages import study_page
@@ -22,9 +22,9 @@ LOOK_S = 0.05
 class ReadAhead:
     """A thread that reads the newest study once and ends. Requests that come meanwhile wait for the same reading."""
 
-    def __init__(self, library: Library, failed: Callable[[Exception], None]) -> None:
-        """``failed`` gets the error, if any; the first request then reads the study again."""
-        self._library = library
+    def __init__(self, cache: StudyCache, failed: Callable[[Exception], None]) -> None:
+        """``failed`` is called with an error of reading; the first request then reads the study again."""
+        self._cache = cache
         self._failed = failed
         self._unwanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
@@ -34,7 +34,7 @@ class ReadAhead:
         self._thread.start()
 
     def stop(self) -> None:
-        """Starts nothing more; a reading in progress ends when ``library`` is closed."""
+        """Starts nothing more; a reading in progress ends when ``cache`` is closed."""
         self._unwanted.set()
 
     def wait(self, timeout: float) -> None:
@@ -51,17 +51,17 @@ class ReadAhead:
 
     def _read(self) -> None:
         """Reads the study, then makes its answer and the pages that are requested first."""
-        newest = next(iter(self._library.look()[1]), None)
+        newest = next(iter(self._cache.look()[1]), None)
         if newest is None:
             return
-        self._library.snapshot(newest)
+        self._cache.snapshot(newest)
         pages: tuple[Callable[[], object], ...] = (
-            lambda: work_out(self._library, newest),
-            lambda: study_page(self._library, newest, TrialFilter()),
-            lambda: why_page(self._library, newest, WhyQuery()),
+            lambda: work_out(self._cache, newest),
+            lambda: study_page(self._cache, newest, TrialFilter()),
+            lambda: why_page(self._cache, newest, WhyQuery()),
         )
         for draw in pages:
-            while self._library.unasked_s < CALM_S:
+            while self._cache.unasked_s < CALM_S:
                 if self._unwanted.wait(LOOK_S):
                     return
             if self._unwanted.is_set():

@@ -60,7 +60,7 @@ class ThreadServer:
         self._thread.join(STOP_S)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the server has ended, by itself or by ``stop``."""
+        """Blocks until the server has ended, by itself or by ``stop``."""
         self._thread.join(timeout)
 
     def _run(self) -> None:
@@ -102,22 +102,22 @@ class RequestsInTime(H11Protocol):
 
 
 class _Sleeper(uvicorn.Server):
-    """uvicorn looks every 100 ms whether to end; this one is told, so that it costs nothing between requests."""
+    """A uvicorn server that waits for ``stop`` instead of looking every 100 ms whether to end."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._told = asyncio.Event()
+        self._stop_asked = asyncio.Event()
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         current_default_thread_limiter().total_tokens = READERS
         await self.on_tick(0)
         if not self.should_exit:
-            await self._told.wait()
+            await self._stop_asked.wait()
 
     def stop(self) -> None:
-        """From any thread."""
+        """Ends the server, from any thread."""
         self.should_exit = True
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._told.set)
+            self._loop.call_soon_threadsafe(self._stop_asked.set)

@@ -24,7 +24,7 @@ Talk = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, and who may read."""
+    """Address to listen on, and who may read."""
 
     host: str = LOOPBACK
     port: int | None = None
@@ -70,7 +70,7 @@ class Serving:
         """
         require_packages()
         from api.app import create_app
-        from api.cache.studies import Library
+        from api.cache.studies import StudyCache
         from api.guard.access import access_for
         from api.guard.codes import Codes
         from api.listening import listen, url_of
@@ -81,15 +81,15 @@ class Serving:
         access = access_for(address.host, os.environ, address.token_file, address.names, control=address.allow_control)
         bound = listen(address.host, address.port)
         self.url = url_of(bound, address.host)
-        self._library = Library(settings, partial(open_to_read, settings))
+        self._cache = StudyCache(settings, partial(open_to_read, settings))
         crashed = Crashes(settings, talk)
         self._needs_code = access.token is not None
         self._codes = Codes(lambda code: talk(self._invitation(code)))
         app = create_app(
-            self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
+            self._cache, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server = ThreadServer(app, bound)
-        self._ahead = ReadAhead(self._library, partial(_not_read, talk, crashed))
+        self._ahead = ReadAhead(self._cache, partial(_not_read, talk, crashed))
         self._server.start()
         if read_ahead:
             self._ahead.start()
@@ -106,16 +106,16 @@ class Serving:
         return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"
 
     def wait(self) -> None:
-        """Until the server has ended by itself."""
+        """Blocks until the server has ended by itself."""
         self._server.wait()
 
     def close(self) -> None:
         """Idempotent; takes a few seconds at most."""
         self._ahead.stop()
         self._server.stop()
-        self._library.close()
+        self._cache.close()
         self._ahead.wait(ENDING_S)
-        self._library.close()  # of what it opened again meanwhile
+        self._cache.close()  # of what it opened again meanwhile
 
 
 class Crashes:

@@ -115,7 +115,7 @@ class Settings:
 
     @property
     def database_file(self) -> DatabaseFile | None:
-        """Which SQLite file has its name now; ``None`` where there is none."""
+        """The SQLite file that the database's path names now; ``None`` if there is none."""
         try:
             found = os.stat(os.path.expanduser(self.database))
         except OSError:  # a URL is no path either

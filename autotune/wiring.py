@@ -17,7 +17,7 @@ from autotune.machine.held_gpus import usable_resources
 from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
-from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.proposer import make_proposer
 from autotune.proposals.sweep import SweepProposer
 from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
@@ -174,7 +174,7 @@ def loop(
         study=study,
         budget=budget,
         store=store,
-        proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
+        proposer=proposer or proposer_for(study.spec, prior_knowledge.prior_data(study, store)),
         runner=None if crew is not None else runner(None),
         crew=crew,
         clock=clock,
@@ -195,7 +195,7 @@ def _crew(
     runner: Callable[[int | None, Lane | None], LocalRunner],
     spread: Spread | None,
 ) -> SideBySide | None:
-    """Who runs trials side by side; ``None``: they run one after the other, on this machine."""
+    """The crew for trials side by side; ``None``: they run one after the other, on this machine."""
     if spread is not None:
         each = gather(
             spread, lambda place: runner(place.share.place, None), settings.home.root, spec.memory_limit, SystemClock()
@@ -226,14 +226,14 @@ def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None
     return WarmWorkerPool(root if place is None else root / f"place-{place}", clock)
 
 
-def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
+def proposer_for(spec: StudySpec, known: PriorData | None = None) -> Proposer:
     """``known`` is what the sampler begins with. Raises ``UsageError`` for an unknown sampler."""
     space = SearchSpace.from_json(spec.space)
     if spec.sampler == SWEEP:
         return sweep_proposer(spec, rows=None)
     use_one_thread()
     task = Task.of(spec)
-    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
+    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, prior_data=known)
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:

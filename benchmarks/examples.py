@@ -187,8 +187,8 @@ def table(rows: Sequence[Row]) -> list[str]:
     """Markdown: a row a file, and a line that counts."""
     lines = ["| file | outcome | GPUs | why |", "| --- | --- | --- | --- |"]
     for row in rows:
-        told = row.sentence.replace("|", "\\|").replace("\n", " ")
-        lines.append(f"| `{row.file}` | {row.outcome} | {row.gpus or ''} | {told} |")
+        text = row.sentence.replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| `{row.file}` | {row.outcome} | {row.gpus or ''} | {text} |")
     counted = Counter(row.outcome for row in rows)
     said = ", ".join(f"{counted[outcome]} {outcome}" for outcome in (LEGAL, NOT_LEGAL, REFUSED))
     return [*lines, "", f"{counted[LEGAL] + counted[NOT_LEGAL]} of {len(rows)} files are read whole: {said}."]

@@ -32,7 +32,7 @@ from search_spaces.knobs.model import show
 
 OWN = ("framework:", "software", "recorded lengths:", "workload.passthrough")
 """Differences that two frameworks always have, or that are put right here; the objective's are told."""
-TOLD = "workload.passthrough"
+PASSTHROUGH = "workload.passthrough"
 PHASES = ("generate", "reward", "logprob", "update", "sync", "idle")
 FOLLOWING = ("gradient_accumulation_steps", "steps_per_generation")
 
@@ -123,12 +123,12 @@ def main(home: Path, names: Sequence[str], rounds: int) -> int:
         for place in list(ran) if number % 2 == 0 else list(reversed(ran)):
             each = asked[place]
             ran[place].append(once(each.study, each.configuration, settings))
-            told = f"{each.study.spec.framework}, {each.words}: {ran[place][-1].tokens_per_hour:,.0f} tokens/hour"
-            print(f"round {number + 1}: {told}", flush=True)
+            text = f"{each.study.spec.framework}, {each.words}: {ran[place][-1].tokens_per_hour:,.0f} tokens/hour"
+            print(f"round {number + 1}: {text}", flush=True)
     print("\n" + "\n".join(table(ran, asked)))
     print(f"\n{rounds} rounds in turns, in fresh processes, at the lengths {a.study.spec.name!r} recorded.")
     for line in differences(a, b):
-        if line.startswith(TOLD):
+        if line.startswith(PASSTHROUGH):
             print(f"Not the same: {line}")
     return 0
 

@@ -145,7 +145,7 @@ class Heard:
     """Ids between its first and its last that it was not told; those of one study that alone is written to follow one
     another."""
 
-    def told(self, line: bytes) -> None:
+    def add_line(self, line: bytes) -> None:
         """A line of the stream."""
         self.events += line.startswith(b"event: event")
         if line.startswith(b"id:"):
@@ -176,7 +176,7 @@ async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool]) -
         if not line:
             heard.ended = True
             break
-        heard.told(line)
+        heard.add_line(line)
     writer.close()
 
 

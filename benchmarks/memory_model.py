@@ -174,10 +174,10 @@ def verdicts(r: Replay) -> list[Verdict]:
     found = []
     for limit in sorted({int(np.quantile(peaks, q)) for q in QUANTILES}):
         task = replace(r.task, memory_limit=limit)
-        told = [retold(t, r.peak(t), limit) for t in r.trials]
-        for k in (k for k in FIRST if k < len(told)):
-            model = MemoryModel.before(task).fitted(task, told[:k])
-            known = {t.configuration for t in told[:k]}
+        relabelled = [as_limited(t, r.peak(t), limit) for t in r.trials]
+        for k in (k for k in FIRST if k < len(relabelled)):
+            model = MemoryModel.before(task).fitted(task, relabelled[:k])
+            known = {t.configuration for t in relabelled[:k]}
             near = [
                 (t, p)
                 for t in r.trials[k:]
@@ -188,7 +188,7 @@ def verdicts(r: Replay) -> list[Verdict]:
     return found
 
 
-def retold(trial: Trial, peak: int | None, limit: int) -> Trial:
+def as_limited(trial: Trial, peak: int | None, limit: int) -> Trial:
     """``trial`` as it would have ended under ``limit``."""
     if peak is None or peak <= limit:
         return trial

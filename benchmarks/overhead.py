@@ -197,8 +197,8 @@ class Bench:
         shutil.rmtree(directory / "scratch", ignore_errors=True)
         append(self.file, dict(row_of(place, report, heard)))
         (self.out / "overhead.md").write_text(markdown(self.done(), list(self.configurations), machine()))
-        told = "ok" if report.outcome.ok else report.outcome.sentence()
-        print(f"block {place[0] + 1} {mode}: {name}: {report.seconds:.1f} s, {told}", flush=True)
+        text = "ok" if report.outcome.ok else report.outcome.sentence()
+        print(f"block {place[0] + 1} {mode}: {name}: {report.seconds:.1f} s, {text}", flush=True)
         return True
 
 

@@ -140,13 +140,13 @@ def _mean(logs: Sequence[float]) -> str:
     """Geometric mean of ratios given by their logarithms, with what a pair scatters by; Student's t over the pairs."""
     if not logs:
         return "?"
-    told = f"{math.expm1(statistics.fmean(logs)):+.1%}"
+    text = f"{math.expm1(statistics.fmean(logs)):+.1%}"
     if len(logs) < 2:
-        return told
+        return text
     spread = statistics.stdev(logs)
     error = t95(len(logs) - 1) * spread / math.sqrt(len(logs))
     low, high = (math.expm1(statistics.fmean(logs) + side) for side in (-error, error))
-    return f"{told} (95 % interval {low:+.1%} to {high:+.1%}, {len(logs)} pairs, which scatter by {spread:.1%})"
+    return f"{text} (95 % interval {low:+.1%} to {high:+.1%}, {len(logs)} pairs, which scatter by {spread:.1%})"
 
 
 def _speeds(rates: Sequence[tuple[float, float]], found: Sequence[tuple[Row, Row]]) -> str:
@@ -154,8 +154,8 @@ def _speeds(rates: Sequence[tuple[float, float]], found: Sequence[tuple[Row, Row
     noise = cycle_noise([row for pair in found for row in pair])
     # of a ratio of two trials: each is the mean of its cycles
     each = statistics.fmean(sum(c["kind"] == "recorded" for c in row["cycles"]) for pair in found for row in pair)
-    told = "?" if noise is None else f"± {noise * math.sqrt(2 / max(1.0, each)):.1%}"
-    return f"{cold:,.0f} | {warm:,.0f} | {warm / cold - 1:+.1%} | {told}"
+    text = "?" if noise is None else f"± {noise * math.sqrt(2 / max(1.0, each)):.1%}"
+    return f"{cold:,.0f} | {warm:,.0f} | {warm / cold - 1:+.1%} | {text}"
 
 
 def _peaks(found: Sequence[tuple[Row, Row]]) -> str:

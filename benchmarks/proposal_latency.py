@@ -39,7 +39,7 @@ from autotune.domain import (
 )
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.proposals.forecasts import Task
-from autotune.proposals.grey.models import TOLD_FASTEST, TOLD_NEWEST, models_for
+from autotune.proposals.grey.models import KEPT_FASTEST, KEPT_NEWEST, models_for
 from autotune.proposals.proposer import TwoTrackProposer, named_sampler
 from search_spaces.configuration import KnobValue, ModelFacts
 
@@ -58,7 +58,7 @@ AXES: Mapping[str, Sequence[KnobValue]] = {
 }
 FIXED: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "rollout_mode": "colocate", "precision": "fp32"}
 FAILS = 12
-TOLD = TOLD_FASTEST + TOLD_NEWEST
+KEPT = KEPT_FASTEST + KEPT_NEWEST
 """Trials a proposal tells the models of."""
 FITS = 7
 RESOURCES = Resources(
@@ -168,17 +168,17 @@ def timed(
     for turn in range(proposals):
         number = len(made)
         made = _anew(made) if anew else made
-        told = _beside(made, beside) if beside else made
+        seen = _beside(made, beside) if beside else made
         here = made[:1] if beside else ()
         began = time.process_time()
-        proposal = kept.propose_at(told, number, here) if beside else kept.propose(told, number)
+        proposal = kept.propose_at(seen, number, here) if beside else kept.propose(seen, number)
         blocked.append(time.process_time() - began)
         if proposal is None:
             break
         if turn % 20 == 0:
             fresh = proposer(candidates, sampler)
             began = time.process_time()
-            again = fresh.propose_at(told, number, here) if beside else fresh.propose(told, number)
+            again = fresh.propose_at(seen, number, here) if beside else fresh.propose(seen, number)
             if again != proposal:
                 raise RuntimeError("a proposal depends on what was read before")
             cold.append(time.process_time() - began)
@@ -194,9 +194,9 @@ def fits(trials: int) -> list[tuple[str, list[float]]]:
     """What is fitted, and the CPU seconds of each of some fits."""
     made = history(combinations(), trials + 1)
     found = []
-    for told in (made[1:], made[-TOLD:]):
+    for some in (made[1:], made[-KEPT:]):
         for name in ("times", "peaks"):
-            found.append((f"fitting {name} to {len(told)} trials", [_cpu(_fit(name), told) for _ in range(FITS)]))
+            found.append((f"fitting {name} to {len(some)} trials", [_cpu(_fit(name), some) for _ in range(FITS)]))
     return found
 
 

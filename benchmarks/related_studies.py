@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial, TrialKind
-from autotune.proposals.forecasts import Background, Earlier, Task
+from autotune.proposals.forecasts import EarlierTrials, PriorData, Task
 from autotune.proposals.grey.models import models_for
 from autotune.proposals.memory import features as memory_features
 from autotune.proposals.memory.features import PARTS
@@ -162,7 +162,9 @@ def machine(task: Task, effects: Effects, parts: NDArray[np.float64], slower: fl
     return Machine(task, seconds, peaks)
 
 
-def history(arm: str, effects: Effects, parts: NDArray[np.float64], chance: np.random.Generator) -> tuple[Earlier, ...]:
+def history(
+    arm: str, effects: Effects, parts: NDArray[np.float64], chance: np.random.Generator
+) -> tuple[EarlierTrials, ...]:
     """What the search begins with."""
     if arm == "none":
         return ()
@@ -173,7 +175,7 @@ def history(arm: str, effects: Effects, parts: NDArray[np.float64], chance: np.r
         there = machine(task_of(0.5), {key: -1.5 * v for key, v in effects.items()}, 0.5 * parts, slower=3.0)
     places = chance.choice(len(EVERY), size=EARLIER_TRIALS, replace=False)
     trials = tuple(there.run(int(place), number, chance) for number, place in enumerate(places))
-    return (Earlier(there.task, trials, distance=2.0),)
+    return (EarlierTrials(there.task, trials, distance=2.0),)
 
 
 @dataclass(frozen=True)
@@ -185,11 +187,11 @@ class Found:
     ooms: int
 
 
-def search(here: Machine, background: Background, seed: int, trials: int) -> Found:
+def search(here: Machine, prior_data: PriorData, seed: int, trials: int) -> Found:
     """One search."""
     proposer = TwoTrackProposer(
         headline=EVERY, permitted=(), searched=tuple(VALUES), baseline=EVERY[0], complete_baseline=EVERY[0],
-        sampler=GreySampler(models_for(here.task, background)), seed=seed, one_memory=True,
+        sampler=GreySampler(models_for(here.task, prior_data)), seed=seed, one_memory=True,
     )  # fmt: skip
     places, whole = {c: i for i, c in enumerate(EVERY)}, here.whole
     best = float(whole[here.fits()].min())
@@ -215,7 +217,7 @@ def compared(seeds: int, trials: int) -> Mapping[str, list[Found]]:
         here = machine(task_of(), effects, parts).limited()
         for arm in ARMS:
             earlier = history(arm, effects, parts, np.random.default_rng([seed, 2]))
-            found[arm].append(search(here, Background(earlier=earlier), seed, trials))
+            found[arm].append(search(here, PriorData(earlier=earlier), seed, trials))
         print(f"machine {seed + 1} of {seeds}", file=sys.stderr, flush=True)
     return found
 

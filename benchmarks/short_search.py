@@ -194,7 +194,7 @@ def found(machine: Machine, trials: Sequence[Trial], among: tuple[Configuration,
 
 def compared(seeds: int) -> dict[tuple[str, str, int], list[float]]:
     """Track, order and search trials -> what was found on each machine, in the order of the seeds."""
-    told: dict[tuple[str, str, int], list[float]] = {}
+    values: dict[tuple[str, str, int], list[float]] = {}
     for seed in range(seeds):
         micro = (8, 4, 2, 1)[seed % 4]
         baseline, headline, permitted = candidates(micro)
@@ -204,18 +204,18 @@ def compared(seeds: int) -> dict[tuple[str, str, int], list[float]]:
             for name, among in (("headline", headline), ("permitted", permitted)):
                 for after in AFTER:
                     value = found(machine, made[: after + 1], among)
-                    told.setdefault((name, order, after), []).append(value)
-    return told
+                    values.setdefault((name, order, after), []).append(value)
+    return values
 
 
-def table(told: Mapping[tuple[str, str, int], Sequence[float]]) -> list[str]:
+def table(values: Mapping[tuple[str, str, int], Sequence[float]]) -> list[str]:
     """The median and 10th percentile, and on how many machines moves found more or less."""
     lines = [f"| track, order | {' | '.join(f'{n} trials' for n in AFTER)} |", "|---" * (1 + len(AFTER)) + "|"]
     for track in ("headline", "permitted"):
         for order in ORDERS:
-            cells = [f"{statistics.median(v):.3f} ({_tenth(v):.3f})" for v in (told[track, order, n] for n in AFTER)]
+            cells = [f"{statistics.median(v):.3f} ({_tenth(v):.3f})" for v in (values[track, order, n] for n in AFTER)]
             lines.append(f"| {track}, {order} | {' | '.join(cells)} |")
-        pairs = [list(zip(*(told[track, order, n] for order in ORDERS), strict=True)) for n in AFTER]
+        pairs = [list(zip(*(values[track, order, n] for order in ORDERS), strict=True)) for n in AFTER]
         cells = [f"{sum(b > a for a, b in p)} / {sum(b < a for a, b in p)}" for p in pairs]
         lines.append(f"| {track}: moves more / less | {' | '.join(cells)} |")
     return lines

@@ -45,10 +45,10 @@ class Errors:
     inside: list[bool] = field(default_factory=list)
     trusted: list[bool] = field(default_factory=list)
 
-    def add(self, arm: str, phase: str, foretold: float, seconds: float) -> None:
+    def add(self, arm: str, phase: str, predicted: float, seconds: float) -> None:
         """One comparison, where both are seconds of something that occurred."""
-        if foretold > LEAST_S and seconds > LEAST_S:
-            self.found.setdefault((arm, phase), []).append(abs(math.log(foretold / seconds)))
+        if predicted > LEAST_S and seconds > LEAST_S:
+            self.found.setdefault((arm, phase), []).append(abs(math.log(predicted / seconds)))
 
     def median(self, arm: str, phase: str) -> str:
         """As it is printed."""

@@ -18,7 +18,7 @@ ALL_LINEAR = 7
 
 def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
     """Whether adapters are trained; some frameworks do so unless told otherwise, verl by a rank above 0."""
-    unset = "lora" if facts_of(framework).trains_adapters_unless_told else ""
+    unset = "lora" if facts_of(framework).trains_adapters_by_default else ""
     tuner = passthrough.get("tuner_type", passthrough.get("train_type", unset))
     by_rank = bool(passthrough.get(VERL + "lora_rank") or passthrough.get(VERL + "lora_adapter_path"))
     return bool(passthrough.get("use_peft")) or tuner in ("lora", "qlora") or by_rank

@@ -76,7 +76,7 @@ def _spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, 
 
 
 def _replicas(case: Case) -> int | None:
-    """As many as fill the GPUs of the rollout server; ``None`` without one."""
+    """Number of replicas that fill the GPUs of the rollout server; ``None`` without one."""
     if not case.server:
         return None
     return max(1, (case.number("rollout_gpus") or 0) // case.at_least_one("tensor_parallel_size"))

@@ -1,4 +1,4 @@
-"""What a space leaves to choose on one machine, cut into parts that can be enumerated.
+"""The free choices of a space on one machine, cut into parts that can be enumerated.
 
 A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs it
 turns off can rest. The batch knobs are one variable, because the accumulation follows from all of them.

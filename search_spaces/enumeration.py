@@ -108,7 +108,7 @@ def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, 
 
 
 def _shares(counts: Sequence[int], limit: int) -> list[int]:
-    """How many of each part; together ``limit``, none more than there are."""
+    """Number of combinations to take from each part; together ``limit``, none more than the part has."""
     shares = [min(count, limit // (2 * len(counts))) for count in counts]
     left, rest = sum(counts) - sum(shares), limit - sum(shares)
     shares = [share + (count - share) * rest // left for share, count in zip(shares, counts, strict=True)]

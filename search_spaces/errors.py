@@ -1,4 +1,4 @@
-"""What can be wrong with a space; the CLI turns it into a usage error."""
+"""Errors of a space; the CLI turns them into usage errors."""
 
 from __future__ import annotations
 

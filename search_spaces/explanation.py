@@ -63,7 +63,7 @@ def explain(situation: Situation, seed: int = 0) -> Explanation:
 
 
 class _Broken(NamedTuple):
-    """What one rule forbids of the combinations of the variables it reads."""
+    """Combinations that a rule forbids, of the variables it reads."""
 
     broken: int
     judged: int

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 
 class WeightSync(StrEnum):
-    """How trained weights reach a rollout engine, which decides what is whole on a GPU meanwhile."""
+    """How trained weights reach a rollout engine; that decides what is whole on a GPU meanwhile."""
 
     PARAMETERS = "parameters"
     """One by one; all at once where an adapter is merged under ZeRO-3."""
@@ -24,7 +24,7 @@ class WeightSync(StrEnum):
 
 @dataclass(frozen=True)
 class Facts:
-    """One framework, as this version knows it; measured for TRL, read in the source of the others."""
+    """Facts of a framework; measured for TRL, read in the source of the others."""
 
     # Rollout
     generates_with: tuple[str, ...] = ("transformers", "vllm")
@@ -88,7 +88,7 @@ class Facts:
     """Some settings of the objective are averaged over each micro-batch (``search_spaces.objective``)."""
     logprobs_by_micro_batch: bool = False
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
-    trains_adapters_unless_told: bool = False
+    trains_adapters_by_default: bool = False
     """Without ``tuner_type full`` it trains LoRA adapters."""
     adapts_all_linear: bool = False
     """Adapters go to all linear projections where nobody says which."""
@@ -141,7 +141,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             packs_with_flash_attention_only=True,
             averages_micro_batches=True,
             logprobs_by_micro_batch=True,
-            trains_adapters_unless_told=True,
+            trains_adapters_by_default=True,
             adapts_all_linear=True,
             unset_beta=0.04,
             megatron_holds_reference=True,

@@ -1,4 +1,4 @@
-"""Which knobs of a configuration act, and for which a framework has no setting."""
+"""Knobs of a configuration that act, and those for which a framework has no setting."""
 
 from __future__ import annotations
 

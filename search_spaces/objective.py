@@ -28,7 +28,7 @@ def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
 
 
 def quantized(settings: Mapping[str, Any]) -> str:
-    """What the model is loaded in by bitsandbytes, ``4 bit`` or ``8 bit``; empty: as its files have it.
+    """Quantization in which bitsandbytes loads the model, ``4 bit`` or ``8 bit``; empty: as its files have it.
 
     TRL and Open-R1 say ``load_in_4bit`` and ``load_in_8bit``, ms-swift ``quant_bits`` (of ``quant_method bnb``).
     """

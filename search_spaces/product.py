@@ -20,7 +20,7 @@ def at(choices: Sequence[Sequence[T]], index: int) -> tuple[T, ...]:
 
 
 def size(choices: Sequence[Sequence[T]]) -> int:
-    """How many combinations there are."""
+    """Number of combinations."""
     return math.prod(len(options) for options in choices)
 
 

@@ -30,7 +30,7 @@ _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False
 
 
 class Count(NamedTuple):
-    """How many combinations are legal."""
+    """Number of legal combinations."""
 
     legal: int
     exact: bool
@@ -152,7 +152,7 @@ class SearchSpace:
         return take(legal, limit, seed), _count(legal)
 
     def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
-        """How many of the combinations are legal; what each rule removes takes longer, see ``explain``."""
+        """Number of legal combinations; ``explain`` also says what each rule removes, which takes longer."""
         return _count(self._legal(baseline, resources, same_learning, 0))
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
@@ -162,20 +162,20 @@ class SearchSpace:
         return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
-        """How many combinations there are, how many are legal, and what each rule removes."""
+        """Number of combinations, number of legal ones, and what each rule removes."""
         from search_spaces.explanation import Explanation, explain
 
-        told = explain(self._situation(baseline, resources, same_learning))
+        explanation = explain(self._situation(baseline, resources, same_learning))
         missing = self.require.problem(resources)
         if missing is None:
-            return told
+            return explanation
         example = Violation("space_requires", f"{missing}.")
         return Explanation(
-            combinations=told.combinations,
+            combinations=explanation.combinations,
             legal=0,
-            removed={example.rule: told.combinations},
+            removed={example.rule: explanation.combinations},
             examples={example.rule: example},
-            exact=told.exact,
+            exact=explanation.exact,
         )
 
     def _legal(

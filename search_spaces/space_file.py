@@ -1,4 +1,4 @@
-"""What a space file says, checked key by key."""
+"""Reads a space file, checked key by key."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Inherited:
-    """What of a space a preset said: in a preset all of it."""
+    """Parts of a space that come from its preset; in a preset all of it."""
 
     knobs: frozenset[str] = frozenset()
     frameworks: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which combinations of options a rule allows, as arrays: each combination of the values a rule reads is judged once.
+"""Masks of the combinations that a rule allows: each combination of the values a rule reads is judged once.
 
 A rule reads few knobs, and the options of a part differ in them far less often than in all knobs. So a rule is judged
 on the distinct values of the knobs it reads, and its verdict is looked up for everything else.

@@ -27,7 +27,7 @@ class YamlEditError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """Where the values of the two outer levels stand in ``text``."""
+    """Positions of the values of the two outer levels in ``text``."""
 
     text: str
     root: yaml.MappingNode
@@ -124,7 +124,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _meaning(node: yaml.ScalarNode) -> Any:
-    """As the safe loader reads it; the text itself if it cannot."""
+    """Value of ``text`` by the safe loader; the text itself if it cannot be read."""
     try:
         return _LOADER("").construct_object(node)
     except (yaml.YAMLError, ValueError):

@@ -50,7 +50,7 @@ class Entry:
 
 
 def problem(source: str, line: int, text: str) -> SpaceError:
-    """One sentence that begins with the place."""
+    """A sentence on a problem that begins with its place."""
     where = f"{source}, line {line}" if line else source
     return SpaceError(f"{where}: {text}.")
 

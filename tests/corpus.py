@@ -90,7 +90,7 @@ class Place:
         whole_study(settings)
         self.home = settings.home.root
         self.reader = Reader(settings)
-        self.paths = application_of(self.reader.library, Access(), "1").openapi()["paths"]
+        self.paths = application_of(self.reader.cache, Access(), "1").openapi()["paths"]
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("AUTOTUNE_")},
             "AUTOTUNE_HOME": str(self.home),
@@ -220,7 +220,7 @@ def corpus(count: int, seed: int, processes: int, requests: float = 0.4) -> tupl
                 words = hostile.command_line(rng, place.names)
                 ended = command(place, words, alone=number < processes)
                 note(json.dumps([word[:300] for word in words]), ended.where, ended)
-        place.reader.library.close()
+        place.reader.cache.close()
     return found, unclean
 
 

@@ -81,24 +81,24 @@ def commands(home: Path) -> tuple[Callable[[], object], ...]:
 def live(home: Path, fail: str | None, error: str, most: int = 4) -> Ran:
     """The first commands in a process of their own, up to one that fails; ``fail`` is the write that does."""
     beside = home.parent
-    log, said, told = (beside / name for name in ("writes", "said", "acknowledged"))
-    for path in (log, said, told):
+    log, said, acknowledged = (beside / name for name in ("writes", "said", "acknowledged"))
+    for path in (log, said, acknowledged):
         path.unlink(missing_ok=True)
     wanted = {"root": str(home), "log": str(log), "fail": fail, "error": error}
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            code = _lived(commands(home)[:most], home, said, told, json.dumps(wanted))
+            code = _lived(commands(home)[:most], home, said, acknowledged, json.dumps(wanted))
         except BaseException:
             traceback.print_exc(file=sys.__stderr__)
         os._exit(code)
     _, status = os.waitpid(child, 0)
-    words = [json.loads(line) for line in faulty_files.known(told)]
+    words = [json.loads(line) for line in faulty_files.known(acknowledged)]
     return Ran(os.waitstatus_to_exitcode(status), said.read_text(), words, faulty_files.known(log))
 
 
-def _lived(words: Sequence[Callable[[], object]], home: Path, said: Path, told: Path, wanted: str) -> int:
+def _lived(words: Sequence[Callable[[], object]], home: Path, said: Path, acknowledged: Path, wanted: str) -> int:
     """In the new process: the exit code of the first command that fails."""
     signal.alarm(HELD_S)
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -106,7 +106,7 @@ def _lived(words: Sequence[Callable[[], object]], home: Path, said: Path, told: 
     os.dup2(out, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     os.environ |= {"AUTOTUNE_HOME": str(home), faulty_files.VARIABLE: wanted}
-    _tell(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), os.write)
+    _tell(os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), os.write)
     plain = ScriptedFramework.diagnose
     ScriptedFramework.diagnose = lambda self, text: plain(self, text) or failures.diagnose(text, SIGNS, {})  # type: ignore[method-assign, assignment, return-value]
     prompts = home.parent / "prompts.jsonl"
@@ -131,7 +131,7 @@ def _with_prompts(spec: StudySpec, prompts: str) -> StudySpec:
 
 def _tell(file: int, write: Callable[[int, bytes], int]) -> None:
     """What the store acknowledges goes to ``file``."""
-    told: dict[str, Callable[[tuple[Any, ...], Any], list[Any]]] = {
+    calls: dict[str, Callable[[tuple[Any, ...], Any], list[Any]]] = {
         "add_trial": lambda _, made: ["trial", made.number],
         "add_cycle": lambda given, _: ["cycle", given[1], given[2], given[3].index],
         "finish_trial": lambda given, _: ["end", given[1], str(given[2]), given[3].sentence()],
@@ -139,7 +139,7 @@ def _tell(file: int, write: Callable[[int, bytes], int]) -> None:
         "save_recommendation": lambda given, _: ["answer", given[1].ended_by],
         "set_status": lambda given, _: ["status", str(given[1])],
     }
-    for name, words in told.items():
+    for name, words in calls.items():
         setattr(SqlStore, name, _telling(getattr(SqlStore, name), words, file, write))
 
 

@@ -1,4 +1,4 @@
-"""Which training stack this machine can run: with an NVIDIA GPU, or on the CPU. Standard library only.
+"""Chooses the training stack for this machine: with an NVIDIA GPU, or on the CPU. Standard library only.
 
 Read before anything is downloaded, so that a driver too old for the GPU stack costs no one 5 GB first.
 """
@@ -25,7 +25,7 @@ class Stack(StrEnum):
 
 @dataclass(frozen=True)
 class Driver:
-    """What the NVIDIA driver says about this machine."""
+    """The NVIDIA driver's facts about this machine."""
 
     version: str
     devices: tuple[str, ...]

@@ -27,7 +27,7 @@ BUILT_HERE = ("cellpylib", "zss")
 
 @dataclass(frozen=True)
 class Lock:
-    """One lock file: what it is made from and how."""
+    """A lock file: its sources and options."""
 
     name: str
     sources: tuple[str, ...]
@@ -172,7 +172,7 @@ def uv() -> str:
 
 
 def pins(text: str) -> int:
-    """How many packages a lock pins."""
+    """Number of packages that a lock pins."""
     return sum("==" in line and not line.lstrip().startswith("#") for line in text.splitlines())
 
 

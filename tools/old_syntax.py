@@ -15,7 +15,7 @@ OLDEST = (3, 10)
 
 
 def problems(folder: Path) -> list[str]:
-    """One line for each file below ``folder`` that Python 3.10 could not parse."""
+    """A line for each file below ``folder`` that Python 3.10 could not parse."""
     found = []
     for path in sorted(folder.rglob("*.py")):
         try:

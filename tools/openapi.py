@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from api.app import application_of
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.guard.security import Access
 from autotune.settings import read_settings
 from tools.report import say
@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
 def description() -> str:
     """The document as it is committed."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    library = Library(read_settings({"AUTOTUNE_HOME": str(ROOT)}), _unopened)
-    document: dict[str, Any] = application_of(library, Access(), version).openapi()
+    cache = StudyCache(read_settings({"AUTOTUNE_HOME": str(ROOT)}), _unopened)
+    document: dict[str, Any] = application_of(cache, Access(), version).openapi()
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
 
 

@@ -27,7 +27,7 @@ errors are raised and shown as ever.
 
 
 def quiet_environment() -> dict[str, str]:
-    """Ours, offline, with ``QUIET``; what the caller has set, to see more or less, stays."""
+    """Environment of a quiet child: ours, offline, with ``QUIET``; what the caller has set stays."""
     return {**QUIET, **os.environ, "HF_HUB_OFFLINE": "1"}
 
 
@@ -36,7 +36,7 @@ class SetupError(RuntimeError):
 
 
 def say(text: str) -> None:
-    """To stderr: stdout is for data."""
+    """Prints to stderr: stdout is for data."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -68,7 +68,7 @@ def set_up(options: argparse.Namespace) -> None:
 
 
 def _check_memory(usable: int | None) -> None:
-    """Before anything is downloaded."""
+    """Checks the memory before anything is downloaded."""
     if usable is not None and usable < MEMORY_NEEDED:
         raise SetupError(
             f"trials of the bundled model need {MEMORY_NEEDED / 2**30:.0f} GiB of memory, and {usable / 2**30:.1f} GiB "

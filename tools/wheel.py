@@ -1,4 +1,4 @@
-"""How a wheel is laid out: ``api``, ``search_spaces`` and ``trainer`` inside ``autotune``.
+"""Layout of the wheel: ``api``, ``search_spaces`` and ``trainer`` inside ``autotune``.
 
 They are top-level folders of the checkout. In site-packages such common names would hide a user's own, or be hidden
 by them, so a wheel adds one name there: ``autotune``, which finds the other three in ``CARRIED``.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from anyio.to_thread import run_sync
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.cache.studies import Library, Look
+from api.cache.studies import Look, StudyCache
 from autotune.errors import AutotuneError
 
 KEPT = 64
@@ -44,16 +44,16 @@ class _Answer:
 class Shared:
     """ASGI around the application, inside its guard. Used by one event loop."""
 
-    def __init__(self, app: ASGIApp, library: Library, shared: Callable[[], None]) -> None:
-        """``shared`` is told of every answer that was another reader's too."""
+    def __init__(self, app: ASGIApp, cache: StudyCache, shared: Callable[[], None]) -> None:
+        """``shared`` is called for each request that gets the answer of another one."""
         self._app = app
-        self._library = library
-        self._told = shared
+        self._cache = cache
+        self._count_shared = shared
         self._answers: OrderedDict[Question, _Answer] = OrderedDict()
         self._asking: dict[Question, asyncio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        question = _question(scope) if self._library.looks_seldom else None
+        question = _question(scope) if self._cache.looks_seldom else None
         if question is None:
             await self._app(scope, receive, send)
             return
@@ -67,16 +67,16 @@ class Shared:
                 return
         messages = await self._asked(question, scope, receive) if answer is None else answer.messages
         if answer is not None:
-            self._told()
+            self._count_shared()
         for message in messages:
             await send({**message})
 
     def _known(self, question: Question) -> _Answer | None:
         answer = self._answers.get(question)
-        return answer if answer is not None and answer.look is self._library.known_look() else None
+        return answer if answer is not None and answer.look is self._cache.known_look() else None
 
     async def _asked(self, question: Question, scope: Scope, receive: Receive) -> Sequence[Message]:
-        """What the application answers, whole: a reader that takes it slowly holds up none of the others."""
+        """The application's whole answer as ASGI messages, so that a slow reader holds up none of the others."""
         done = self._asking[question] = asyncio.Event()
         messages: list[Message] = []
 
@@ -97,15 +97,15 @@ class Shared:
         return messages
 
     async def _look(self) -> Look | None:
-        """``None`` where there can be none; the application says why."""
+        """The current look at the database, or ``None`` if it fails; the application then reports why."""
         try:
-            return self._library.known_look() or await run_sync(self._library.look)
+            return self._cache.known_look() or await run_sync(self._cache.look)
         except AutotuneError:
             return None
 
 
 def _question(scope: Scope) -> Question | None:
-    """What may have one answer for several readers; ``None`` of anything else."""
+    """Key of a request whose answer several readers may share; ``None`` for any other request."""
     if scope["type"] != "http" or scope["method"] != "GET" or _SHARED.fullmatch(scope["path"]) is None:
         return None
     named = tuple((name, value) for name, value in scope["headers"] if name in _NAMED)

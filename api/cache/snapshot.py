@@ -21,7 +21,7 @@ Key = tuple[float, ...]
 
 @dataclass(frozen=True)
 class ListedTrial:
-    """One trial as it was read, with the baseline it is compared with; its JSON is made once, on first use."""
+    """A trial as read, with its study's baseline; its JSON is made once, on first use."""
 
     trial: Trial
     baseline: Configuration
@@ -58,7 +58,7 @@ class ListedTrial:
 
 @dataclass(frozen=True)
 class Snapshot(StudyReading):
-    """Read once for all who ask, until the study changes."""
+    """A study with its trials at one revision; shared by readers until the study changes."""
 
     stamp: int = 0
     """Another one for every reading of the database."""

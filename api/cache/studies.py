@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from api.cache.snapshot import Snapshot
-from api.cache.study import Shelf
+from api.cache.study import CachedStudy
 from autotune.domain import Event, Fingerprint, Study, Trial
 from autotune.errors import NoDatabaseError, NotFoundError, StoreError, UsageError
 from autotune.ports import Store
@@ -44,7 +44,7 @@ first."""
 Made = TypeVar("Made")
 
 
-class Library:
+class StudyCache:
     """Cached studies of one database. Safe for several threads; read-only; creates no database."""
 
     def __init__(self, settings: Settings, open_store: OpenStore, *, patience: float = PATIENCE) -> None:
@@ -56,7 +56,7 @@ class Library:
         self._stamps = itertools.count(1)
         self._seen: Look | None = None
         self._studies: OrderedDict[int, Study] = OrderedDict()
-        self._shelves: OrderedDict[int, Shelf] = OrderedDict()
+        self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
@@ -68,7 +68,7 @@ class Library:
 
     @property
     def home(self) -> HomePaths:
-        """Where the runs lie."""
+        """Paths below the home folder, where the runs lie."""
         return self._settings.home
 
     def studies(self) -> tuple[Study, ...]:
@@ -114,11 +114,11 @@ class Library:
         study = self.study(study_id)
         self._asked_at = time.monotonic()
         with self._lock:
-            shelf = self._shelves.setdefault(study_id, Shelf())
-            self._shelves.move_to_end(study_id)
-            while len(self._shelves) > KEPT_STUDIES:
-                self._shelves.popitem(last=False)
-        return shelf.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
+            cached = self._cached.setdefault(study_id, CachedStudy())
+            self._cached.move_to_end(study_id)
+            while len(self._cached) > KEPT_STUDIES:
+                self._cached.popitem(last=False)
+        return cached.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
 
     @property
     def unasked_s(self) -> float:
@@ -126,7 +126,7 @@ class Library:
         return time.monotonic() - self._asked_at
 
     def study(self, study_id: int) -> Study:
-        """As it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
+        """The study as it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
         revision = self.look()[1].get(study_id)
         if revision is None:
             raise NotFoundError(f"there is no study {study_id}; `autotune start` begins one")
@@ -143,12 +143,12 @@ class Library:
         return self._opened().last_event_id(study_id)
 
     def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-        """With the UTC seconds each was first seen at, oldest first. Raises ``NotFoundError`` or ``StoreError``."""
+        """Fingerprints of a study with the UTC seconds of first sight, oldest first. Raises as ``study``."""
         self.study(study_id)
         return self._opened().fingerprints(study_id)
 
     def gpu_names(self) -> Mapping[int, str]:
-        """By study id: the GPUs its figures were measured on; ``""`` where that is not known. Raises ``StoreError``."""
+        """GPUs each study was measured on, by study id; ``""`` where not known. Raises ``StoreError``."""
         revisions = self.look()[1]
         for study, revision in revisions.items():
             seen, names = self._gpus.get(study, (-1, ""))
@@ -212,7 +212,7 @@ class Library:
         return self._opened().notes(snapshot.study.id, trial.number)
 
     def folder(self, snapshot: Snapshot, trial: Trial) -> Path:
-        """Where the last attempt at a trial keeps its files; of what the database says alone."""
+        """Folder of the last attempt at a trial, as the database has it."""
         return attempt_paths(self._settings.home, snapshot.study, trial).root
 
     def check(self) -> None:
@@ -240,13 +240,13 @@ class Library:
             return {}
 
     def _leave(self, present: DatabaseFile | None) -> None:
-        """What was opened is no longer what has its name: SQLite would go on reading it for ever. Raises ``StoreError``
-        while nothing has its name."""
+        """Closes a database file that was replaced: SQLite would go on reading the old one. Raises ``StoreError`` if no
+        file has its name."""
         if present is None:
             raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
         self.close()
         with self._lock:
-            for kept in (self._studies, self._shelves, self._gpus):
+            for kept in (self._studies, self._cached, self._gpus):
                 kept.clear()
 
     def _opened(self) -> Store:
@@ -270,13 +270,13 @@ class Library:
         return found
 
     def _forget(self, present: int) -> None:
-        """All studies there are stay: of fewer, a list of them would be read anew every time."""
+        """Drops the oldest cached studies; never below ``present``, or a list of all would be read anew every time."""
         while len(self._studies) > max(KEPT_SPECS, 2 * present):
             self._studies.popitem(last=False)
 
 
 def _gpu_names(found: Fingerprint | None) -> str:
-    """``""`` where it is not known what figures were measured on."""
+    """Names of the GPUs of a fingerprint; ``""`` if there is none."""
     if found is None:
         return ""
     gpus = found.hardware.get("gpus")
@@ -285,7 +285,7 @@ def _gpu_names(found: Fingerprint | None) -> str:
 
 
 class _Made:
-    """One body, what it was made of, when, and how long that took."""
+    """A cached response body: what it was made from, when, and how long that took."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -21,7 +21,7 @@ SLICE = 500
 longer needed ends between two transactions."""
 
 
-class Shelf:
+class CachedStudy:
     """Caches one study. Safe for several threads: while one reads the study, the others get the previous reading."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Shelf:
             self._lock.release()
 
     def _serves(self, kept: Snapshot, study: Study, patience: float) -> bool:
-        """Less than ``kept``'s revision: who asks was overtaken by another reader."""
+        """Whether ``kept`` may be served. An older revision is asked for where another reader was faster."""
         return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost
 
     def _renewed(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
@@ -112,13 +112,13 @@ class Shelf:
 
 
 def _finished(fresh: Sequence[ListedTrial]) -> int:
-    """How many from the first on never change any more."""
+    """Number of trials at the start of ``fresh`` that have all finished."""
     return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))
 
 
 def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
-    """All from ``since`` on: finished ones ``SLICE`` at a time, and from the first that may still change all at once,
-    so that no two of them were read at different times."""
+    """Trials from number ``since`` on: finished ones ``SLICE`` at a time, then the rest in one read, so that all that
+    may still change is of one time."""
     found: list[Trial] = []
     while True:
         some = store.trials(study_id, since, since + SLICE)

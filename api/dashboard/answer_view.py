@@ -21,7 +21,7 @@ MOST_TRIALS = 40
 
 @dataclass(frozen=True)
 class AnswerView:
-    """What a study says by now."""
+    """View of a study's recommendation at this moment."""
 
     headline: str
     so_far: bool
@@ -37,7 +37,7 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """One row with its evidence."""
+    """A recommended configuration with its evidence."""
 
     place: int
     row: RecommendationRow

@@ -13,7 +13,7 @@ from autotune.wording.numbers import format_duration
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit of the budget."""
+    """A limit of the budget."""
 
     name: str
     used: str

@@ -1,4 +1,4 @@
-"""What is drawn of one answer of a study: its gain's interval, and the phases of a cycle."""
+"""Charts of one recommended row: the interval of its gain, and the phases of a cycle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GainBar:
 
 
 def gain_bar(gain: Gain | None) -> GainBar | None:
-    """Where the interval lies on a line that reaches a little beyond it and zero; ``None`` if it has no place."""
+    """Position of the gain's interval on a line a little wider than it and zero; ``None`` if it has no place."""
     if gain is None:
         return None
     points = (gain.low, gain.value, gain.high)

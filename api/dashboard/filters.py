@@ -1,4 +1,4 @@
-"""Which trials of a study are listed, in which order, on which page: the part of an address after the question mark."""
+"""Filter, order and page of a study's trial list, as the query of an address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TrialFilter:
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> TrialFilter:
-        """From names and values as they stand in an address; whatever is not known is left out."""
+        """The filter from the names and values of a query; unknown ones are left out."""
         cut = [(_cut(name), _cut(value)) for name, value in query]
         given = [(name, value) for name, value in cut if value]
         plain = dict(given)
@@ -58,7 +58,7 @@ class TrialFilter:
         )
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """As an address has it; what is usual is not mentioned."""
+        """The filter as the query of an address, without defaults."""
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
         parts += [("sort", self.sort if self.sort != "best" else ""), ("page", str(self.page) if self.page > 1 else "")]
@@ -97,7 +97,7 @@ def _is(found: KnobValue | None, wanted: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _ends(words: str) -> tuple[float, float] | None:
-    """Of a range, its ends included; ``None`` if it is none."""
+    """Ends of a range, both included; ``None`` if the text is no range."""
     low, between, high = words.partition(RANGE)
     if not between or not (low or high):
         return None
@@ -137,7 +137,7 @@ def listed(found: StudyReading, wanted: TrialFilter, most: int = PAGE) -> Trials
 
 @dataclass(frozen=True)
 class Menu:
-    """One choice of the form above the table."""
+    """A drop-down of the form above the table."""
 
     name: str
     """In the address."""

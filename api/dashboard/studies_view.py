@@ -1,4 +1,4 @@
-"""What tells one study from another."""
+"""The list of studies: what tells one study from another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def status_word(found: StudyReading) -> str:
 
 
 def sure_word(found: StudyReading) -> str:
-    """How far the first row can be relied on."""
+    """A word for how far the first row can be relied on."""
     if found.first_row is None:
         return ""
     if found.source is AnswerSource.BEST_SO_FAR:

@@ -1,4 +1,4 @@
-"""One trial in full: what it was, how it ended, where its time and memory went, and what to copy."""
+"""View of one trial in full: its configuration, its end, its time and memory, and text to copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONGEST_NOTE = 300
 
 @dataclass(frozen=True)
 class TrialView:
-    """What the page shows beside the trial itself."""
+    """Contents of the page of a trial, besides the trial itself."""
 
     life: Life | None
     """What it did last, of a trial that runs."""

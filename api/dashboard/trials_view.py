@@ -19,7 +19,7 @@ SHOWN_KNOBS = 12
 
 @dataclass(frozen=True)
 class TrialTable:
-    """One page of the trials, one column for each knob that differs between any of them, ``SHOWN_KNOBS`` at most."""
+    """A page of the trial table, with a column for each knob that differs between trials, ``SHOWN_KNOBS`` at most."""
 
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""

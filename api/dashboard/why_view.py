@@ -1,4 +1,4 @@
-"""What the trials of a study say: where time and memory go, what fits, which knobs matter."""
+"""View of what a study's trials show: where time and memory go, what fits, which knobs matter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_LONG_RUNS = 20
 
 @dataclass(frozen=True)
 class WhyQuery:
-    """What an address asks for; what it does not name is chosen by ``settled``."""
+    """Query of the why page; ``settled`` chooses what it does not name."""
 
     x: str = ""
     y: str = ""
@@ -41,7 +41,7 @@ class WhyQuery:
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> WhyQuery:
-        """From names and values as they stand in an address."""
+        """The query from the names and values of an address."""
         given = [(name, clean(value)[:LONGEST]) for name, value in query if value]
         plain = dict(given)
         return cls(
@@ -54,7 +54,7 @@ class WhyQuery:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """As an address has it; asking the same is the same."""
+        """The query as pairs for an address; equal queries give equal pairs."""
         axes, logs = [("axis", name) for name in self.axes], [("log", name) for name in sorted(self.logs)]
         return (("x", self.x), ("y", self.y), *axes, *logs, ("against", self.against))
 
@@ -96,7 +96,7 @@ PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
 
 def why_view(
     found: StudyReading,
-    asked: WhyQuery,
+    query: WhyQuery,
     *,
     linked: bool = True,
     predict_pairs: PredictPairs = untried_pairs.predict_pairs,
@@ -106,19 +106,19 @@ def why_view(
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
-    asked = settled(found, asked)
-    names = tuple(n for n in found.differing if n in asked.axes)
+    query = settled(found, query)
+    names = tuple(n for n in found.differing if n in query.axes)
     return WhyView(
         found=found,
-        asked=asked,
-        axes=_axes(found, asked),
+        asked=query,
+        axes=_axes(found, query),
         against=tuple(AGAINST.items()),
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
-        fits=_fits(found, asked, linked, predict_pairs),
-        parallel=parallel(trials, names, asked.logs, href),
+        fits=_fits(found, query, linked, predict_pairs),
+        parallel=parallel(trials, names, query.logs, href),
         importance=importance_chart(importance(trials)),
-        front=_front(found, asked, href),
+        front=_front(found, query, href),
         predicted=predicted(forecasts(found), href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
         useful=useful_share(trials, baseline, href),
@@ -132,30 +132,30 @@ def capacity_of(spec: StudySpec) -> Capacity:
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
-def settled(found: StudyReading, asked: WhyQuery) -> WhyQuery:
-    """``asked`` with knobs of this study: the two the map is about, and the axes."""
+def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
+    """``query`` with knobs of this study: the two the map is about, and the axes."""
     names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
-    x = asked.x if asked.x in found.differing else next((n for n in by_failure if n != asked.y), "")
-    y = asked.y if asked.y in found.differing else next((n for n in by_failure if n != x), "")
-    axes = tuple(n for n in asked.axes if n in found.differing) or tuple(names[:DEFAULT_AXES])
-    return WhyQuery(x, y, axes, asked.logs, asked.against)
+    x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
+    y = query.y if query.y in found.differing else next((n for n in by_failure if n != x), "")
+    axes = tuple(n for n in query.axes if n in found.differing) or tuple(names[:DEFAULT_AXES])
+    return WhyQuery(x, y, axes, query.logs, query.against)
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
-    """How many values of a knob some trial failed with: the map of such knobs tells most. 0 of too many values."""
+    """Rank of a knob for the map: its values with failures plus all its values; 0 if there are too many."""
     failed = {t.configuration.get(knob) for t in trials if t.state is TrialState.FAIL}
     every = {t.configuration.get(knob) for t in trials}
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
 
 
-def _axes(found: StudyReading, asked: WhyQuery) -> tuple[AxisChoice, ...]:
-    knobs = [AxisChoice(n, n in asked.axes, n in asked.logs, can_be_log(n, found.trials)) for n in found.differing]
-    return (*knobs, AxisChoice(SPEED, True, SPEED in asked.logs, True))
+def _axes(found: StudyReading, query: WhyQuery) -> tuple[AxisChoice, ...]:
+    knobs = [AxisChoice(n, n in query.axes, n in query.logs, can_be_log(n, found.trials)) for n in found.differing]
+    return (*knobs, AxisChoice(SPEED, True, SPEED in query.logs, True))
 
 
-def _fits(found: StudyReading, asked: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
-    spec, knobs = found.study.spec, (asked.x, asked.y)
+def _fits(found: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
+    spec, knobs = found.study.spec, (query.x, query.y)
     known = predict_pairs(spec, found.trials, knobs) if all(knobs) else {}
 
     def href(across: str, up: str) -> str:
@@ -164,8 +164,8 @@ def _fits(found: StudyReading, asked: WhyQuery, linked: bool, predict_pairs: Pre
     return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
 
 
-def _front(found: StudyReading, asked: WhyQuery, href: Href) -> Chart:
-    if asked.against == "groups":
+def _front(found: StudyReading, query: WhyQuery, href: Href) -> Chart:
+    if query.against == "groups":
         return teaching_front(found.trials, href)
     return memory_front(found.trials, capacity_of(found.study.spec).pool, href)
 

@@ -1,1 +1,1 @@
-"""Who may ask: Host, Origin, token, address, one-time codes."""
+"""Access control: Host, Origin, token, address, one-time codes."""

@@ -1,4 +1,4 @@
-"""Which address to serve and who may read it, decided before a port is opened."""
+"""Decides, before a port is opened, which address to serve and who may read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def access_for(
     *,
     control: bool = False,
 ) -> Access:
-    """Who may read a server that listens on ``host``, and with ``control`` ask its tuners for something.
+    """Access rules of a server that listens on ``host``; with ``control`` readers may also send requests to its tuners.
 
     Raises:
         UsageError: beyond loopback or with ``control`` no token, or one that is too short or that others can read.
@@ -56,7 +56,7 @@ def access_for(
 
 
 def _host_name(name: str) -> str:
-    """As a ``Host`` header has it. Raises ``UsageError`` for what none can be, with a scheme, a port or a ``*``."""
+    """A host name as a ``Host`` header has it. Raises ``UsageError`` for one with a scheme, a port or a ``*``."""
     plain = name.strip().lower()
     bare = plain[1:-1] if plain.startswith("[") and plain.endswith("]") else plain
     if is_address(bare) or _NAME.fullmatch(plain):

@@ -24,11 +24,11 @@ Clock = Callable[[], float]
 
 
 def _nobody(_: str) -> None:
-    """Told nothing."""
+    """Takes a new code and does nothing."""
 
 
 class Codes:
-    """At most one code holds at a time, once and for ``LIFE_S``. For several threads."""
+    """One-time login codes: one is valid at a time, once and for ``LIFE_S`` seconds. Safe for several threads."""
 
     def __init__(self, tell: Callable[[str], None] = _nobody, clock: Clock = time.monotonic) -> None:
         """``tell`` is given every new code as people read it."""

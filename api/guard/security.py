@@ -111,7 +111,7 @@ class RequestGuard:
         count: Callable[[int], None],
         cut_off: Callable[[], None],
     ) -> None:
-        """``count`` is told the status of every answer, ``cut_off`` of every reader that took nothing of one."""
+        """``count`` is called with the status of every answer, ``cut_off`` for every reader that was disconnected."""
         self._app = app
         self._access = access
         self._crashed = crashed
@@ -210,7 +210,7 @@ def _asked_here(headers: Headers) -> bool:
 
 
 def _name_of(host: str) -> str | None:
-    """Without the port and brackets, in lower case; ``None`` if it is no host."""
+    """The host of a ``Host`` header in lower case, without port and brackets; ``None`` if it is no host."""
     if _HOST.fullmatch(host) is None:
         return None
     try:
@@ -266,7 +266,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _in_time(send: Send) -> Send:
-    """Who does not read what is sent holds nothing for ever: neither a stream nor a large answer."""
+    """``send`` that disconnects a reader who takes nothing for ``SLOWEST_S`` seconds."""
 
     async def sending(message: Message) -> None:
         try:

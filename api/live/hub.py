@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.exceptions import HTTPException
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.responses import dumps
 from autotune.documents.study import event_json
 from autotune.domain import Event
@@ -43,13 +43,13 @@ class SseMessage:
     wire: bytes
 
 
-def event_told(event: Event) -> SseMessage:
-    """``event: event``, with its id."""
+def event_message(event: Event) -> SseMessage:
+    """The message of an event, with its id."""
     return SseMessage(event.id, _wire(event_json(event), "event", str(event.id)))
 
 
-def revision_told(revision: int) -> SseMessage:
-    """``event: changed``, without an id: who comes again is told the revision of then."""
+def revision_message(revision: int) -> SseMessage:
+    """The message that a study has changed; without an id, since a reader who comes again gets the newest revision."""
     return SseMessage(None, _wire({"revision": revision}, "changed", None))
 
 
@@ -71,7 +71,7 @@ class WatchedStudy:
 
 
 class Listener:
-    """One reader of a stream."""
+    """A reader of an event stream."""
 
     def __init__(self, hub: Hub, study_id: int, after: int, missed: bool = True) -> None:
         """``missed``: events after ``after`` may have been told before it listened; they are read first."""
@@ -84,11 +84,11 @@ class Listener:
         self._some = asyncio.Event()
         self.dropped = False
 
-    def put(self, told: SseMessage) -> None:
+    def put(self, message: SseMessage) -> None:
         """Queues a message. Only the newest revision waits; a listener that is too far behind is dropped."""
-        if told.id is None and self._waiting and self._waiting[-1].id is None:
+        if message.id is None and self._waiting and self._waiting[-1].id is None:
             self._waiting.pop()
-        self._waiting.append(told)
+        self._waiting.append(message)
         self.dropped |= len(self._waiting) > LARGEST_QUEUE
         self._some.set()
 
@@ -104,7 +104,7 @@ class Listener:
         try:
             while self._missed and (missed := await self._hub.read(self.study_id, self.after)):
                 self.after = missed[-1].id
-                yield [event_told(event) for event in missed]
+                yield [event_message(event) for event in missed]
         except AutotuneError:
             return
         while not self.dropped:
@@ -123,31 +123,31 @@ class Listener:
         """The waiting messages as the bytes that are sent."""
         async for batch in self.batches():
             piece = b"" if batch else KEEPALIVE_COMMENT
-            for told in batch:
-                if piece and len(piece) + len(told.wire) > PIECE_BYTES:
+            for message in batch:
+                if piece and len(piece) + len(message.wire) > PIECE_BYTES:
                     yield piece
                     piece = b""
-                piece += told.wire
+                piece += message.wire
             yield piece
 
     def _taken(self) -> list[SseMessage]:
-        """What waits, without events it has been told already."""
+        """Removes and returns the waiting messages, without events the reader already has."""
         batch: list[SseMessage] = []
         while self._waiting:
-            told = self._waiting.popleft()
-            if told.id is not None:
-                if told.id <= self.after:
+            message = self._waiting.popleft()
+            if message.id is not None:
+                if message.id <= self.after:
                     continue
-                self.after = told.id
-            batch.append(told)
+                self.after = message.id
+            batch.append(message)
         return batch
 
 
 class Hub:
-    """All listeners of a server. Used by its event loop alone."""
+    """Listeners of a server by study. Used by its event loop alone."""
 
-    def __init__(self, library: Library, look_s: float = LOOK_S) -> None:
-        self._library = library
+    def __init__(self, cache: StudyCache, look_s: float = LOOK_S) -> None:
+        self._cache = cache
         self._look_s = look_s
         self._listeners: dict[int, set[Listener]] = {}
         self._watchers: dict[int, WatchedStudy] = {}
@@ -158,7 +158,7 @@ class Hub:
 
     @property
     def listeners(self) -> int:
-        """How many listen now."""
+        """Number of listeners."""
         return sum(len(some) for some in self._listeners.values())
 
     async def join(self, study_id: int, after: int | None) -> Listener:
@@ -174,7 +174,7 @@ class Hub:
         try:
             watch = await self._watched(study_id)
             if after is not None and after > watch.after:
-                after = min(after, await run_sync(self._library.last_event_id, study_id))
+                after = min(after, await run_sync(self._cache.last_event_id, study_id))
                 watch = await self._watched(study_id)
         finally:
             self._joining -= 1
@@ -185,7 +185,7 @@ class Hub:
             self._watchers[study_id] = watch
             watch.task = asyncio.create_task(self._watch(study_id, watch))
             watch.task.add_done_callback(lambda ended: self._ended(study_id, ended))
-        listener.put(revision_told(watch.revision))
+        listener.put(revision_message(watch.revision))
         return listener
 
     async def _watched(self, study_id: int) -> WatchedStudy:
@@ -201,7 +201,7 @@ class Hub:
         return self._watchers.get(study_id, begun)
 
     def _begun(self, study_id: int) -> WatchedStudy:
-        return WatchedStudy(self._library.study(study_id).revision, self._library.last_event_id(study_id))
+        return WatchedStudy(self._cache.study(study_id).revision, self._cache.last_event_id(study_id))
 
     def _has_begun(self, study_id: int, begun: asyncio.Task[WatchedStudy]) -> None:
         del self._beginnings[study_id]
@@ -220,19 +220,19 @@ class Hub:
 
     async def read(self, study_id: int, after: int) -> tuple[Event, ...]:
         """Some events after ``after``; none when there are none. Raises ``NotFoundError`` or ``StoreError``."""
-        return await run_sync(self._library.events, study_id, after, REPLAYED)
+        return await run_sync(self._cache.events, study_id, after, REPLAYED)
 
     async def _watch(self, study_id: int, watch: WatchedStudy) -> None:
         while True:
             await asyncio.sleep(self._look_s)
             try:
-                now = (await run_sync(self._library.study, study_id)).revision
+                now = (await run_sync(self._cache.study, study_id)).revision
                 full = now != watch.revision
                 while full:
                     found = await self.read(study_id, watch.after)
                     watch.after = found[-1].id if found else watch.after
                     for event in found:
-                        self._tell(study_id, event_told(event))
+                        self._tell(study_id, event_message(event))
                     full = len(found) >= REPLAYED
             except AutotuneError:  # looked at again, from where it was, the next time
                 watch.sound = False
@@ -240,7 +240,7 @@ class Hub:
             watch.sound = True
             if now != watch.revision:
                 watch.revision = now
-                self._tell(study_id, revision_told(now))
+                self._tell(study_id, revision_message(now))
 
     def _ended(self, study_id: int, ended: asyncio.Task[None]) -> None:
         """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
@@ -250,9 +250,9 @@ class Hub:
             for listener in self._listeners.get(study_id, ()):
                 listener.end()
 
-    def _tell(self, study_id: int, told: SseMessage) -> None:
+    def _tell(self, study_id: int, message: SseMessage) -> None:
         for listener in tuple(self._listeners.get(study_id, ())):
-            listener.put(told)
+            listener.put(message)
             if listener.dropped:
                 self.dropped += 1
                 self._listeners[study_id].discard(listener)

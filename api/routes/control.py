@@ -37,7 +37,7 @@ class Asking(Parameters):
 
 
 async def allowed(request: Request) -> None:
-    """Before the body is looked at."""
+    """Checks access before the body is read."""
     if not request.app.state.allow_control:
         raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

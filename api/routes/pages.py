@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter
 from api.dashboard.render import render
@@ -44,7 +44,7 @@ def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
     return conditional(request, study_page(studies, study_id, wanted), HTML)
 
 
-def study_page(studies: Library, study_id: int, wanted: TrialFilter) -> bytes:
+def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes:
     """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from api.cache.snapshot import Snapshot
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.deps import Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
@@ -97,7 +97,7 @@ def _document(found: Snapshot) -> bytes:
     return dumps({**answer_document(found), "why": why_json(why)})
 
 
-def _file(studies: Library, found: Snapshot, query: RecommendationQuery) -> bytes:
+def _file(studies: StudyCache, found: Snapshot, query: RecommendationQuery) -> bytes:
     choice = ExportChoice(row=query.row, native_only=query.native_only)
     made = build(found, choice, studies.store(found.study.id))
     names, files = made.framework.names, made.export.files

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from api.cache.snapshot import Snapshot
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.deps import Parameters, PredictorDep, StudiesDep
 from api.paging import Key, after, cursor_of, next_link
 from api.predicting import Predictor
@@ -101,7 +101,7 @@ def _place(match: Match) -> Key:
 
 
 def _predicted(
-    studies: Library, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
+    studies: StudyCache, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
 ) -> tuple[bytes, str]:
     """An item, if there can be one, and what to say of it or of there being none."""
     rest, why = predictor.answer(studies, matches, query.wanted(), query.max_memory_bytes)
@@ -110,18 +110,18 @@ def _predicted(
     return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
 
 
-def work_out(studies: Library, study_id: int) -> None:
-    """What the study says, before anybody asks."""
+def work_out(studies: StudyCache, study_id: int) -> None:
+    """Computes a study's recommendation before a reader asks for it."""
     _rest(studies, studies.snapshot(study_id), None)
 
 
-def _rest(studies: Library, found: Snapshot, limit_bytes: int | None) -> bytes:
-    """What a study says is worked out when a trial has ended, not for every reader."""
+def _rest(studies: StudyCache, found: Snapshot, limit_bytes: int | None) -> bytes:
+    """A study's answer as JSON; worked out when a trial has ended, not for every reader."""
     name = ("answer", found.study.id, limit_bytes)
     return studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
 
 
-def _item(studies: Library, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
+def _item(studies: StudyCache, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
     rest = _rest(studies, found, limit_bytes)
     if not rest:
         return None
@@ -130,7 +130,7 @@ def _item(studies: Library, match: Match, found: Snapshot, limit_bytes: int | No
 
 
 def _joined(head: Mapping[str, Any], rest: bytes) -> bytes:
-    """Both of them as one document."""
+    """Two JSON objects as one document."""
     return dumps(head)[:-1] + b"," + rest[1:]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
@@ -41,8 +41,8 @@ def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     return conditional(request, why_page(studies, study_id, asked), HTML)
 
 
-def why_page(studies: Library, study_id: int, asked: WhyQuery) -> bytes:
-    """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
+def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
+    """The why page of a study; made anew when a trial has changed. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
@@ -56,9 +56,9 @@ def why_page(studies: Library, study_id: int, asked: WhyQuery) -> bytes:
         return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
-        return render("why.html", why=why_view(found, asked, predict_pairs=pairs, predict_peaks=peaks))
+        return render("why.html", why=why_view(found, query, predict_pairs=pairs, predict_peaks=peaks))
 
-    return studies.kept(("why", found.progress, asked.pairs), build)
+    return studies.kept(("why", found.progress, query.pairs), build)
 
 
 @router.get("/trials/{number}")

@@ -178,7 +178,7 @@ def _marks(shown: Sequence[Trial], spec: StudySpec, across: Scale, up: Scale, hr
 
 
 def style_of(trial: Trial, spec: StudySpec) -> str:
-    """Which mark of the legend a trial has."""
+    """The legend's mark for a trial."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state in (TrialState.RUNNING, TrialState.WAITING):

@@ -38,7 +38,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Axis:
-    """One knob (or the speed): where each value lies, and which are labelled."""
+    """An axis of the chart, a knob or the speed: where each value lies, and which are labelled."""
 
     name: str
     places: Mapping[str, float]

@@ -21,7 +21,7 @@ MOST_CYCLES = 60
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of the chart: seconds by phase."""
+    """A bar of the chart: seconds by phase."""
 
     name: str
     seconds: Mapping[str, float]

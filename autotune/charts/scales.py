@@ -1,4 +1,4 @@
-"""From values to places: linear and logarithmic scales with round ticks, and bands for names."""
+"""Scales from values to positions: linear and logarithmic ones with round ticks, and bands for names."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def predicted(forecasts: Sequence[Forecast], href: Href = nowhere) -> Chart:
 
 
 def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:
-    """From ``low`` to ``high`` the line where what is measured is as predicted, and a band ``NEAR`` to either side."""
+    """The diagonal from ``low`` to ``high`` on which measured equals predicted, with a band ``NEAR`` to either side."""
     band = [(across.at(v), up.at(v * (1 + NEAR))) for v in (low, high)]
     band += [(across.at(v), up.at(v * (1 - NEAR))) for v in (high, low)]
     same = path((across.at(v), up.at(v)) for v in (low, high))
@@ -154,7 +154,7 @@ def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]
 
 
 def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
-    """All of them, or one in each part of the plane and every point of the front."""
+    """All points, or one for each cell of the plane and every point of the front."""
     if len(points) <= MOST_POINTS:
         return list(points)
     xs, ys = [p.x for p in points], [p.y for p in points]

@@ -24,7 +24,7 @@ LEAST_SHARE = 0.005
 
 @dataclass(frozen=True)
 class Share:
-    """One bar; ``share`` is 0 to 1."""
+    """A bar; ``share`` is 0 to 1."""
 
     name: str
     share: float
@@ -38,8 +38,8 @@ def importance_chart(found: Importance) -> Chart:
     if not found.influences:
         return empty("importance", title, found.note or "No knob differs between measured configurations.")
     if found.influences[0].share < LEAST_SHARE:
-        told = f"{found.trials} configurations do not tell yet which knob explains the difference in speed."
-        return empty("importance", title, told)
+        why = f"{found.trials} configurations do not tell yet which knob explains the difference in speed."
+        return empty("importance", title, why)
     shown = found.influences[:MOST_KNOBS]
     shares = [Share(i.knob, i.share, f"{i.share:.0%} of the variance of log tokens/hour") for i in shown]
     rows = tuple(

@@ -13,12 +13,12 @@ WIDTH = 80
 
 
 def out() -> Console:
-    """Where results go."""
+    """The console for results."""
     return _console(sys.stdout)
 
 
 def talk() -> Console:
-    """Where progress, hints and errors go."""
+    """The console for progress, hints and errors."""
     return _console(sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""What the program's exit codes mean (docs/decisions/0012-exit-codes.md); errors of ours carry their own."""
+"""Meanings of the program's exit codes (docs/decisions/0012-exit-codes.md); our errors carry their own."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _expected(error: Exception, code: int) -> int:
 
 
 def _of_the_files(error: OSError) -> int:
-    """What the user can mend, wherever it was met."""
+    """Exit code of a file error: a full disk and the like get a sentence, any other is unexpected."""
     if error.errno not in _MENDABLE:
         return _unexpected(error)
     kind, sentence = _MENDABLE[error.errno]

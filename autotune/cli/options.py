@@ -1,4 +1,4 @@
-"""What the reading commands share: options, settings, the store, and finding a study or a trial."""
+"""Shared code of the reading commands: options, settings, the store, and finding a study or a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the reading commands find studies: a database and a home on this machine, or a server (``--url``)."""
+"""Sources of studies for the reading commands: a database and a home on this machine, or a server (``--url``)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ UrlOption = Annotated[str | None, typer.Option(metavar="URL", help=_URL_HELP)]
 
 @dataclass(frozen=True)
 class Here:
-    """This machine."""
+    """The source on this machine."""
 
     settings: Settings
     store: Store
 
     @property
     def home(self) -> HomePaths | None:
-        """Where the files of studies are, if they are on this machine."""
+        """Home folder with the files of studies."""
         return self.settings.home
 
     def read(self, name: str | None) -> StudyReading:

@@ -24,7 +24,7 @@ _TAKEN = (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGCHLD)
 
 @dataclass(frozen=True)
 class Notice:
-    """How a scheduler announces that it takes the machine away, and how long before."""
+    """A scheduler's notice of preemption: its signal, and its lead time."""
 
     grace_s: float = GRACE_S
     signals: frozenset[int] = frozenset(PREEMPTING)
@@ -46,7 +46,7 @@ def _number(name: str) -> signal.Signals:
 
 
 class SignalStop:
-    """What the user asked for by Ctrl-C: once = after this trial, twice = now. Other signals = now.
+    """Stop requests by signal: Ctrl-C once = after this trial, twice = now; other signals = now.
 
     After a scheduler's notice the process ends within the grace, whatever hangs.
     """

@@ -48,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """Both series grow in time and have at most ``MOST_POINTS``."""
+    """Memory of host and GPU over time; both series ascend in time and have at most ``MOST_POINTS`` points."""
 
     began_at: float
     """UTC seconds."""
@@ -63,7 +63,7 @@ _Row = tuple[float, int, str, int]
 
 @dataclass(frozen=True)
 class _File:
-    """What stands in the file; a row has the fields of a ``Point``."""
+    """Contents of the file; a row has the fields of a ``Point``."""
 
     version: int
     began_at: float
@@ -116,7 +116,7 @@ def moment_words(point: Point) -> str:
 
 
 def timeline_json(timeline: MemoryTimeline) -> Document:
-    """As the REST API says it."""
+    """The timeline as the REST API has it."""
     return {
         "began_at": timestamp(timeline.began_at),
         "host": [_point_json(point, "host_bytes") for point in timeline.host],
@@ -136,7 +136,7 @@ def text_of(timeline: MemoryTimeline) -> str:
 
 
 def parse(data: bytes) -> MemoryTimeline | None:
-    """``text_of`` back; ``None`` of anything else."""
+    """The timeline in ``text_of``'s form; ``None`` for any other text."""
     try:
         found: _File = codec.load(_File, data.decode())
     except (ValueError, OverflowError):  # ``CodecError`` and ``UnicodeDecodeError`` are the first
@@ -153,7 +153,7 @@ def plain_file(path: Path) -> int:
 
 
 def read(path: Path, opened: Callable[[Path], int] = plain_file) -> MemoryTimeline | None:
-    """``None`` where there is none that can be read; ``opened`` gives its descriptor."""
+    """The timeline in a file; ``None`` if it cannot be read; ``opened`` gives its descriptor."""
     try:
         file = opened(path)
     except (OSError, NotFoundError):

@@ -81,7 +81,7 @@ def changes_json(configuration: Configuration, baseline: Configuration) -> Docum
 
 
 def budget_json(budget: Budget) -> Document:
-    """``null`` = no such limit."""
+    """A study's budget; ``null`` = no such limit."""
     return fields_json(budget, {"wall_s": "wall_seconds", "at_once": "trials_at_once"})
 
 
@@ -144,7 +144,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
 
 
 def place_json(place: TrialPlace) -> Document:
-    """Where a trial runs or ran; ``null`` where there is nothing to tell apart."""
+    """The place where a trial ran; ``null`` where there is nothing to tell apart."""
     return {
         "name": plain(place.title) or None,
         "node": plain(place.node) or None,
@@ -153,7 +153,7 @@ def place_json(place: TrialPlace) -> Document:
 
 
 def outcome_json(outcome: Outcome) -> Document:
-    """How a trial ended; ``reason`` is ``null`` exactly when ``ok``."""
+    """The outcome of a trial; ``reason`` is ``null`` exactly when ``ok``."""
     return {
         "ok": outcome.ok,
         **fields_json(outcome, {"fresh": "fresh_worker"}),
@@ -177,7 +177,7 @@ _PROTOCOL = {
 
 
 def protocol_json(protocol: Protocol) -> Document:
-    """How a trial measures."""
+    """The measurement protocol of a trial."""
     return fields_json(protocol, _PROTOCOL)
 
 

@@ -7,12 +7,12 @@ from autotune.domain.outcomes import Ceiling, Outcome
 from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
     SWEEP,
-    Beforehand,
     Budget,
     EarlierStudy,
     Event,
     Fingerprint,
     Objective,
+    PriorKnowledge,
     Study,
     StudySpec,
     StudyStatus,

@@ -32,7 +32,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended. ``reason`` is ``None`` exactly when it ended OK."""
+    """The outcome of an attempt. ``reason`` is ``None`` exactly when it ended OK."""
 
     reason: FailureReason | None = None
     phase: str | None = None
@@ -56,7 +56,7 @@ class Outcome:
         return self.reason is not None and not self.reason.blames_configuration
 
     def sentence(self) -> str:
-        """One sentence: ``OOM in update (host memory): ...``, or ``OK``."""
+        """The outcome in a sentence: ``OOM in update (host memory): ...``, or ``OK``."""
         if self.reason is None:
             return "OK" if self.ceiling is None else self.ceiling.sentence()
         where = f" in {self.phase}" if self.phase else ""

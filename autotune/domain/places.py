@@ -1,4 +1,4 @@
-"""Where a trial runs: on which GPUs of which machine, as its notes say. Pure."""
+"""The place where a trial runs: on which GPUs of which machine, as its notes say. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GPUS = "gpus"
 
 @dataclass(frozen=True)
 class HeldGpu:
-    """One GPU of a trial."""
+    """A GPU of a trial."""
 
     index: int
     """As NVML and ``nvidia-smi`` count on its machine."""
@@ -24,7 +24,7 @@ class HeldGpu:
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """Where a trial runs or ran; all empty of a trial that has its machine to itself and no GPU."""
+    """The place where a trial runs or ran; all fields empty if it has its machine to itself and no GPU."""
 
     name: str = ""
     """One of the places side by side, each with another: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty where there is
@@ -53,7 +53,7 @@ class TrialPlace:
 
 
 def place_of(notes: Sequence[NoteRecord]) -> TrialPlace:
-    """Where the trial of these notes runs; all that is shown of it comes from here."""
+    """The place of the trial of these notes; every screen takes it from here."""
     found = {note.name: note.data for note in notes if note.name in (PLACE, GPUS)}
     where = found.get(PLACE, {})
     return TrialPlace(

@@ -162,7 +162,7 @@ class EarlierStudy:
 
 
 @dataclass(frozen=True)
-class Beforehand:
+class PriorKnowledge:
     """Prior knowledge of a search beside its specification; fixed at its first start."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Study:
     (``statistics.lengths.replayed``); empty until the reference has run."""
     revision: int = 0
     """Grows with every change, so that a poller knows whether to look."""
-    beforehand: Beforehand | None = None
+    beforehand: PriorKnowledge | None = None
     """``None``: nothing is known beforehand (a sampler that asks for nothing, or a study of an earlier version)."""
 
     def rows(self, configuration: Configuration) -> int:

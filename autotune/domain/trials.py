@@ -133,13 +133,13 @@ class Trial:
 
     @property
     def divisor(self) -> float:
-        """What its tokens/hour are divided by to be ranked: in the study's objective the GPUs held, or 1; and by how
-        much its node is faster than others."""
+        """Divisor of the trial's tokens/hour for ranking: the GPUs held in the study's objective, or 1, times the speed
+        of its node over others."""
         return (max(1, self.gpus) if self.per_gpu else 1) * math.exp(self.node_log)
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:
-        """``None`` on a CPU too."""
+        """Tokens/hour for each GPU held; ``None`` if there is no speed or on a CPU."""
         return self.tokens_per_hour / self.gpus if self.tokens_per_hour and self.gpus else None
 
     @property

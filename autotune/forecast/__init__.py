@@ -1,1 +1,1 @@
-"""What to expect of a model on GPUs nobody has tried: forecasts over legal combinations. Runs nothing, has no torch."""
+"""Forecasts for a model on GPUs nobody has tried, over legal combinations. Runs nothing, imports no torch."""

@@ -1,4 +1,4 @@
-"""How predictions made from facts alone compare with trials that were recorded on the same kind of GPU. Pure."""
+"""Compares predictions made from facts alone with trials recorded on the same kind of GPU. Pure."""
 
 from __future__ import annotations
 

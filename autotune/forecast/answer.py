@@ -106,7 +106,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How predictions like these compared with recorded trials."""
+    """Accuracy of predictions like these, by recorded trials."""
 
     sentence: str
     rows: int = 0

@@ -63,8 +63,8 @@ class Architecture:
 
     @property
     def facts(self) -> ModelFacts:
-        """What legality and the memory formulas need. Of a guess the vocabulary is left out: its formulas presume the
-        same, and doubt all sizes together where not all are known."""
+        """Facts for legality and the memory formulas. A guess leaves out the vocabulary: its formulas presume the same,
+        and doubt all sizes together where not all are known."""
         return ModelFacts(
             parameters=self.parameters,
             layers=self.layers,

@@ -33,28 +33,28 @@ def explain(found: StudyReading) -> Why | None:
     rows = tuple(_row(trials, row, anchor.configuration) for row in recommendation.rows)
     answers = {n for row in recommendation.rows for n in row.trials}
     answers |= {t.number for t in trials if t.configuration == anchor.configuration}
-    told = space.explain(spec.baseline, spec.resources)
+    explanation = space.explain(spec.baseline, spec.resources)
     legality = [
         RuledOut(
             RulingCause.LEGALITY,
             name,
             count,
-            told.examples[name].sentence.partition("; nearest legal")[0],
-            exact=told.exact,
+            explanation.examples[name].sentence.partition("; nearest legal")[0],
+            exact=explanation.exact,
         )
-        for name, count in told.removed.items()
+        for name, count in explanation.removed.items()
     ]
     return Why(
         rows=rows,
         ruled_out=(
             *legality,
-            *_by_memory(spec, space, trials, told.legal),
+            *_by_memory(spec, space, trials, explanation.legal),
             *by_trials(trials, sorted(answers), _faster(spec, trials, recommendation.rows)),
         ),
-        combinations=told.combinations,
-        legal=told.legal,
+        combinations=explanation.combinations,
+        legal=explanation.legal,
         tried=len({t.configuration for t in trials if t.started_at is not None}),
-        exact=told.exact,
+        exact=explanation.exact,
         began=began_words(found.study.beforehand),
     )
 
@@ -78,7 +78,7 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configurati
 
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:
-    """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
+    """Failures that bound memory, each with the legal combinations that need at least as much; they overlap."""
     regions = dominance.regions(trials, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []

@@ -16,7 +16,7 @@ from autotune.statistics.distributions import NORMAL95
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a configuration's memory goes."""
+    """Breakdown of a configuration's memory."""
 
     parts: Mapping[str, float]
     """Bytes of a GPU by part, at its peak."""

@@ -15,7 +15,7 @@ OWN = "--gpu-memory, --gpu-tflops and --gpu-bandwidth"
 
 @dataclass(frozen=True)
 class KnownGpu:
-    """One kind of GPU."""
+    """A kind of GPU with its data-sheet figures."""
 
     name: str
     """As ``--gpu`` takes it."""

@@ -1,4 +1,4 @@
-"""From a question to an answer: the best predicted configurations, and the smallest machines that would do. Pure."""
+"""Answers a question: the best predicted configurations, and the smallest machines that would do. Pure."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     scope = SearchScope(question.space, baseline, question.resources, same_learning=True)
     same = search(scope, forecasts, count)
     if same is None:
-        told = question.space.explain(baseline, question.resources)
-        why = [f"; rule {rule} removes most: {told.examples[rule].sentence}" for rule in told.removed][:1]
+        explanation = question.space.explain(baseline, question.resources)
+        why = [f"; rule {rule} removes most: {explanation.examples[rule].sentence}" for rule in explanation.removed][:1]
         raise UsageError(f"no combination of {question.space_name} is legal there{''.join(why)}")
     freer = search(replace(scope, same_learning=False), forecasts, 1)
     counted = same.counted if freer is None else freer.counted

@@ -122,7 +122,7 @@ class Question:
         rank = self.load.lora_rank
         if rank is not None:
             return {"use_peft": True, "lora_r": rank}
-        return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_unless_told else {}
+        return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_by_default else {}
 
     def baseline(self) -> Configuration:
         """The framework's defaults for these rows, on the space's fixed knobs.

@@ -165,7 +165,7 @@ def _changed(configuration: Configuration, baseline: Configuration) -> int:
 def _plainer(
     scope: SearchScope, forecasts: Forecasts, table: Table, places: Sequence[int]
 ) -> tuple[Configuration, ...]:
-    """Those at ``places`` with every knob back at the baseline's value that gives less than ``ALIKE`` all together.
+    """The configurations at ``places`` with knobs at the baseline's value as far as that costs less than ``ALIKE``.
 
     So an answer names what matters, not what the models hardly tell apart.
     """

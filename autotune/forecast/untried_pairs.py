@@ -62,7 +62,7 @@ def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, st
 def _predicted(
     spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
 ) -> dict[Pair, Cell]:
-    """By the memory model, fitted on the study's trials; nothing where no limit of memory is known."""
+    """Predictions of the memory model, fitted on the study's trials; none where no limit of memory is known."""
     task = Task.of(spec)
     if not untried or all(limit is None for limit in limits(task)):
         return {}
@@ -143,7 +143,7 @@ def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPe
 
 
 def _by_fit(asked: Sequence[tuple[int, Trial, int]]) -> list[list[tuple[int, Trial, int]]]:
-    """Those that are predicted by one fit, on what had ended before the first of them."""
+    """Groups trials by the fit that predicts them: on what had ended before the first of a group."""
     found: list[list[tuple[int, Trial, int]]] = []
     for one in asked:
         if found and one[0] <= found[-1][0][0] * REFITTED:

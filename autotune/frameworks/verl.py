@@ -44,9 +44,9 @@ class VerlFramework(Integration):
         return 0
 
     def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
-        held, told = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
+        held, said = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
         text = (
-            f"verl holds {held} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
+            f"verl holds {held} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {said}"
         )
         return (text,) if cores < held else ()
 

@@ -1,1 +1,1 @@
-"""What a study's trials say, as pure functions for the CLI, the API and the report."""
+"""Findings from a study's trials, as pure functions for the CLI, the API and the report."""

@@ -1,4 +1,4 @@
-"""How much of the difference in speed each knob explains."""
+"""Share of the difference in speed that each knob explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lower limit of completions would cut, stated from lengths that were recorded; no trial is run for it. Pure.
+"""Estimates what a lower limit of completions would cut, from recorded lengths; runs no trial. Pure.
 
 A lower ``max_completion_length`` is another algorithm: rows that reach it are cut, and are rewarded or masked as such.
 How much faster a cycle would be is not said: that depends on the longest row of each generation, and takes a trial.
@@ -18,7 +18,7 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class LowerLimit:
-    """One limit, by the lengths seen."""
+    """A lower limit and what it would cut, by recorded lengths."""
 
     tokens: int
     rows_cut: float

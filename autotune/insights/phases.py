@@ -53,7 +53,7 @@ def headroom(trials: Iterable[Trial], host_limit: int | None, device_limit: int 
 
 
 def limit_sentence(trial: Trial, host_limit: int | None = None, device_limit: int | None = None) -> str:
-    """What limits ``trial``: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
+    """A sentence on what limits ``trial``: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
     spent = trial.phase_shares
     if not spent:
         return "no speed cycle was measured"

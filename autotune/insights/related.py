@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.domain import Beforehand, Study, StudySpec
+from autotune.domain import PriorKnowledge, Study, StudySpec
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
 from autotune.wording.numbers import counted
 from search_spaces.adapters import is_lora
@@ -45,7 +45,7 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
     return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
 
 
-def began_words(known: Beforehand | None) -> tuple[str, ...]:
+def began_words(known: PriorKnowledge | None) -> tuple[str, ...]:
     """``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each study a search began with."""
     earlier = () if known is None else known.earlier
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)

@@ -1,4 +1,4 @@
-"""How a study's trials stand: configurations by speed, trials best first, and counts by outcome."""
+"""Standings of a study: configurations by speed, trials best first, and counts by outcome."""
 
 from __future__ import annotations
 

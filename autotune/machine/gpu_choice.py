@@ -23,7 +23,7 @@ class GpuSelection:
     said: str = ""
 
 
-def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> GpuSelection:
+def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") -> GpuSelection:
     """The GPUs of a study.
 
     Ranks wait for each other, so GPUs of different kinds would be measured at the pace and with the memory of the
@@ -33,25 +33,25 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -
     Args:
         visible: in the order they are counted in.
         wanted: how many; ``None`` is all of one kind, 0 a run on the CPU.
-        asked: who wants them, if not ``--gpus``; the sentences begin with it.
+        option: who wants them, if not ``--gpus``; the sentences begin with it.
 
     Raises:
         UsageError: there are not so many of one kind.
         MachineError: CUDA can use none of them.
     """
-    asked = asked or f"--gpus {wanted}"
+    option = option or f"--gpus {wanted}"
     if wanted == 0:
-        return GpuSelection((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
+        return GpuSelection((), f"{option}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
     if not visible:
         if wanted is None:
             return GpuSelection(())
-        raise UsageError(f"{asked}: no GPU is visible here")
+        raise UsageError(f"{option}: no GPU is visible here")
     kinds = _kinds(visible)
     kind = max(kinds, key=lambda gpus: (_usable(gpus), gpus[0].memory))  # of equals the first
     if _usable(kind) == 0:
         raise MachineError(f"GPU {kind[0].index} can only be used in slices (MIG mode) and has none; turn the mode off")
     if wanted is not None and wanted > _usable(kind):
-        raise UsageError(f"{asked}: {_lacking(kinds, kind)}")
+        raise UsageError(f"{option}: {_lacking(kinds, kind)}")
     held = tuple(kind[: _usable(kind) if wanted is None else wanted])
     return GpuSelection(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
 
@@ -98,7 +98,7 @@ def alike(one: Gpu, other: Gpu) -> bool:
 
 
 def _usable(kind: Sequence[Gpu]) -> int:
-    """How many of the GPUs one trial can use; none in MIG mode without slices."""
+    """Number of the GPUs that one trial can use; none in MIG mode without slices."""
     if not kind[0].mig:
         return len(kind)
     return 1 if _is_slice(kind[0]) else 0
@@ -110,8 +110,8 @@ def _is_slice(gpu: Gpu) -> bool:
 
 def _lacking(kinds: Sequence[Sequence[Gpu]], kind: Sequence[Gpu]) -> str:
     if len(kinds) > 1:
-        told = " and ".join(f"{len(gpus)} × {kind_of(gpus[0])}" for gpus in kinds)
-        return f"a trial uses GPUs of one kind only, and there are {told}"
+        text = " and ".join(f"{len(gpus)} × {kind_of(gpus[0])}" for gpus in kinds)
+        return f"a trial uses GPUs of one kind only, and there are {text}"
     return ONE_SLICE if kind[0].mig else f"{_count(kind)} visible"
 
 

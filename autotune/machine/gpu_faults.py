@@ -25,7 +25,7 @@ Errors", bucket of the immediate action: ``RESTART_APP`` does not last). Codes t
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
-    """One GPU is not fit for trials."""
+    """A GPU that is not fit for trials, and why."""
 
     uuid: str
     """As ``Gpu.uuid``; empty where the GPU does not even tell that."""

@@ -79,7 +79,7 @@ def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
 
 
 def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """Each GPU, or in its place the slices it has been cut into."""
+    """The GPUs, each cut one replaced by its slices."""
     return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
 
 
@@ -146,7 +146,7 @@ def driver_problem(driver: str) -> str | None:
 
 
 def cpu_model(files: Files = HOST) -> str:
-    """Its name, by the kernel; the architecture where it gives none."""
+    """The CPU's name by the kernel; the architecture where it gives none."""
     for line in kernel_text(files.proc / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

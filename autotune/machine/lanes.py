@@ -1,4 +1,4 @@
-"""How one machine is shared among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
+"""Shares one machine among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
 
 @dataclass(frozen=True)
 class Lane:
-    """One place for a trial."""
+    """A share of the machine for one trial."""
 
     index: int
     gpus: tuple[int, ...]

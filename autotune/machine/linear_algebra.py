@@ -1,4 +1,4 @@
-"""On how many threads this process multiplies matrices."""
+"""Number of threads on which this process multiplies matrices."""
 
 from __future__ import annotations
 

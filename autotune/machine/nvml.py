@@ -208,7 +208,7 @@ class GpuReader:
         self._watch = _FaultWatch(nvml, handles)
 
     def read(self) -> tuple[GpuReading, ...]:
-        """One for each GPU, now."""
+        """A reading of each GPU, now."""
         return tuple(gpu.read() for gpu in self._gpus)
 
     def faults(self) -> tuple[GpuFault, ...]:
@@ -265,7 +265,7 @@ class _FaultWatch:
         return events
 
     def look(self) -> Iterator[GpuFault]:
-        yield from self._told()
+        yield from self._xid_faults()
         for uuid, handle in self._handles.items():
             if uuid not in self._gone and (error := self._lost(handle)) is not None:
                 self._gone.add(uuid)
@@ -276,8 +276,8 @@ class _FaultWatch:
             if fault is not None:
                 yield fault
 
-    def _told(self) -> Iterator[GpuFault]:
-        """The events that wait, each once."""
+    def _xid_faults(self) -> Iterator[GpuFault]:
+        """Faults by the XID events that wait, each once."""
         while self._events is not None:
             event = _ask(self._nvml, lambda: self._nvml.nvmlEventSetWait_v2(self._events, 0), None)
             if event is None:  # none is left: it answers NVML_ERROR_TIMEOUT
@@ -350,7 +350,7 @@ def _heat(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 class _Gauges:
-    """What one GPU is asked; a question it refuses is not asked again."""
+    """The NVML queries of one GPU; a query it refuses is not repeated."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -372,7 +372,7 @@ class _Gauges:
         return GpuReading(**said)
 
     def _counters(self, nvml: Any, handle: Any) -> dict[str, float]:
-        """Those the GPU has; one of 32 bits goes on where it began again, once between two readings at most."""
+        """The GPU's counters. One of 32 bits may wrap around once between two readings."""
         answers = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope) for field, scope, _ in _FIELDS.values()])
         for (name, (_, _, unit)), answer in zip(_FIELDS.items(), answers, strict=True):
             if answer.nvmlReturn != 0:

@@ -18,7 +18,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (it is looked at; nothing is cre
 
 @dataclass(frozen=True)
 class Surroundings:
-    """As this process finds them."""
+    """Limits and folders of this process's environment."""
 
     shared_memory: int | None
     """Bytes that ``/dev/shm`` can hold; ``None``: there is none."""

@@ -1,4 +1,4 @@
-"""What the tuner needs from the outside, as protocols. Each has a behavioural suite in tests/contracts."""
+"""Interfaces of the tuner to the outside, as protocols. Each has a behavioural suite in tests/contracts."""
 
 from autotune.ports.frameworks import Companion, Framework, Place, ServerLaunch
 from autotune.ports.people import Clock, Observer, Requests, StopToken

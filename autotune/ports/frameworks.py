@@ -14,7 +14,7 @@ from trainer.frameworks.common.failures import Diagnosis
 
 @dataclass(frozen=True)
 class Place:
-    """Where a trial runs, as far as the launch of a rollout server depends on it."""
+    """The place of a trial, as far as the launch of a rollout server depends on it."""
 
     python: str
     gpus: tuple[str, ...]

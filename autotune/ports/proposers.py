@@ -29,7 +29,7 @@ class Proposer(Port):
         """The sentence on which OOM rules ``configuration`` out, or ``None``."""
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
-        """How many of the legal configurations the OOMs of ``history`` rule out, those that met one included."""
+        """Number of legal configurations that the OOMs of ``history`` rule out, including those that met one."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from trainer.child.contract import CurrentPhase, Record, Result
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of an attempt on several nodes meet, and which of the nodes this is."""
+    """The address where the ranks of an attempt on several nodes meet, and the number of this node."""
 
     address: str
     """Of the first node."""
@@ -26,7 +26,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt at one trial: the input of a runner."""
+    """An attempt at a trial: the input of a runner."""
 
     study: Study
     trial: Trial

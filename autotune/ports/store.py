@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol as Port
 
 from autotune.domain import (
-    Beforehand,
     CycleRecord,
     Event,
     Fingerprint,
     Outcome,
+    PriorKnowledge,
     Recommendation,
     StartupRecord,
     Study,
@@ -24,7 +24,7 @@ from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 
 class StudyLock(Port):
-    """Held while a tuner runs a study; released by leaving the ``with`` or by the process's death."""
+    """A lock held while a tuner runs a study; released by leaving the ``with`` or by the process's death."""
 
     def __enter__(self) -> StudyLock: ...
 
@@ -57,9 +57,9 @@ class Store(Port):
         """The revision of every study by its id, newest first: cheap to poll."""
 
     def set_lengths(self, study_id: int, lengths: Sequence[int]) -> None:
-        """Once: raises ``FinishedTrialError`` if other lengths are already set."""
+        """Sets the recorded lengths, once: raises ``FinishedTrialError`` if others are already set."""
 
-    def set_beforehand(self, study_id: int, beforehand: Beforehand) -> Study:
+    def set_beforehand(self, study_id: int, beforehand: PriorKnowledge) -> Study:
         """Stores prior knowledge unless some is stored. Returns the study as it is stored."""
 
     def set_status(self, study_id: int, status: StudyStatus) -> None: ...
@@ -67,13 +67,13 @@ class Store(Port):
     def add_trial(self, study_id: int, draft: TrialDraft, now: float) -> Trial:
         """Adds a WAITING trial with the next number (0, 1, 2 ... without gaps)."""
 
-    def start_attempt(self, study_id: int, number: int, now: float, told: Event | None = None) -> Trial:
+    def start_attempt(self, study_id: int, number: int, now: float, event: Event | None = None) -> Trial:
         """WAITING -> RUNNING, ``attempt`` + 1. Raises ``FinishedTrialError`` from any other state.
 
-        ``told``, here and below: an event that is stored with the change, or neither is.
+        ``event``, here and below: an event that is stored with the change, or neither is.
         """
 
-    def requeue(self, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
+    def requeue(self, study_id: int, number: int, seconds: float, event: Event | None = None) -> Trial:
         """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
 
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord, /) -> None:
@@ -94,7 +94,7 @@ class Store(Port):
         now: float,
         seconds: float,
         host_peak: int | None,
-        told: Event | None = None,
+        event: Event | None = None,
     ) -> Trial:
         """RUNNING -> a finished state. Raises ``FinishedTrialError`` if it is finished already."""
 

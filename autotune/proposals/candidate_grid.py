@@ -24,7 +24,7 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Dimension:
-    """One searched knob; a point holds the place of its coordinate in ``values``."""
+    """A searched knob as a dimension; a point holds the index of its coordinate in ``values``."""
 
     name: str
     values: tuple[KnobValue, ...]
@@ -70,7 +70,7 @@ class CandidateGrid:
         return len(self.candidates)
 
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
-        """Other candidates on the same dimensions; those with a value that no dimension holds are left out."""
+        """A grid of other candidates on the same dimensions; those with a value it does not hold are left out."""
         found = tuple(candidates)
         placed = np.all(self._placed(found) >= 0, axis=1).tolist()
         other = CandidateGrid(tuple(itertools.compress(found, placed)), (), (), self._unset)
@@ -78,7 +78,7 @@ class CandidateGrid:
         return other
 
     def point(self, configuration: Configuration) -> Point | None:
-        """Where ``configuration`` lies, or ``None`` if it has a value that no dimension holds."""
+        """The point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
         (places,) = self._placed((configuration,)).tolist()
         return None if -1 in places else tuple(places)
 
@@ -106,7 +106,7 @@ class CandidateGrid:
         return tuple(d.places.get(coordinates.get(d.name, ""), p) for d, p in zip(self.dimensions, own, strict=True))
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
-        """Which candidates are left: not ``taken`` and in no region."""
+        """Mask of the candidates that are not ``taken`` and in no region."""
         left = np.ones(len(self.candidates), dtype=np.bool_)
         left[[i for c in taken if (i := self._places.get(c)) is not None]] = False
         for region in regions:
@@ -122,18 +122,18 @@ class CandidateGrid:
         return int(indices[np.argmin(self._distance(indices, point))])
 
     def alike(self, point: Point, but: Collection[str]) -> Mask:
-        """Which candidates lie at ``point`` along every dimension that ``but`` does not name."""
+        """Mask of the candidates that lie at ``point`` along every dimension that ``but`` does not name."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
         same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
         return same
 
     def at_place(self, axis: int, place: int) -> Mask:
-        """Which candidates lie at ``place`` along a dimension."""
+        """Mask of the candidates at ``place`` along a dimension."""
         there: Mask = self._points[:, axis] == place
         return there
 
     def below(self, name: str, point: Point) -> Mask:
-        """Which candidates lie below ``point`` along the dimension ``name``; none if there is no such dimension."""
+        """Mask of the candidates below ``point`` along the dimension ``name``; none if there is no such dimension."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
         less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
@@ -257,7 +257,7 @@ def highest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 
 
 def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
-    """Where ``configuration`` lies along the dimension of knob ``name``; ``None`` if it does not set it.
+    """Coordinate of ``configuration`` along the dimension of knob ``name``; ``None`` if it does not set it.
 
     Steps per generation are counted in micro-batches, so one value means another rollout for each
     micro-batch size; by the rows generated the two knobs can be moved apart.

@@ -1,4 +1,4 @@
-"""What an out-of-memory failure rules out: every configuration that needs at least as much.
+"""Regions that an out-of-memory failure rules out: every configuration that needs at least as much.
 
 Pure. A failure met in one pool and phase is compared along the knobs that act on that pool in that
 phase, each with its signed direction; a knob whose direction is not known must be equal. Whatever
@@ -62,7 +62,7 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class Bound:
-    """One condition of a region: ``sign * need >= sign * level``, or equality where ``sign`` is 0."""
+    """A condition of a region: ``sign * need >= sign * level``, or equality where ``sign`` is 0."""
 
     quantity: str
     """A knob's name, or ``GENERATION_ROWS``."""
@@ -77,7 +77,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Region:
-    """All configurations that need at least as much as one that ran out of memory."""
+    """A region of configurations that need at least as much as one that ran out of memory."""
 
     trial: int
     pool: Pool | None
@@ -129,7 +129,7 @@ def _side(configuration: Configuration, outcome: Outcome) -> Side | None:
 
 
 def covers(region: Region, configuration: Configuration) -> bool:
-    """``configuration`` needs at least as much as the one that failed."""
+    """Whether ``configuration`` needs at least as much as the one that failed."""
     for bound in region.bounds:
         if bound.sign == 0:
             if value_text(bound.quantity, configuration) != bound.value:
@@ -248,8 +248,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 class RegionCache:
-    """What was worked out before, so that a long history is not gone through anew for each proposal; no answer
-    depends on it."""
+    """Cache of regions, so that a long history is not gone through anew for each proposal; changes no result."""
 
     def __init__(self) -> None:
         self._regions: dict[tuple[int, str, Outcome | None], tuple[Region | None, Region | None]] = {}

@@ -68,7 +68,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierTrials:
     """Trials of another study that a search begins with."""
 
     task: Task
@@ -78,16 +78,16 @@ class Earlier:
     distance: float
     """Doublings its figures are carried (``insights.related``)."""
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """Of its device, as ``Background.probe``."""
+    """Of its device, as ``PriorData.probe``."""
 
 
 @dataclass(frozen=True)
-class Background:
+class PriorData:
     """Prior knowledge of a study's models: the probed device and earlier studies."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: not measured."""
-    earlier: tuple[Earlier, ...] = ()
+    earlier: tuple[EarlierTrials, ...] = ()
     """Nearest first."""
 
 
@@ -137,7 +137,7 @@ class TimeModel(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Its residuals do not speak against the prior; ``False``: whoever asks had better fall back."""
+        """Whether its residuals agree with the prior; on ``False`` callers should fall back."""
         ...
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:

@@ -56,7 +56,7 @@ class Visited:
 
 @dataclass(frozen=True)
 class SearchState:
-    """How far the climb has come."""
+    """Progress of the climb."""
 
     point: Point
     """The base of the next move."""
@@ -217,7 +217,7 @@ def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:
 
 @dataclass(frozen=True)
 class Climb:
-    """How far one track's local search has come, and what its next move starts from."""
+    """Progress of one track's local search, and what its next move starts from."""
 
     state: SearchState
     best: Observation
@@ -306,7 +306,7 @@ def _gains(
     same: Sequence[Observation],
     short: Collection[int],
 ) -> list[Visited]:
-    """What was tried beyond the headline, each at ``base``'s speed settings, with its gain over none of it."""
+    """Configurations tried beyond the headline, each at ``base``'s speed settings, with its gain over none of it."""
     plain = {grid.point(e.configuration): e.value for e in same if e.standing is OptunaTrialStatus.FEASIBLE}
     own = {e.number for e in same}
     seen = [Visited(base, 0.0)]

@@ -1,4 +1,4 @@
-"""What a study tries before a model is asked: strong defaults, the same without memory savers, spread-out points."""
+"""First trials of a study, before a model is asked: strong defaults, then without memory savers, spread-out points."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _fill(path: Path, study: Study, searched: Sequence[Trial], shapes: Mapping[s
 
 
 def _of_disk(error: BaseException | None) -> OSError | sqlite3.Error | None:
-    """What of a disk or of SQLite is behind an error of Optuna's or its driver's; ``None`` if nothing is."""
+    """The error of a disk or of SQLite behind an error of Optuna's or its driver's; ``None`` if there is none."""
     while error is not None and not isinstance(error, OSError | sqlite3.Error):
         error = error.__cause__
     return error
@@ -94,7 +94,7 @@ def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]
 
 
 def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """One trial as Optuna shows it; a knob its configuration does not set is left out."""
+    """A trial as Optuna shows it; a knob its configuration does not set is left out."""
     configuration = trial.configuration
     params = {name: configuration[name] for name in shapes if name in configuration}
     state = _STATES[trial.state]
@@ -117,10 +117,10 @@ def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """What ``GreyBoxSampler`` reads, and what a reader asks: why a trial failed, and who proposed it."""
+    """User attributes of a trial: what ``GreyBoxSampler`` reads, why the trial failed, and who proposed it."""
     known = evidence([trial])
-    told = user_attributes(known[0]) if known else {}
-    found = {name: told[name] for name in (PHASES, OOM, BOUND) if name in told}
+    attributes = user_attributes(known[0]) if known else {}
+    found = {name: attributes[name] for name in (PHASES, OOM, BOUND) if name in attributes}
     found |= {NUMBER: trial.number, "kind": trial.kind.value, "proposed_by": trial.source}
     outcome = trial.outcome
     if outcome is not None and outcome.reason is not None:

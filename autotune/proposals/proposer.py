@@ -21,7 +21,7 @@ from autotune.ports import Proposer
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.local_search import LISTED, Near, headline_climb, neighbourhoods, permitted_climb
 from autotune.proposals.openings import COMPETENT, ROOMY, openings, spread, startup, without_memory_savers
 from autotune.proposals.samplers import StudySampler, Turn, named_sampler
@@ -183,8 +183,8 @@ class TwoTrackProposer:
         """The proposal of an Optuna study; ``planned`` is enqueued in it."""
         grid, sampler = turn.grid, point.sampler
         own, start = self._lessons(point, track)
-        told = sampler.told(own, point.known, elsewhere=start is not None)
-        study = rebuilt_study(grid, told, sampler.sampler(turn), track.frozen)
+        observations = sampler.observations(own, point.known, elsewhere=start is not None)
+        study = rebuilt_study(grid, observations, sampler.sampler(turn), track.frozen)
         if planned is not None:
             configuration, source = planned
             study.enqueue_trial(grid.params(configuration), user_attrs={SOURCE: source})
@@ -238,7 +238,7 @@ class TwoTrackProposer:
                 yield instead, source
 
     def _move(self, point: _Point, track: Track, left: Mask) -> Configuration | None:
-        """One move from the best so far; ``None`` once every knob had its turn."""
+        """The next move from the best so far; ``None`` once every knob had its turn."""
         grid, trials, first = track.grid, point.trials, track is self._headline
         if first:
             climb = headline_climb(grid, point.same, trials)
@@ -254,7 +254,7 @@ class TwoTrackProposer:
         return None if index is None else grid.candidates[index]
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """As the baseline. What was drawn for the headline does; of others the catalogue tells."""
+        """Whether ``configuration`` learns as the baseline: it was drawn for the headline, or the catalogue says so."""
         if configuration in self._same_learning:
             return True
         return self._nearby is not None and same_learning(configuration, self._baseline, self._framework)
@@ -282,7 +282,7 @@ class TwoTrackProposer:
         return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
 
     def _lessons(self, point: _Point, track: Track) -> tuple[Sequence[Observation], Mapping[str, KnobValue] | None]:
-        """What a track learns from, and on the permitted one the headline's best settings to start at.
+        """Observations a track learns from, and on the permitted one the headline's best settings to start at.
 
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
         so neither track learns from the other's values; but the best speed settings are a good start.
@@ -297,7 +297,7 @@ class TwoTrackProposer:
 
 @dataclass(frozen=True)
 class _Point:
-    """One point of a study, about to propose."""
+    """The state of a study at the time of a proposal."""
 
     trials: Sequence[Trial]
     known: Sequence[Observation]
@@ -327,9 +327,9 @@ def make_proposer(
     sampler: str,
     seed: int,
     task: Task | None = None,
-    background: Background | None = None,
+    prior_data: PriorData | None = None,
 ) -> Proposer:
-    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``background`` what
+    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``prior_data`` what
     these know before the first trial.
 
     Raises:
@@ -351,7 +351,7 @@ def make_proposer(
         searched=space.values,
         baseline=baseline,
         complete_baseline=whole,
-        sampler=named_sampler(sampler).bind(task, background),
+        sampler=named_sampler(sampler).bind(task, prior_data),
         seed=seed,
         one_memory=resources.device == "cpu",
         firsts=firsts,

@@ -107,8 +107,8 @@ class Columns:
         return self.level(name, {str(value): 1.0 for value in values}, 0.0)
 
     def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
-        """What is set of some knobs, each different way once (one where nothing is asked about), and of each
-        configuration which way."""
+        """Distinct settings of some knobs (one where no knob is asked about), and the index of each configuration's
+        setting."""
         given = [name for name in names if name in self._set]
         if not given:
             return [{}], np.zeros(len(self._all), dtype=np.intp)

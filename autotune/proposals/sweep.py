@@ -42,7 +42,7 @@ class SweepProposer:
 
     @cached_property
     def legal(self) -> tuple[Configuration, ...]:
-        """All that could be a row, the baseline as the candidates are written among them."""
+        """Candidates for a row, with the baseline written as they are."""
         found = self.space.candidates(self.baseline, self.resources, same_learning=self.same_learning, seed=self.seed)
         return found if self._complete in found else (self._complete, *found)
 
@@ -61,7 +61,7 @@ class SweepProposer:
         return next(((row, SWEEP) for row in self._still(history)), None)
 
     def left(self, history: Sequence[Trial]) -> int:
-        """How many rows are still to be run, the baseline aside."""
+        """Number of rows still to be run, without the baseline."""
         return sum(1 for _ in self._still(history))
 
     def _still(self, history: Sequence[Trial]) -> Iterator[Configuration]:
@@ -99,7 +99,7 @@ def ordered(
 def _places(
     configurations: Sequence[Configuration], first: Configuration, key_of: Callable[[Configuration], RestartKey]
 ) -> Callable[[Configuration], int]:
-    """Each configuration -> the place of its key: that of ``first`` leads, the others as they come."""
+    """Rank of each configuration's restart key: that of ``first`` leads, the others in order of appearance."""
     keys: Mapping[RestartKey, int] = {
         key: place for place, key in enumerate(dict.fromkeys(key_of(c) for c in (first, *configurations)))
     }

@@ -31,7 +31,7 @@ NUMBER, PHASES, PEAK, OOM, BOUND, STARTUP, INCOMPARABLE = (
 )  # fmt: skip
 """User attributes of a trial: our number, and what ``GreyBoxSampler`` reads (docs/sampler.md says what each means)."""
 
-TOLD_FASTEST, TOLD_NEWEST = 128, 128
+KEPT_FASTEST, KEPT_NEWEST = 128, 128
 """Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""
 
 
@@ -101,7 +101,7 @@ def _evidence(trial: Trial) -> Observation | None:
 
 
 def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
-    """One distribution over places for each dimension."""
+    """A distribution over indices for each dimension."""
     return {
         d.name: IntDistribution(0, len(d.values) - 1)
         if d.ordered
@@ -117,8 +117,8 @@ class _Shared(FrozenTrial):
         return copy.copy(self)
 
 
-class Told(Protocol):
-    """State and value of one trial."""
+class TrialValue(Protocol):
+    """State and value of a trial."""
 
     @property
     def standing(self) -> OptunaTrialStatus: ...
@@ -128,18 +128,18 @@ class Told(Protocol):
     def comparable(self) -> bool: ...
 
 
-One = TypeVar("One", bound=Told)
+One = TypeVar("One", bound=TrialValue)
 
 
-def selected(told: Sequence[One], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST) -> Sequence[One]:
-    """The fastest, the newest and the pending ones of a long history, in their order, which is by trial number."""
-    decided = [n for n, one in enumerate(told) if one.standing is not OptunaTrialStatus.PENDING]
+def selected(history: Sequence[One], fastest: int = KEPT_FASTEST, newest: int = KEPT_NEWEST) -> Sequence[One]:
+    """The fastest, the newest and the pending trials of a long history, in its order, which is by trial number."""
+    decided = [n for n, one in enumerate(history) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
-        return told
-    held = [n for n in decided if told[n].standing is OptunaTrialStatus.FEASIBLE]
-    held.sort(key=lambda n: (not told[n].comparable, -told[n].value))
+        return history
+    held = [n for n in decided if history[n].standing is OptunaTrialStatus.FEASIBLE]
+    held.sort(key=lambda n: (not history[n].comparable, -history[n].value))
     kept = {*held[:fastest], *decided[-newest:]}
-    return [one for n, one in enumerate(told) if n in kept or one.standing is OptunaTrialStatus.PENDING]
+    return [one for n, one in enumerate(history) if n in kept or one.standing is OptunaTrialStatus.PENDING]
 
 
 Frozen = dict[Hashable, FrozenTrial]
@@ -176,7 +176,7 @@ def frozen_trials(
 
 
 def _speed(evidence: Observation) -> float:
-    """What a measured one is ranked by."""
+    """Tokens/hour by which a measured observation is ranked."""
     measured = evidence.trial.merit if evidence.trial is not None else None
     return math.exp(evidence.value) if measured is None else measured
 

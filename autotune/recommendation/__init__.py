@@ -1,1 +1,1 @@
-"""Which configuration is recommended, compared and exported."""
+"""Recommends, compares and exports configurations."""

@@ -1,4 +1,4 @@
-"""How a study stands and what it answers, as JSON; and what the files of a trial say of it."""
+"""Status and answer of a study as JSON, and the files of a trial."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def answer_document(found: StudyReading) -> Document:
 
 
 def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
-    """Where an attempt (the last unless told) keeps its files."""
+    """Files of an attempt; of the last one if no number is given."""
     return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
 
 
@@ -126,7 +126,7 @@ def sign_of_life(paths: RunPaths) -> Life | None:
 
 
 def status_document(found: StudyReading, lives: Lives, now: float) -> Document:
-    """How a study stands; ``now`` is UTC seconds, for the age of a phase."""
+    """The status of a study; ``now`` is UTC seconds, for the age of a phase."""
     study = found.study
     return {
         "study": study_json(study),

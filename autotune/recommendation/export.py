@@ -31,7 +31,7 @@ TRAIN = "train.jsonl"
 
 @dataclass(frozen=True)
 class ExportChoice:
-    """Which configuration of a study is meant."""
+    """The configuration of a study to export."""
 
     row: int = 1
     """1: same learning as the baseline; 2: with permitted changes."""
@@ -257,10 +257,10 @@ def readme(exported: Exported, study: Study) -> str:
         interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
         lines += ["", f"Gain: {signed_percent(gain.value)} ({level_words(gain.level)} interval {interval})."]
     lines += ["", "## How it was measured", "", *_measured(exported, study)]
-    told = seam_sentence(exported)
-    if told:
+    sentence = seam_sentence(exported)
+    if sentence:
         head = f"## What `{exported.framework.names.helper}` is for"
-        lines += ["", head, "", f"{told}.", native_sentence(exported.native)]
+        lines += ["", head, "", f"{sentence}.", native_sentence(exported.native)]
     return "\n".join(lines) + "\n"
 
 
@@ -303,7 +303,7 @@ def native_sentence(native: RecommendationRow | None) -> str:
 
 
 def seam_sentence(exported: Exported) -> str:
-    """What the helper beside the run does, without a full stop; empty if there is nothing for it."""
+    """A sentence on what the helper beside the run does, without a full stop; empty if there is no helper."""
     names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
     framework = exported.framework
     reasons = [f"{framework.title} has no key for {names}"] if names else []

@@ -25,7 +25,7 @@ class PlaceState(StrEnum):
 
 @dataclass(frozen=True)
 class PlaceNow:
-    """One place of a running study, or of a running trial."""
+    """A place of a running study or trial."""
 
     at: TrialPlace
     """Without GPUs while no trial is there."""
@@ -54,7 +54,7 @@ def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Even
 
 
 def _spots(data: Mapping[str, Any]) -> tuple[TrialPlace, ...]:
-    """What a tuner said of its places when it began; one of an earlier version said nothing."""
+    """Places that a tuner named at its start; none for a tuner of an earlier version."""
     names = data.get("places") or [""]
     nodes = data.get("nodes") or [""] * len(names)
     return tuple(_spot({"place": name, "node": node}) for name, node in zip(names, nodes, strict=False))

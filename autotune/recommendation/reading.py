@@ -1,4 +1,4 @@
-"""One study as read from the store; every screen, report, route and page is made from it."""
+"""A study as read from the store; every screen, report, route and page is made from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_LIMITS = Budget()
 
 
 class AnswerSource(StrEnum):
-    """Where an answer comes from."""
+    """The source of an answer."""
 
     RECOMMENDATION = "recommendation"
     BEST_SO_FAR = "best_so_far"
@@ -123,7 +123,7 @@ class StudyReading:
         return found
 
     def place(self, number: int) -> TrialPlace:
-        """Where a trial runs; nothing is told of one that does not."""
+        """The place of a running trial; nothing for a trial that does not run."""
         return next((place.at for place in self.places if place.trial == number), TrialPlace())
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:

@@ -214,10 +214,10 @@ def _disturbance(
     if not bad.cycles or kept == anchor:
         return ()
     explains = "" if bad.few else f"; by what was seen of them they may explain {bad.shift:.0%} of a difference"
-    told = (
+    text = (
         f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on{explains}."
     )
-    return (told[0].upper() + told[1:],)
+    return (text[0].upper() + text[1:],)
 
 
 def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:

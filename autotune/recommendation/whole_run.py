@@ -122,7 +122,7 @@ def _hours(tokens: float, row: RecommendationRow) -> Estimate:
 
 
 def whole_run_words(run: WholeRun) -> tuple[str, ...]:
-    """One sentence for each: the run with the baseline, with the answer, and what that saves."""
+    """Sentences on the run with the baseline, with the answer, and on what that saves."""
     scale = f"{run.updates:,} updates of {run.tokens_per_update:,.0f} completion tokens"
     before = "the baseline has no figure" if run.before is None else f"with the baseline {_words(run, 'before')}"
     found = [f"{scale}: {before}", f"with this answer {_words(run, 'after')}"]

@@ -1,4 +1,4 @@
-"""What was tried, trial by trial; what the knobs, the GPU and the host did; why the answer is what it is."""
+"""Report part on the search: each trial, what knobs, GPU and host did, and why the answer is what it is."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
 
 
 def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """Each with its cause and what to do about it; nothing if none failed."""
+    """Failed trials with cause and remedy; nothing if none failed."""
     failed = [t for t in sorted(trials, key=lambda t: t.number) if t.state is TrialState.FAIL and t.outcome is not None]
     mended = disproved(trials)
     rows = [

@@ -55,7 +55,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def bars(shares: Mapping[str, float]) -> list[str]:
-    """One line for each share: name, bar, percent; as they come."""
+    """A line for each share: name, bar, percent; in the given order."""
     lines = []
     for name, share in shares.items():
         filled, _ = cells_for([max(0.0, share), max(0.0, 1.0 - share)], BAR_WIDTH)

@@ -1,4 +1,4 @@
-"""How the figures came about, how to get them again, and what they do not say."""
+"""Report part on measurement: how the figures came about, how to repeat them, and what they do not say."""
 
 from __future__ import annotations
 

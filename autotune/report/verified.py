@@ -1,4 +1,4 @@
-"""What was run after the search to see whether the figures last, and how far runs of one configuration differ."""
+"""Report part on verification: whether the figures last, and how far runs of one configuration differ."""
 
 from __future__ import annotations
 

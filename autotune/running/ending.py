@@ -1,4 +1,4 @@
-"""How an attempt ended, decided from what is left when its processes are gone. Pure.
+"""Decides how an attempt ended, from what is left when its processes are gone. Pure.
 
 The order of belief: the child's own report, then why the tuner stopped it, then its exit code and
 the kernel's counters, then the error that ended the processes by the log. The log is asked only where the child's own
@@ -68,7 +68,7 @@ PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Ending:
-    """All that is known of an attempt whose process tree is gone (or quarantined)."""
+    """Evidence on an attempt whose process tree is gone (or quarantined)."""
 
     exit_code: int | None
     """``None`` if the child was never started or could not be killed."""
@@ -106,7 +106,7 @@ class Ending:
 
     @property
     def log_is_servers(self) -> bool:
-        """What went wrong stands in the rollout server's log."""
+        """Whether the rollout server's log says what went wrong."""
         return self.stop in OF_SERVER or (bool(self.server_log) and not self.served)
 
     @property
@@ -134,7 +134,7 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
 
 
 def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
-    """What the tuner ended it for; a sync that did not end before the trial's time did is a hang."""
+    """Outcome of an attempt that the tuner ended; a sync still running at the trial's deadline is a hang."""
     pool = Pool.HOST if ending.stop is Stop.MEMORY else None
     stuck = ending.stop is Stop.HANG or (ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_SYNC_S)
     if stuck and _phase(ending) == Phase.SYNC.value:
@@ -216,7 +216,7 @@ def ended_by_reward(ending: Ending) -> bool:
 
 
 def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis | None) -> Outcome:
-    """``plain`` as far as the log does not know better; ``own`` is what the child's exception says."""
+    """The outcome by the log, or ``plain`` if that knows no better; ``own`` is what the child's exception says."""
     logged = framework.diagnose(ending.log_tail)
     found = _nearer(own, logged)
     if _RANK_KILLED.search(ending.log_tail) and ending.oom_kills > 0:
@@ -236,14 +236,14 @@ def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis
 
 
 def _nearer(own: Diagnosis | None, logged: Diagnosis | None) -> Diagnosis | None:
-    """Of what the child and the log say, what is nearer to the cause."""
+    """The diagnosis nearer to the cause, of the child's and the log's."""
     if own is None or logged is None:
         return own or logged
     return logged if logged.nearness > own.nearness else own
 
 
 def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
-    """With the error the log ends with, where no text of it is known; else with what only tells of another."""
+    """The outcome by the last error of the log if its text is unknown, else by an echo of another failure."""
     own = "" if ending.result is None else last_error(ending.result.detail, SIGNS)
     said = own or last_error(ending.log_tail, SIGNS)
     if not said:
@@ -254,7 +254,7 @@ def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
-    """With what the log says where one rank ran out of memory and the others waited for it."""
+    """The outcome as OOM if the log says that one rank ran out of memory while the others waited for it."""
     if ending.stop not in (Stop.HANG, Stop.DEADLINE):
         return outcome
     found = framework.diagnose(ending.log_tail)
@@ -266,12 +266,12 @@ def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
 
 
 def _killed(diagnosis: Diagnosis) -> bool:
-    """It tells of a SIGKILL. That this was for want of memory, only the kernel's counter can tell."""
+    """Whether the diagnosis tells of a SIGKILL. Only the kernel's counter can tell that this was for want of memory."""
     return _RANK_KILLED.search(diagnosis.message) is not None
 
 
 def _advised(outcome: Outcome, own: Diagnosis | None) -> Outcome:
-    """With the suggestion its words have of their own, and the part of the start-up they tell of."""
+    """The outcome with the diagnosis's own suggestion and part of the start-up."""
     if own is None or (own.reason, own.pool) != (outcome.reason, outcome.pool):
         return outcome
     return replace(outcome, phase=_place(own, outcome), suggestion=own.suggestion)
@@ -296,7 +296,7 @@ def _place(diagnosis: Diagnosis, outcome: Outcome) -> str | None:
 
 
 def exit_sentence(ending: Ending) -> str:
-    """What the exit code says, for an attempt without a readable report."""
+    """A sentence on the exit code, for an attempt without a readable report."""
     code, report = ending.exit_code, ending.result_error or "no result was written"
     if ending.stop is Stop.LINGERED:
         return f"{ending.why}; {report}"
@@ -310,7 +310,7 @@ def exit_sentence(ending: Ending) -> str:
 
 
 def ended_by(code: int) -> str:
-    """How a process with this exit code ended."""
+    """A phrase on how a process with this exit code ended."""
     return f"ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -59,7 +59,7 @@ def passed_on(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def nameless(own: Mapping[str, str]) -> dict[str, str]:
-    """What programs ask of the user, where the list of users has none: torch's caches are called after the user, and
+    """Variables that name the user where the user database has no entry: torch's caches are called after the user, and
     ``~`` would be a folder of that name."""
     if has_name():
         return {}

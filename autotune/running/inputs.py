@@ -16,7 +16,7 @@ ANSWER_S = 5.0
 
 
 class Inputs:
-    """What the trials of a study read. Only what was there once can be away: the child judges all else."""
+    """Files that the trials of a study read. Only what was there once counts as missing: the child judges all else."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

@@ -133,8 +133,8 @@ class LocalRunner:
         outcome = doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before)
         away = None if outcome.ok else self.inputs.missing(spec)
         if away is not None and outcome.reason is not FailureReason.CANCELLED:
-            told = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
-            outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=told, suggestion="")
+            text = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
+            outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=text, suggestion="")
         return RunReport(
             outcome=outcome,
             absent=away is not None,
@@ -185,7 +185,7 @@ class LocalRunner:
         return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
 
     def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """Those of this runner's part of the machine."""
+        """The GPUs of this runner's part of the machine."""
         return visible if self.lane is None else visible[self.lane.gpus[0] : self.lane.gpus[-1] + 1]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
@@ -252,7 +252,7 @@ class LocalRunner:
         return self._tag(assignment), f"{study_tag(self.home, assignment.study.id)}{self._worker_name}"
 
     def _tag(self, assignment: Assignment) -> str:
-        """Of the attempt's own processes; two nodes of one attempt may be on one machine, and each ends its own."""
+        """Tag of the attempt's processes; it names the node, because two nodes of one attempt may be on one machine."""
         trial, meeting = assignment.trial, assignment.meeting
         tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
         tag = tag if meeting is None else f"{tag}:{meeting.node}"
@@ -260,7 +260,7 @@ class LocalRunner:
 
     @property
     def _worker_name(self) -> str:
-        """Of the workers in this part of the machine, but for their number."""
+        """Prefix of the names of workers in this part of the machine; their number follows."""
         place = "" if self.lane is None else f"{self.lane.index}-"
         return f"worker:{place}{self.agent}-" if self.agent else f"worker:{place}"
 

@@ -25,7 +25,7 @@ class PatientCall(Generic[T]):
         self._began = 0.0
 
     def __call__(self) -> T:
-        """What it returns, or raises. Raises ``MachineError``: it has not answered within the patience."""
+        """The function's result or error. Raises ``MachineError`` if it has not answered within the patience."""
         while (answer := self.soon(max(0.0, self._patience - self._age_s))) is None:
             continue
         return answer

@@ -109,12 +109,12 @@ class Preloads:
         log: CappedLog,
         environment: Mapping[str, str],
         stop: StopToken | None,
-        asked: float,
+        since: float,
     ) -> tuple[Child, LogPump] | None:
         if len(argv) != 5 or argv[2] not in COMMANDS or argv[3] != "--directory":
             return None
         whole = {**child_environment(os.environ, tag), **environment}
-        request = {"command": argv[2], "directory": argv[4], "cwd": str(cwd), "tag": tag, "asked": asked}
+        request = {"command": argv[2], "directory": argv[4], "cwd": str(cwd), "tag": tag, "asked": since}
         key = environment_key(argv[0], argv[1], whole)
         for preload in [p for p in reversed(self._alive) if p.key == key]:
             if (child := self._fork(preload, request, log)) is not None:
@@ -160,9 +160,8 @@ class Preloads:
     def _answered(
         self, preload: Preload, stop: StopToken | None
     ) -> tuple[tuple[object, object] | None, Mapping[str, object] | None]:
-        """What it says after its imports, and of which kind they were; ``None`` if the user stops meanwhile. One of a
-        kind that was unfit before says so at once: imports take long. Raises ``PreloadError``.
-        """
+        """A preloaded process's answer after its imports, and their kind; ``None`` if the user stops meanwhile. A kind
+        that was unfit before is refused at once: imports take long. Raises ``PreloadError``."""
         left, kind = self._patience.ready_s, None
         while True:
             answer = preload.answer(self._patience.look_s)

@@ -1,4 +1,4 @@
-"""Which process listens at a port of this machine's loopback, by ``/proc``."""
+"""Finds the process that listens at a port of this machine's loopback, by ``/proc``."""
 
 from __future__ import annotations
 

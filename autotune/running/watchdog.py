@@ -44,7 +44,7 @@ class Watchdog(threading.Thread):
         phase_file: Path,
         seen: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``seen`` is told the summed PSS at each look, in bytes; what it raises ends the watchdog."""
+        """``seen`` is called with the summed PSS in bytes at each look; what it raises ends the watchdog."""
         super().__init__(name="memory-watchdog", daemon=True)
         self._tree = tree
         self._memory = memory

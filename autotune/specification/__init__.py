@@ -1,1 +1,1 @@
-"""From what was typed to a ``StudySpec``."""
+"""Turns the user's input into a ``StudySpec``."""

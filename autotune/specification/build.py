@@ -1,4 +1,4 @@
-"""From what the user asked for to a complete study specification; pure but for reading the model folder."""
+"""Builds a study's specification from the user's request; pure but for reading the model folder."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framewo
 
 
 def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
-    """What brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    """Gradient accumulation that brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
     found, micro = _reached(values, ranks, rows), int(values["micro_batch_size"])
     if found is None:
         made = f"cannot be made of micro-batches of {micro} rows on {_choose(ranks, micro * ranks)}"
@@ -240,7 +240,7 @@ def broken_rules(request: Request, baseline: Configuration, resources: Resources
 
 
 def _located(sentence: str, request: Request) -> str:
-    """With file and line of the first key or knob it mentions, where it is about a configuration."""
+    """``sentence`` with file and line of the first key or knob it mentions, if the request has a configuration file."""
     if request.config is None:
         return sentence
     keys = {name: key_of(name, request.framework) for name in KNOBS}

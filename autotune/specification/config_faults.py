@@ -83,7 +83,7 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
         MachineError: the interpreter cannot say what the framework takes.
     """
     asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python, machine)
-    asked.told = False
+    asked.passes_refusals = False
     found = _Found(request)
     whole = _readable(found, asked, machine)
     refusal = "" if whole is None else asked.refusal(whole.framework)
@@ -95,8 +95,8 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
     try:
         resolve_request(found.request, asked, machine, bundled)
     except UsageError as error:
-        told = [] if found.is_empty else _sentences(str(error), request)
-        return Faults(sentences, "\n".join(sentence for sentence in told if found.add(sentence)))
+        messages = [] if found.is_empty else _sentences(str(error), request)
+        return Faults(sentences, "\n".join(sentence for sentence in messages if found.add(sentence)))
     return Faults(sentences)
 
 
@@ -108,7 +108,7 @@ class _AskedOnce:
         self._answer: Result | None = None
         self._asked: Mapping[str, Any] = {}
         self._last: Mapping[str, Any] = {}
-        self.told = True
+        self.passes_refusals = True
         """A refusal is handed on, as the interpreter itself does."""
 
     def refusal(self, framework: str) -> str:
@@ -125,10 +125,10 @@ class _AskedOnce:
         return known if self._answer is None else self._answer.data["fields"]
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """As the interpreter says, the first time."""
+        """The interpreter's description of the keys; asked once, then remembered."""
         self._last = dict(keys)
         answer = self._ask(keys, framework) if self._answer is None else self._answer
-        return answer if self.told else replace(answer, ok=True)
+        return answer if self.passes_refusals else replace(answer, ok=True)
 
     def _ask(self, keys: Mapping[str, Any], framework: str) -> Result:
         answer, self._asked = self._python.describe(keys, framework), self._last
@@ -168,8 +168,8 @@ class _Found:
         return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
 
     def add(self, sentence: str) -> bool:
-        """Whether it is told; not twice, and not what another fault has brought about."""
-        if any(sentence.rstrip(".") in told for told in self.sentences) or self.follows(sentence):
+        """Adds a fault; ``False`` if it is there already or another fault has brought it about."""
+        if any(sentence.rstrip(".") in known for known in self.sentences) or self.follows(sentence):
             return False
         self.sentences.append(sentence)
         return True
@@ -190,8 +190,8 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Resolved
         try:
             return resolve_request(_placed(found.request), python, machine)
         except UsageError as error:
-            told = _sentences(str(error), found.request)
-            new = [sentence for sentence in told if found.add(sentence)]
+            messages = _sentences(str(error), found.request)
+            new = [sentence for sentence in messages if found.add(sentence)]
             if not new or not all(found.without(sentence) for sentence in new) or found.is_empty:
                 return None
     return None
@@ -206,7 +206,7 @@ def _sentences(text: str, request: Request) -> list[str]:
 
 
 def _placed(request: Request) -> Request:
-    """With a model, prompts and a reward of no meaning, so that the lack of one hides no other fault."""
+    """``request`` with a placeholder model, prompts and reward, so that the lack of one hides no other fault."""
     reward = (RewardSpec("math_verify", MATH_VERIFY),)
     return replace(
         request,
@@ -217,7 +217,7 @@ def _placed(request: Request) -> Request:
 
 
 def _judge(found: _Found, whole: ResolvedRequest, machine: Resources) -> None:
-    """What no trial could run, beside what the framework itself has said."""
+    """Collects what no trial could run, besides what the framework itself has refused."""
     framework = framework_named(whole.framework)
     batch = bool(_BATCH & found.knobs)
     batch |= whole.baseline.get("rollout_mode") == "server" and bool(_OF_SERVER & found.knobs)

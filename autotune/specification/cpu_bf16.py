@@ -45,8 +45,8 @@ def avoided(request: ResolvedRequest, space: SearchSpace) -> tuple[ResolvedReque
 
 def _beginning(own: Mapping[str, KnobValue], space: SearchSpace, framework: str) -> dict[str, KnobValue]:
     """Knobs that bring the baseline to fp32; empty where something said is in the way, or where it is there."""
-    told = {**space.fixed, **own}
-    if any(name in told for name in KNOBS) or not _slow(own, space, framework):
+    settings = {**space.fixed, **own}
+    if any(name in settings for name in KNOBS) or not _slow(own, space, framework):
         return {}
     unset = defaults(framework)
     return {n: FAST for n in KNOBS if unset.get(n) == SLOW and FAST in space.values.get(n, (FAST,))}

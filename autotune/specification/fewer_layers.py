@@ -24,7 +24,7 @@ _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
 def layers_of(model: Path) -> int:
-    """How many layers a folder's model has; 0 if that cannot be told, or the model cannot be cut."""
+    """Number of layers of a folder's model; 0 if that is not known, or the model cannot be cut."""
     try:
         found = json.loads((model / "config.json").read_text(encoding="utf-8"))[COUNT]
     except (OSError, ValueError, KeyError, TypeError):

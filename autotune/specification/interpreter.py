@@ -1,4 +1,4 @@
-"""What is asked of the training interpreter before a study: child commands, their answers kept between starts."""
+"""Questions to the training interpreter before a study: child commands, their answers kept between starts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Describes(Protocol):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One training interpreter, and where its answers are kept."""
+    """A training interpreter, and where its answers are kept."""
 
     python: str
     home: Path
@@ -175,7 +175,7 @@ class Interpreter:
         return MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
 
     def _another(self) -> str:
-        """What else mends it where none was named, and the tool's own was asked."""
+        """A hint to name an interpreter, where the tool's own was asked because none was named."""
         return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
 
     def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
@@ -199,7 +199,7 @@ class Interpreter:
 
 
 def _framework(name: str) -> dict[str, str]:
-    """What is asked of a framework other than TRL; the child's own question is of TRL."""
+    """The framework's name as payload of a question; empty for TRL, the child's default."""
     return {} if name == "trl" else {"framework": name}
 
 

@@ -1,4 +1,4 @@
-"""From a request to a study that can be run: configuration read, interpreter probed, prompts written, space judged."""
+"""Prepares a study from a request: configuration read, interpreter probed, prompts written, space judged."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _judged(
     resources: Resources,
     talk: Talk,
 ) -> int:
-    """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
+    """Number of legal combinations. Raises ``UsageError`` if there are none, or if the baseline is illegal."""
     check_baseline(whole, framework, space, baseline, resources, talk)
     legal = space.candidates(baseline, resources, same_learning=False)
     if not any(c.get(name) != baseline.get(name) for c in legal for name in (*space.values, *space.fixed)):
@@ -214,10 +214,10 @@ def _check_supported(framework: Integration, space: SearchSpace, baseline: Mappi
 
 def _check_choice(space: SearchSpace, baseline: Configuration, resources: Resources, *, legal: int) -> None:
     """Raises ``UsageError`` where rules forbid all but the baseline, which stays legal beside any space."""
-    told = space.explain(baseline, resources)
-    if not told.removed and legal:
+    explanation = space.explain(baseline, resources)
+    if not explanation.removed and legal:
         return
     none = f"no combination of the space{' but the baseline' if legal else ''} is legal here"
-    worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
-    example = f": {told.examples[worst].sentence}" if worst in told.examples else ""
-    raise UsageError(f"{none}; rule {worst} removes most ({told.removed.get(worst, 0)}){example}")
+    worst = max(explanation.removed, key=lambda rule: explanation.removed[rule], default="")
+    example = f": {explanation.examples[worst].sentence}" if worst in explanation.examples else ""
+    raise UsageError(f"{none}; rule {worst} removes most ({explanation.removed.get(worst, 0)}){example}")

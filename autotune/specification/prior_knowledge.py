@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.domain import Beforehand, EarlierStudy, Study, Trial, TrialState
+from autotune.domain import EarlierStudy, PriorKnowledge, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.insights.related import began_words, related
 from autotune.ports import Store
-from autotune.proposals.forecasts import Background, Earlier, Task
+from autotune.proposals.forecasts import EarlierTrials, PriorData, Task
 from autotune.proposals.samplers import forecasts
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.resolve import Talk
@@ -57,7 +57,7 @@ def begun(
     if study.beforehand is None and not store.trials(study.id):
         probe = _probed(study, speed, hardware, talk)
         earlier = earlier_studies(study, store) if history else ()
-        study = store.set_beforehand(study.id, Beforehand(probe, earlier, history))
+        study = store.set_beforehand(study.id, PriorKnowledge(probe, earlier, history))
     if not history and study.beforehand is not None and study.beforehand.earlier:
         name = study.spec.name
         raise UsageError(
@@ -78,7 +78,7 @@ def recorded(study: Study, store: Store, speed: Speed, hardware: Mapping[str, An
     if study.beforehand is not None:
         return study
     probe = _probed(study, speed, hardware, talk, "searches on the table will presume what such a machine mostly does")
-    return store.set_beforehand(study.id, Beforehand(probe, history=False)) if probe else study
+    return store.set_beforehand(study.id, PriorKnowledge(probe, history=False)) if probe else study
 
 
 def _probed(
@@ -114,7 +114,7 @@ def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
     return tuple(numbers[i * len(numbers) // MOST_TRIALS] for i in range(MOST_TRIALS))
 
 
-def background(study: Study, store: Store) -> Background:
+def prior_data(study: Study, store: Store) -> PriorData:
     """The study's prior knowledge in the form of the sampler's models, with the trials of earlier studies.
 
     Raises:
@@ -122,12 +122,12 @@ def background(study: Study, store: Store) -> Background:
     """
     known = study.beforehand
     if known is None:
-        return Background()
-    return Background(known.probe, tuple(_with_trials(one, store) for one in known.earlier))
+        return PriorData()
+    return PriorData(known.probe, tuple(_with_trials(one, store) for one in known.earlier))
 
 
-def _with_trials(one: EarlierStudy, store: Store) -> Earlier:
+def _with_trials(one: EarlierStudy, store: Store) -> EarlierTrials:
     there, numbers = store.study(one.study_id), frozenset(one.trials)
     trials = tuple(t for t in store.trials(one.study_id) if t.number in numbers)
     probe = {} if there.beforehand is None else there.beforehand.probe
-    return Earlier(Task.of(there.spec), trials, one.distance, probe)
+    return EarlierTrials(Task.of(there.spec), trials, one.distance, probe)

@@ -72,7 +72,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
 
 
 def _as_it_is(machine: Resources, gpus: int) -> str:
-    """How ``gpus`` of the machine's are held, in the words of the options; empty where no option holds so many."""
+    """Options that hold ``gpus`` GPUs of the machine's nodes; empty where no option holds so many."""
     nodes, rest = divmod(gpus, machine.gpus)
     if machine.nodes > 1 and nodes and not rest:
         return f"--nodes {nodes} measures it as it is"

@@ -42,7 +42,7 @@ class Open:
 
     @classmethod
     def of(cls, request: Request, machine: Resources, bundled: str) -> Open:
-        """Which sizes ``request`` leaves open; none if it names a configuration, a task or prompts."""
+        """Sizes that ``request`` leaves open; none if it names a configuration, a task or prompts."""
         if request.config is not None or request.published or request.task or request.data or request.dataset:
             return cls()
         rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)
@@ -140,7 +140,7 @@ class Sizing:
         return prepared_prompts(whole, self.python, self.found, self.talk)
 
     def _present(self) -> Hardware | None:
-        """What the device does now; ``None`` where that cannot be measured."""
+        """The device's present speed; ``None`` where that cannot be measured."""
         device = self.machine.device
         if self.machine.gpus:
             answer = self.speed(hardware.describe(), device)
@@ -180,13 +180,13 @@ def _folder(model: Path, layers: int) -> str:
 
 
 def _cut_to(model: Path, models: Path) -> int | None:
-    """How many layers a stored study's model was cut to; ``None``: it is whole."""
+    """Number of layers that a stored study's model was cut to; ``None``: it is whole."""
     found = _IS_CUT.search(model.name) if model.parent == models else None
     return None if found is None else int(found.group(1))
 
 
 def _cut_facts(facts: ModelFacts, layers: int, whole: int) -> ModelFacts:
-    """Of a model of which only ``layers`` of ``whole`` are kept; the rest is embeddings, presumed shared."""
+    """Facts of a model cut to ``layers`` of ``whole`` layers; the rest is embeddings, presumed shared."""
     if facts.parameters is None or facts.hidden_size is None or facts.vocabulary is None:
         return replace(facts, layers=layers)
     embeddings = min(facts.parameters, facts.hidden_size * facts.vocabulary)

@@ -1,4 +1,4 @@
-"""What a user names on the command line or in a configuration of their own: models, rewards, tasks, prompts."""
+"""Reads what a user names on the command line or in a configuration: models, rewards, tasks, prompts."""
 
 from __future__ import annotations
 

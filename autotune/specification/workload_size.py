@@ -1,4 +1,4 @@
-"""How large a workload a budget holds, where nobody chose its size; pure.
+"""Chooses the workload's size by the budget, where the user chose none; pure.
 
 A study on a slow machine that begins with too large a workload ends with one unfinished trial. So the defaults are
 made smaller until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a

@@ -80,8 +80,8 @@ def estimated(runs: Sequence[Run], prior: NoisePrior) -> Components:
         prior: of the process variance, a scaled inverse chi-squared distribution.
     """
     logs = _log_prior(prior)[:, None] + _LOG_DRIFT[None, :]
-    told = _likelihood(runs[-MOST_RUNS:])
-    logs = logs if told is None else logs + told
+    likelihood = _likelihood(runs[-MOST_RUNS:])
+    logs = logs if likelihood is None else logs + likelihood
     weights = np.exp(logs - logs.max()).sum(axis=1)
     return Components(_PROCESS, weights / weights.sum())
 

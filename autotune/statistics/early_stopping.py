@@ -1,4 +1,4 @@
-"""When a search trial has been measured enough, and when it cannot win any more; pure.
+"""Decides when a search trial has been measured enough, and when it cannot win any more; pure.
 
 Logarithms of tokens/hour throughout, as in ``statistics.noise``, which says how far they scatter. See
 docs/decisions/0021-when-to-stop-measuring.md.

@@ -1,4 +1,4 @@
-"""What a study's trials say about each configuration: which ones hold, which lead, against what."""
+"""Evidence on each configuration from a study's trials: which ones hold, which lead, against what."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]
 
 
 class _Known:
-    """What one tuple of trials says, each part worked out when it is first asked for."""
+    """Statistics of a tuple of trials, each computed on first use."""
 
     def __init__(self, trials: tuple[Trial, ...]) -> None:
         self.trials = trials

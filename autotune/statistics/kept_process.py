@@ -1,4 +1,4 @@
-"""Which process the next search trial can go on with, by what the trials before it have shown; pure.
+"""Chooses the process that the next search trial can go on with, by what earlier trials have shown; pure.
 
 On a GPU a search trial may run in the process of the one before it, which spares it the start
 (docs/decisions/0023-warm-workers.md). A schedule that does not count on that ends a search with most of its time left.

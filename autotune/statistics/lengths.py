@@ -1,4 +1,4 @@
-"""Which completion lengths a trial replays, and how fast a configuration is where they are longer; pure.
+"""Completion lengths that a trial replays, and the speed of a configuration where they are longer; pure.
 
 Completions grow (or shrink) while a policy learns, so that a figure at the lengths of its first steps is not that of
 the whole run. A confirmation therefore also runs a cycle at twice the recorded lengths and one at the maximum.
@@ -88,7 +88,7 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
 
 
 def figures_of(row: RecommendationRow) -> tuple[LengthFigure, ...]:
-    """Of a row, also of one an earlier version stored without: 2x is then not measured."""
+    """Speeds of a row by length; 2x is not measured in a row that an earlier version stored."""
     if row.lengths:
         return row.lengths
     once, longest = LengthFigure(ONCE, row.tokens_per_hour), LengthFigure(MAXIMUM, row.maximum_tokens_per_hour)

@@ -1,4 +1,4 @@
-"""How much faster one node is than another, by configurations that ran on several of them; pure.
+"""Estimates how much faster one node is than another, by configurations that ran on several of them; pure.
 
 The logarithm of a process's speed is its configuration, its node, and the process (``noise``). Nodes are effects with a
 normal prior, configurations are free; the posterior is that of a linear model (Henderson's mixed model equations,
@@ -42,17 +42,17 @@ def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
         return {}
     import numpy as np
 
-    told = [t for t in trials if _tells(t)]
-    configurations = list(dict.fromkeys(t.configuration for t in told))
-    free, rows = len(configurations), range(len(told))
-    known = np.zeros((len(told), free + len(names)))
-    known[rows, [configurations.index(t.configuration) for t in told]] = 1.0
-    known[rows, [free + names.index(t.node) for t in told]] = 1.0
+    measured = [t for t in trials if _tells(t)]
+    configurations = list(dict.fromkeys(t.configuration for t in measured))
+    free, rows = len(configurations), range(len(measured))
+    known = np.zeros((len(measured), free + len(names)))
+    known[rows, [configurations.index(t.configuration) for t in measured]] = 1.0
+    known[rows, [free + names.index(t.node) for t in measured]] = 1.0
     spreads = np.array([FREE] * free + [NODE_SPREAD] * len(names))
-    noise = recorded_process(on_gpu=any(t.on_gpu for t in told)).variance
+    noise = recorded_process(on_gpu=any(t.on_gpu for t in measured)).variance
     covariance = np.linalg.inv(known.T @ known / noise + np.diag(spreads**-2.0))
-    logs = np.array([math.log(t.tokens_per_hour or 1.0) for t in told])
-    mean = covariance @ known.T @ (logs - logs.sum() / max(1, len(told))) / noise
+    logs = np.array([math.log(t.tokens_per_hour or 1.0) for t in measured])
+    mean = covariance @ known.T @ (logs - logs.sum() / max(1, len(measured))) / noise
     apart = np.eye(len(names)) - 1.0 / len(names)
     variances = np.diag(apart @ covariance[free:, free:] @ apart)
     return {
@@ -70,7 +70,7 @@ class Levels:
     object."""
 
     def __init__(self) -> None:
-        self._told: tuple[tuple[int, int], ...] = ()
+        self._measured: tuple[tuple[int, int], ...] = ()
         self._effects: Mapping[str, NodeEffect] = {}
         self._made: dict[int, tuple[Trial, Trial]] = {}
 
@@ -79,9 +79,9 @@ class Levels:
         nodes = {t.node for t in trials if t.node}
         if len(nodes) < 2:
             return trials
-        told = tuple((t.number, t.attempt) for t in trials if _tells(t))
-        if told != self._told or nodes != set(self._effects):
-            self._told, self._effects, self._made = told, effects(trials), {}
+        measured = tuple((t.number, t.attempt) for t in trials if _tells(t))
+        if measured != self._measured or nodes != set(self._effects):
+            self._measured, self._effects, self._made = measured, effects(trials), {}
         return tuple(self.one(t) for t in trials)
 
     def one(self, trial: Trial) -> Trial:

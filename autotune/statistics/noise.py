@@ -1,4 +1,4 @@
-"""How far cycles of one process, and processes of one configuration, scatter: presumed, and as a study has shown; pure.
+"""Noise of cycles within a process, and of processes of one configuration: presumed, and as a study has shown; pure.
 
 Logarithms of tokens/hour throughout, one for each whole recorded-length cycle the clock guard let pass.
 
@@ -43,7 +43,7 @@ class Noise:
 
     @property
     def t(self) -> float:
-        """Two-sided 95 % quantile."""
+        """Two-sided 95 % quantile of Student's t."""
         return t95(self.degrees)
 
 
@@ -65,7 +65,7 @@ class Sample:
 
     @property
     def variance(self) -> float:
-        """Between cycles; 0 for fewer than two."""
+        """Variance between cycles; 0 for fewer than two."""
         return _variance(self.logs)
 
 
@@ -83,7 +83,7 @@ class NoisePrior:
     degrees: float
 
     def moderated(self, sample: Sample) -> NoisePrior:
-        """With the trial's own cycles counted in."""
+        """The variance with the trial's own cycles counted in."""
         own = max(0, len(sample.logs) - 1)
         degrees = self.degrees + own
         return NoisePrior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
@@ -100,7 +100,7 @@ configurations in two processes each."""
 
 @dataclass(frozen=True)
 class Run:
-    """One process that was measured."""
+    """A measured process."""
 
     configuration: Hashable
     moment: Hashable

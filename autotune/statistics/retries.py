@@ -1,4 +1,4 @@
-"""What a retried trial changes: of one configuration the later verdict counts; pure.
+"""Corrects trials for retries: for each configuration the later verdict counts; pure.
 
 A retry is a VERIFY trial made by ``autotune retry``. See docs/decisions/0008-retries.md.
 """

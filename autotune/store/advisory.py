@@ -1,4 +1,4 @@
-"""One tuner per study on PostgreSQL: advisory locks of a server session, and who holds them.
+"""One tuner for each study on PostgreSQL: advisory locks of a server session, and who holds them.
 
 A session's ``application_name`` names the process that holds its lock: it is seen in ``pg_stat_activity`` by
 everyone, and gone with the session.

@@ -92,7 +92,7 @@ class Backend:
         return False
 
     def explain(self, error: Exception) -> str:
-        """One sentence on the meaning of a driver's error and its remedy."""
+        """A sentence on the meaning of a driver's error and its remedy."""
         raise NotImplementedError
 
 

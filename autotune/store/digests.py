@@ -28,7 +28,7 @@ def stored_workloads(connection: Connection) -> Mapping[int, str]:
 
 
 def _identity(workload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the digest was made of: up to version 0001, which had one reward, also the path of the prompts."""
+    """The part of a workload that its digest is made of; up to version 0001 also the path of the prompts."""
     return workload if "reward" in workload else {key: value for key, value in workload.items() if key != "prompts"}
 
 

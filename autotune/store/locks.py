@@ -41,7 +41,7 @@ class Holder:
 
     @staticmethod
     def this() -> Holder:
-        """This process, now."""
+        """The present process as a holder."""
         return Holder(socket.gethostname(), os.getpid(), time.time())
 
     def __str__(self) -> str:

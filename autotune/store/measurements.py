@@ -58,7 +58,7 @@ def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which trials are read. There are few such conditions, so that each statement about them is built once."""
+    """A condition on trials. There are few, so that each statement about them is built once."""
 
     where: ColumnElement[bool]
     """With names in the place of values."""
@@ -128,7 +128,7 @@ def facts_of(session: Session, trials: Chosen) -> Mapping[int, AttemptFacts]:
 
 @dataclass(frozen=True)
 class _Statements:
-    """What is asked about trials; of their last attempts but in ``attempts``."""
+    """SQL statements about trials and their last attempts; ``attempts`` is about all attempts."""
 
     trials: Select[*tuple[Any, ...]]
     attempts: Select[int, int, float, float | None]

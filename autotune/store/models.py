@@ -75,7 +75,7 @@ class TrialRow(Base):
 
 
 class AttemptRow(Base):
-    """One run of a trial in processes; a trial has several after INFRA or a killed tuner."""
+    """An attempt at a trial; a trial has several after INFRA or a killed tuner."""
 
     __tablename__ = "attempts"
     __table_args__ = (UniqueConstraint("trial_id", "number"),)
@@ -89,7 +89,7 @@ class AttemptRow(Base):
 
 
 class StartupRow(Base):
-    """One part of an attempt's start-up."""
+    """A part of an attempt's start-up."""
 
     __tablename__ = "startup_parts"
 
@@ -118,7 +118,7 @@ class NoteRow(Base):
 
 
 class CycleRow(Base):
-    """One cycle of one rank."""
+    """A cycle of one rank."""
 
     __tablename__ = "cycles"
     __table_args__ = (UniqueConstraint("attempt_id", "rank", "position"),)
@@ -187,7 +187,7 @@ class SessionRow(Base):
 
 
 class FingerprintRow(Base):
-    """What the numbers were measured on; the newest counts."""
+    """The machine and software that figures were measured on; the newest row counts."""
 
     __tablename__ = "fingerprints"
 
@@ -199,7 +199,7 @@ class FingerprintRow(Base):
 
 
 class RecommendationRow(Base):
-    """What was recommended, and when; the newest counts."""
+    """A recommendation and its time; the newest row counts."""
 
     __tablename__ = "recommendations"
 

@@ -40,7 +40,7 @@ class Patient:
         self._talk = talk
         self._stop = stop
         self._gave_up = False
-        self._told = False
+        self._announced = False
 
     def do(self, action: Callable[[], T]) -> T:
         """The action's result. It is repeated, so it must be one that can be.
@@ -72,8 +72,8 @@ class Patient:
         return self._stop is not None and self._stop.level >= 2
 
     def _say_away(self, error: Exception) -> None:
-        if not self._told:
-            self._told = True
+        if not self._announced:
+            self._announced = True
             minutes = self._patience.total_s / 60
             how = "away" if self._backend.remote else "in use"
             self._talk(
@@ -83,6 +83,6 @@ class Patient:
 
     def _say_back(self, away: float) -> None:
         self._gave_up = False
-        if self._told:
-            self._told = False
+        if self._announced:
+            self._announced = False
             self._talk(f"{self._backend.place} is {'back' if self._backend.remote else 'free'} after {away:.0f} s")

@@ -68,7 +68,7 @@ def mount_of(folder: Path) -> Mount | None:
 
 
 def _unlocked(folder: Path) -> str | None:
-    """What is wrong with the locks of ``folder``: those of studies, and those of SQLite, which are others.
+    """The problem with the locks of ``folder``: those of studies, and SQLite's, which are of another kind.
 
     Locks of SQLite's kind are a process's; one of an open file meets them like another process's (fcntl(2)).
     """

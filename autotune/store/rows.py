@@ -12,7 +12,6 @@ from sqlalchemy import Row
 
 from autotune.documents import codec
 from autotune.domain import (
-    Beforehand,
     Configuration,
     CycleKind,
     CycleRecord,
@@ -20,6 +19,7 @@ from autotune.domain import (
     Objective,
     Outcome,
     Peaks,
+    PriorKnowledge,
     Protocol,
     Study,
     StudySpec,
@@ -84,7 +84,7 @@ def study_of(row: StudyRow) -> Study:
         status=StudyStatus(row.status),
         lengths=codec.load(tuple[int, ...], row.lengths),
         revision=row.revision,
-        beforehand=codec.load(Beforehand, row.beforehand) if row.beforehand is not None else None,
+        beforehand=codec.load(PriorKnowledge, row.beforehand) if row.beforehand is not None else None,
     )
 
 
@@ -153,7 +153,7 @@ def cycle_row(attempt_id: int, cycle: CycleRecord) -> CycleRow:
 
 
 def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
-    """One row for every phase that has seconds, peaks or both."""
+    """A row for every phase that has seconds, peaks or both."""
     rows = []
     for name in sorted({*cycle.phases, *cycle.peaks}):
         peaks = cycle.peaks.get(name)

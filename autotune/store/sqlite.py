@@ -157,7 +157,7 @@ class SqliteFile(Backend):
             raise StoreError(f"{self.place} was replaced by another file while it was in use; {_PUT_BACK}")
 
     def lost(self, error: Exception) -> bool:
-        """Another process keeps it locked. A transaction that met that has changed nothing."""
+        """Whether another process keeps the database locked; the transaction has then changed nothing."""
         return _primary(error.orig if isinstance(error, DBAPIError) else error) in _LOCKED
 
     def explain(self, error: Exception) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import Beforehand, Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
+from autotune.domain import Event, Fingerprint, PriorKnowledge, Recommendation, Study, StudySpec, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
 from autotune.store.rows import event_of, study_of
@@ -97,7 +97,7 @@ def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None
     changing(session, study_id).lengths = text
 
 
-def set_beforehand(session: Session, study_id: int, beforehand: Beforehand) -> Study:
+def set_beforehand(session: Session, study_id: int, beforehand: PriorKnowledge) -> Study:
     """Sets the prior knowledge of a study, once; later calls change nothing. Raises ``NotFoundError``."""
     row = locked(session, study_id)
     if row.beforehand is None:

@@ -41,21 +41,21 @@ def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial
     return trial_of(row, AttemptFacts(), study.spec)
 
 
-def start(session: Session, study_id: int, number: int, now: float, told: Event | None = None) -> Trial:
+def start(session: Session, study_id: int, number: int, now: float, event: Event | None = None) -> Trial:
     """WAITING -> RUNNING; raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.WAITING)
     row.state = TrialState.RUNNING.value
     row.attempt += 1
     session.add(AttemptRow(trial_id=row.id, number=row.attempt, started_at=now))
-    return _changed(session, row, told)
+    return _changed(session, row, event)
 
 
-def requeue(session: Session, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
+def requeue(session: Session, study_id: int, number: int, seconds: float, event: Event | None = None) -> Trial:
     """RUNNING -> WAITING; raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.RUNNING)
     row.state = TrialState.WAITING.value
     _last_attempt(session, row).seconds = seconds
-    return _changed(session, row, told)
+    return _changed(session, row, event)
 
 
 def finish(
@@ -67,7 +67,7 @@ def finish(
     now: float,
     seconds: float,
     host_peak: int | None,
-    told: Event | None = None,
+    event: Event | None = None,
 ) -> Trial:
     """``seconds`` are the last attempt's; the trial's own are the sum over its attempts."""
     if not state.is_finished:
@@ -78,7 +78,7 @@ def finish(
     row.finished_at = now
     row.host_peak = host_peak
     _last_attempt(session, row).seconds = seconds
-    return _changed(session, row, told)
+    return _changed(session, row, event)
 
 
 def unfinished_attempt(session: Session, study_id: int, number: int, attempt: int) -> AttemptRow:
@@ -123,11 +123,11 @@ def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord 
     return worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
-def _changed(session: Session, row: TrialRow, told: Event | None) -> Trial:
+def _changed(session: Session, row: TrialRow, event: Event | None) -> Trial:
     """The changed trial, with the event that tells of the change stored in the same transaction."""
     session.flush()
-    if told is not None:
-        add_event(session, row.study_id, told)
+    if event is not None:
+        add_event(session, row.study_id, event)
     spec = session.get_one(StudyRow, row.study_id).spec  # locked before, so it is not asked for again
     return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 

@@ -71,10 +71,10 @@ class Uncounted(Ledger):
         return self._before
 
     def leave_out(self, seconds: float) -> None:
-        """Nothing is counted."""
+        """Does nothing: no time is counted."""
 
     def persist(self, *, force: bool = False) -> None:
-        """Nothing to store."""
+        """Does nothing: there is nothing to store."""
 
 
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
@@ -103,7 +103,7 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 
 def searched(trials: Sequence[Trial]) -> int:
-    """How many trials count against ``max_trials``: one that failed for the machine decided nothing."""
+    """Number of trials that count against ``max_trials``; one that failed for the machine decided nothing."""
     return sum(
         t.kind.is_searched and (t.outcome is None or t.outcome.reason is not FailureReason.INFRA) for t in trials
     )
@@ -122,7 +122,7 @@ class Cost:
     """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
 
     def total(self, protocol: Protocol) -> float:
-        """All cycles of ``protocol``, and as many repeated ones as trials needed on this machine so far.
+        """Seconds of all cycles of ``protocol``, and as many repeated ones as trials needed on this machine so far.
 
         Where it may be ended early, as many recorded ones as such trials had; most end at their first look.
         """
@@ -134,7 +134,7 @@ class Cost:
         return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle + longer
 
     def first_measurement(self, protocol: Protocol) -> float:
-        """Until the first timed cycle has ended."""
+        """Seconds until the first timed cycle has ended."""
         return self.start_up + protocol.warmup * self.maximum_cycle + self.cycle
 
 
@@ -190,7 +190,7 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
 
 
 def _kept_start_s(alike: Sequence[Trial]) -> float:
-    """All but the cycles of a trial in a process that is there: as such trials had, else without what is kept."""
+    """Start-up seconds of a trial in a running process: as measured, else of a fresh start without what is kept."""
     used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
@@ -199,7 +199,7 @@ def _kept_start_s(alike: Sequence[Trial]) -> float:
 
 
 def _fresh_start_s(alike: Sequence[Trial]) -> float:
-    """All but the cycles of a trial in a process of its own: the newest such start; what compiles has compiled."""
+    """Start-up seconds of a trial in its own process: of the newest such start; what compiles has compiled."""
     fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
     return _beside_s(fresh[-1]) if fresh else _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
 
@@ -244,7 +244,7 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _alike(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
-    """Those with the same settings on which a start's length depends most."""
+    """The trials with the same values of the settings on which a start's length depends most."""
     kind = _kind(configuration)
     return [t for t in measured if _kind(t.configuration) == kind]
 

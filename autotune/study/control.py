@@ -50,25 +50,25 @@ class PendingRequests:
     """Id of the last event that was looked at."""
 
 
-def fold(asked: PendingRequests, events: Iterable[Event]) -> PendingRequests:
-    """``asked`` with what ``events``, in order, add to it; what is no request changes nothing."""
+def fold(pending: PendingRequests, events: Iterable[Event]) -> PendingRequests:
+    """``pending`` with what ``events``, in order, add to it; what is no request changes nothing."""
     for event in events:
-        asked = replace(_with(asked, event), last=event.id)
-    return asked
+        pending = replace(_with(pending, event), last=event.id)
+    return pending
 
 
-def _with(asked: PendingRequests, event: Event) -> PendingRequests:
+def _with(pending: PendingRequests, event: Event) -> PendingRequests:
     if event.kind == Action.PAUSE.event_kind:
-        return replace(asked, paused=True)
+        return replace(pending, paused=True)
     if event.kind == Action.RESUME.event_kind:
-        return replace(asked, paused=False)
+        return replace(pending, paused=False)
     if event.kind == Action.STOP.event_kind:
-        return replace(asked, level=max(asked.level, 1))
+        return replace(pending, level=max(pending.level, 1))
     if event.kind == Action.CANCEL.event_kind:
-        return replace(asked, level=2)
+        return replace(pending, level=2)
     if event.kind == Action.RETRY.event_kind and event.trial is not None:
-        return replace(asked, retries=(*asked.retries, event.trial))
-    return asked
+        return replace(pending, retries=(*pending.retries, event.trial))
+    return pending
 
 
 def take_up(requests: Requests | None, store: Store, study: Study, now: Callable[[], float]) -> float:

@@ -1,4 +1,4 @@
-"""Who runs a study's trials: one runner, one trial after the other, or several runners side by side.
+"""Crews that run a study's trials: one runner, one trial after the other, or several runners side by side.
 
 The loop decides and writes on one thread. With several runners each attempt has a thread of its own; what it tells its
 watcher is done on the loop's thread while the attempt waits, so that neither the database nor the screen ever meets two
@@ -95,7 +95,7 @@ class SideBySide:
         self._runners = tuple(runner for _, runner in runners)
         self._stop = stop
         self._level = _Level()
-        self._told: queue.SimpleQueue[_Call | _End] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[_Call | _End] = queue.SimpleQueue()
         self._threads: dict[int, threading.Thread] = {}
         self._closed = False
 
@@ -112,17 +112,17 @@ class SideBySide:
         thread.start()
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """One that has ended, as soon as there is one. Raises what a runner or a watcher raised."""
+        """The report of a trial that has ended, as soon as there is one. Raises what a runner or a watcher raised."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             self._level.level = self._stop.level
             try:
-                told = self._told.get(timeout=min(LOOK_S, left))
+                message = self._messages.get(timeout=min(LOOK_S, left))
             except queue.Empty:
                 continue
-            if isinstance(told, _End):
-                return (self._ended(told),)
-            _do(told)
+            if isinstance(message, _End):
+                return (self._ended(message),)
+            _do(message)
         return ()
 
     def _ended(self, end: _End) -> tuple[int, RunReport]:
@@ -134,27 +134,27 @@ class SideBySide:
 
     def _run(self, place: int, assignment: Assignment, relay: _Relay) -> None:
         try:
-            self._told.put(_End(place, self._runners[place].run(assignment, relay, self._level), None))
+            self._messages.put(_End(place, self._runners[place].run(assignment, relay, self._level), None))
         except BaseException as error:
-            self._told.put(_End(place, None, error))
+            self._messages.put(_End(place, None, error))
 
     def _ask(self, act: Callable[[], Any]) -> Any:
-        """On an attempt's thread: have ``act`` done on the loop's, and wait for what it gives or raises."""
+        """Runs ``act`` on the loop's thread, for an attempt's thread, and waits for its result or error."""
         if self._closed:
             raise ClosedError
         call = _Call(act, Future())
-        self._told.put(call)
+        self._messages.put(call)
         return call.answer.result()
 
     def close(self) -> tuple[int, ...]:
         """Ends what still runs, then what the runners keep."""
         self._closed, self._level.level = True, 2
         while self._threads:
-            told = self._told.get()
-            if isinstance(told, _End):
-                self._threads.pop(told.place).join()
+            message = self._messages.get()
+            if isinstance(message, _End):
+                self._threads.pop(message.place).join()
             else:
-                told.answer.set_exception(ClosedError())
+                message.answer.set_exception(ClosedError())
         return tuple(pid for runner in self._runners for pid in runner.close())
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ class _Level:
 
 
 class _Relay:
-    """``ports.Watcher`` whose inner one is told on the loop's thread."""
+    """``ports.Watcher`` that calls another one on the loop's thread."""
 
     def __init__(self, inner: Watcher, ask: Callable[[Callable[[], Any]], Any]) -> None:
         self._inner, self._ask = inner, ask

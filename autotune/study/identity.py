@@ -1,4 +1,4 @@
-"""Which stored study a specification belongs to, and whether trials of this machine may be added to it."""
+"""Finds the stored study of a specification, and says whether trials of this machine may be added to it."""
 
 from __future__ import annotations
 

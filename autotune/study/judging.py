@@ -65,7 +65,7 @@ def judge_of(spec: StudySpec, trial: Trial, others: Sequence[Trial], left: Calla
 
 
 def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> Known:
-    """What ``configuration`` is weighed against: the study's noise, and the best that answers all it could answer.
+    """The reference for ``configuration``: the study's noise, and the best that answers all it could answer.
 
     A study answers several questions (the same learning, anything permitted, and each with the framework's own settings
     alone, at the baseline's lengths or at others). A trial may only be ended by configurations that are candidates

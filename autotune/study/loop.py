@@ -51,7 +51,7 @@ from trainer.child.contract import NoteRecord
 
 @dataclass(frozen=True)
 class StudyResult:
-    """How a run of the tuner ended."""
+    """The result of a run of the tuner."""
 
     study: Study
     recommendation: Recommendation | None
@@ -286,16 +286,16 @@ class StudyLoop:
         on_node = {"node": node} if node else {}
         where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
-        told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
-        trial = self.store.start_attempt(self.study.id, waiting.number, self._clock.now(), told)
-        self._show(told)
+        event = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
+        trial = self.store.start_attempt(self.study.id, waiting.number, self._clock.now(), event)
+        self._show(event)
         if place:
             note = NoteRecord(PLACE, {"where": place, **on_node})
             self.store.add_note(self.study.id, trial.number, trial.attempt, note)
         return trial.with_(node=node)
 
     def _await(self, ledger: Ledger) -> None:
-        """Until an attempt has ended, or a look at what was asked for is due."""
+        """Waits until an attempt has ended, or a look at what was asked for is due."""
         for place, report in self._crew.wait(LOOK_S):
             ledger.persist(force=True)
             attempt = self._running.pop(place)
@@ -321,7 +321,7 @@ class StudyLoop:
             )
 
     def _say_neighbours(self, trial: Trial) -> None:
-        """What the copies of the baseline showed, after the last of them."""
+        """Shows the result of the copies of the baseline, after the last of them."""
         if trial.source != neighbours.source(self.budget.at_once):
             return
         check = neighbours.checked(self._history.trials(), self.budget.at_once)
@@ -387,17 +387,17 @@ class StudyLoop:
 
     def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
         """The finished trial, stored and displayed."""
-        told = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
+        event = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
         ended = state, outcome, self._clock.now(), seconds, host_peak
-        finished = self.store.finish_trial(self.study.id, trial.number, *ended, told)
-        self._show(told)
+        finished = self.store.finish_trial(self.study.id, trial.number, *ended, event)
+        self._show(event)
         self.observer.trial(finished)
         return finished
 
     def _requeue(self, trial: Trial, seconds: float, why: str) -> None:
-        told = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
-        self.store.requeue(self.study.id, trial.number, seconds, told)
-        self._show(told)
+        event = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
+        self.store.requeue(self.study.id, trial.number, seconds, event)
+        self._show(event)
 
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._history.trials()
@@ -425,8 +425,8 @@ class StudyLoop:
         number = None if trial is None else trial.number
         return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
 
-    def _show(self, told: Event) -> None:
+    def _show(self, event: Event) -> None:
         """An event that was stored with the change it tells of, under the number it has there."""
-        stored = self.store.events(self.study.id, self._shown, kind=told.kind)[-1]
+        stored = self.store.events(self.study.id, self._shown, kind=event.kind)[-1]
         self._shown = stored.id
         self.observer.event(stored)

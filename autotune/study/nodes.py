@@ -1,4 +1,4 @@
-"""Which trial of a study runs on which node, so that no gain is a faster node's. Pure.
+"""Assigns trials of a study to nodes, so that no gain is a faster node's. Pure.
 
 Each node runs the baseline. Both halves of a round of confirmation run on one node; a half whose node is gone runs
 again with its other half.
@@ -64,7 +64,7 @@ def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Tr
 
 
 def node_of_round(trials: Sequence[Trial], pair: int | None) -> str:
-    """Where a round of confirmation runs; empty before its first half."""
+    """The node of a round of confirmation; empty before its first half."""
     halves = [t for t in trials if t.kind is TrialKind.CONFIRM and t.pair == pair and t.node and not t.inconclusive]
     return halves[-1].node if halves else ""
 

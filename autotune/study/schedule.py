@@ -80,7 +80,7 @@ class StudyEnd:
 
 @dataclass(frozen=True)
 class Deadline:
-    """How long an attempt may take, and whether the budget (not the trial's own cost) set it."""
+    """Time limit of an attempt, and whether the budget (not the trial's own cost) set it."""
 
     seconds: float
     by_budget: bool
@@ -88,7 +88,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing may start here before a trial that runs has ended."""
+    """The step that starts nothing before a running trial has ended."""
 
     elsewhere: bool = False
     """Something may start in a place of another node."""
@@ -128,7 +128,7 @@ def next_step(
 def next_beside(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, spot: Spot
 ) -> NextTrial | StudyEnd | Wait:
-    """As ``next_step``, for one free place of several, while trials run in others or none does.
+    """The next step for one free place of several, while trials run in others or none does; else as ``next_step``.
 
     After the baseline its copies run in all places at once (``neighbours``), so on each node one; a node that comes
     later has its own. While others run, proposals go on as long as the time left holds them, and one confirmation at a
@@ -239,7 +239,7 @@ def deadline(
 
 
 def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
-    """What it takes, if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
+    """Seconds of a trial if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
     if trial.kind is TrialKind.SEARCH:
         cost = predict_search(_ended(trials), trial.configuration, kept=False) or cost
     return cost.total(trial.protocol)
@@ -296,7 +296,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
 
 
 def _more_budget(trial: Trial) -> str:
-    """What to do where the budget was not even enough for the first trial, by the cycles it got."""
+    """Advice where the budget was not even enough for the first trial, by the cycles it got."""
     smaller = "fewer rows per update, shorter completions or a smaller model"
     took = [c.seconds for c in trial.cycles if c.rank == 0]
     if not took:
@@ -378,7 +378,7 @@ def _unused(left: float, needed: float, what: str) -> str:
 
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
-    """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
+    """The due confirmation: the other half of an open round, or a round that is due although the search goes on."""
     plan = confirmation.half_done(study, trials)
     if plan is None and left is not None:
         plan = confirmation.between(study, trials, spent.wall_s)

@@ -141,12 +141,12 @@ def read(path: Path) -> RecordedTable:
 
 def parsed(text: Sequence[str], source: str, name: str = "") -> RecordedTable:
     """The table of a file's lines, empty ones aside. Raises as ``read``; ``source`` is what messages call the file."""
-    told = [(number, line) for number, line in enumerate(text, start=1) if line]
-    if not told:
+    numbered = [(number, line) for number, line in enumerate(text, start=1) if line]
+    if not numbered:
         raise UsageError(f"{source} is no table: it is empty")
-    header = _at(source, told[0][0], lambda: header_of(object_of(told[0][1])))
+    header = _at(source, numbered[0][0], lambda: header_of(object_of(numbered[0][1])))
     rows: dict[Configuration, TableRow] = {}
-    for number, line in told[1:]:
+    for number, line in numbered[1:]:
         row = _at(source, number, partial(_read_row, line, header))
         if row.configuration in rows:
             raise UsageError(f"{source}, line {number}: the configuration of an earlier line again")

@@ -61,7 +61,7 @@ class Header:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """What the device was measured to do (``Beforehand.probe``), for models of times; empty: not measured."""
+    """What the device was measured to do (``PriorKnowledge.probe``), for models of times; empty: not measured."""
     fingerprint: str = ""
     """Digest of hardware, software and workload; empty where the study has none."""
     seed: int = 0
@@ -78,7 +78,7 @@ class Header:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One configuration with its measurements."""
+    """A configuration with its measurements."""
 
     trial: Trial
     """COMPLETE or FAIL; its configuration is written as ``Header.baseline`` is."""
@@ -93,7 +93,7 @@ class TableRow:
         return self.trial.configuration
 
     def key(self, framework: str) -> RestartKey:
-        """Two rows of one key can be run by one process, one after the other."""
+        """Restart key: rows with the same key can be run by one process, one after the other."""
         return restart_key(self.configuration, Restart.NONE, framework)
 
 
@@ -198,5 +198,5 @@ def _no_row(trial: Trial, baseline: Configuration) -> str:
 
 
 def _repeats(trial: Trial) -> bool:
-    """In a fresh process, and measured as a row is: a repeat of a sweep, or the confirmation of a search."""
+    """Whether a trial repeats a row in a fresh process: a repeat of a sweep, or the confirmation of a search."""
     return trial.kind is TrialKind.CONFIRM or trial.source == repeats.SOURCE

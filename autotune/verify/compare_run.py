@@ -28,7 +28,7 @@ _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", 
 
 @dataclass(frozen=True)
 class LoggedUpdate:
-    """One optimizer update as logged by TRL. Lengths are tokens, ``None`` where the update reuses earlier
+    """An optimizer update as logged by TRL. Lengths are tokens, ``None`` where the update reuses earlier
     completions."""
 
     at: float
@@ -139,7 +139,7 @@ class RunVerdict:
 
     @property
     def ratio_high(self) -> float:
-        """Its upper end."""
+        """Upper end of the ratio's interval."""
         return self.ratio * math.exp(self.half_width)
 
     @property
@@ -230,10 +230,10 @@ def observe(steps: Sequence[LoggedUpdate], shape: CycleShape) -> ObservedRun | N
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
     """Mean prompt length of the observed cycles: tokens generated since the first cycle, less the completions."""
-    told = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
-    if len(told) <= cycles:
+    tokens = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
+    if len(tokens) <= cycles:
         return None
-    return max(0.0, (told[cycles] - told[0] - completion_tokens) / (shape.rows * cycles))
+    return max(0.0, (tokens[cycles] - tokens[0] - completion_tokens) / (shape.rows * cycles))
 
 
 def together(runs: Sequence[ObservedRun]) -> ObservedRun:

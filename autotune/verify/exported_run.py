@@ -64,7 +64,7 @@ class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """One exported configuration prepared to be run and timed."""
+    """An exported configuration, prepared to be run and timed."""
 
     study: Study
     supporting: Sequence[Trial]
@@ -215,7 +215,7 @@ def _predicted_s(supporting: Sequence[Trial], updates: int) -> float:
 
 
 def _why(why: str, code: int | None, tail: str, updates: int, logs: Path) -> str:
-    """One sentence on why a command did not train as expected."""
+    """A sentence on why a command did not train as expected."""
     said = [line.strip() for line in tail.splitlines() if line.strip()]
     last = next((line for line in reversed(said) if "Error" in line and "CalledProcessError" not in line), "")
     cause = why or (

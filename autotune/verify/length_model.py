@@ -211,10 +211,10 @@ def _slope(
     if start <= 0:
         return 0.0
     beyond = [(amounts(base.plus(d), weights)[phase] - start, times.get(phase, 0.0)) for d, times in differences]
-    told = [(work, time) for work, time in beyond if abs(work) > ALIKE * start]
-    if not told:
+    points = [(work, time) for work, time in beyond if abs(work) > ALIKE * start]
+    if not points:
         return seconds / start
-    mean = sum(time if work > 0 else -time for work, time in told) / sum(abs(work) for work, _ in told)
+    mean = sum(time if work > 0 else -time for work, time in points) / sum(abs(work) for work, _ in points)
     return min(max(mean, 0.0), seconds / start)
 
 

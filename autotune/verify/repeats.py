@@ -22,7 +22,7 @@ SOURCE = "verify/repeat"
 
 @dataclass(frozen=True)
 class Spread:
-    """How much a configuration's tokens/hour differ from run to run. Standard deviations are shares: 0.02 is 2 %."""
+    """Spread of a configuration's tokens/hour from run to run. Standard deviations are shares: 0.02 is 2 %."""
 
     configuration: Configuration
     runs: int

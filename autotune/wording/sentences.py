@@ -102,7 +102,7 @@ def level_words(level: float) -> str:
 
 
 def evidence_words(row: RecommendationRow) -> str:
-    """How a row was confirmed, and by which trials."""
+    """A row's confirmation in words, with the trials behind it."""
     numbers = ", ".join(f"#{n}" for n in row.trials)
     worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
@@ -125,7 +125,7 @@ def memory_words(row: RecommendationRow) -> str:
 
 
 def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
-    """How the baseline fared."""
+    """The baseline's result in words."""
     if recommendation.baseline == "ok" and not _without_baseline(recommendation, baseline):
         kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
         return "ok, and kept" if kept else "ok; gains are stated over it"

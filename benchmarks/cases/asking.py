@@ -196,12 +196,12 @@ def command(*words: str, folder: Path) -> tuple[int, str, str]:
 def _diagnose(case: Case) -> Answer:
     """As the end of a trial is judged, whose log is the input."""
     framework = framework_named(case.framework)
-    told = case.result
+    given = case.result
     result = None
-    if told:
-        reason = FailureReason(told.get("reason", "CRASH"))
-        phase = Phase(told["phase"]) if "phase" in told else None
-        result = Result(False, reason, phase, None, told.get("message", ""), told.get("detail", ""))
+    if given:
+        reason = FailureReason(given.get("reason", "CRASH"))
+        phase = Phase(given["phase"]) if "phase" in given else None
+        result = Result(False, reason, phase, None, given.get("message", ""), given.get("detail", ""))
     ending = Ending(
         exit_code=1,
         seconds=10.0,

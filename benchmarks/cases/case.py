@@ -85,30 +85,30 @@ def cases_below(folder: Path) -> list[Case]:
 def read(path: Path) -> Case:
     """One ``case.yaml``. Raises ``CaseError``."""
     try:
-        told = yaml.safe_load(_text(path))
+        values = yaml.safe_load(_text(path))
     except yaml.YAMLError as error:
         raise CaseError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(told, dict):
+    if not isinstance(values, dict):
         raise CaseError(f"{path}: expected a mapping with ask and right")
-    _check_keys(path, "", told, [each.name for each in fields(Case) if each.name != "folder"])
-    if told.get("ask") not in ASKS:
-        raise CaseError(f"{path}: ask: expected one of {', '.join(ASKS)}, got {told.get('ask')}")
-    if not told.get("right"):
+    _check_keys(path, "", values, [each.name for each in fields(Case) if each.name != "folder"])
+    if values.get("ask") not in ASKS:
+        raise CaseError(f"{path}: ask: expected one of {', '.join(ASKS)}, got {values.get('ask')}")
+    if not values.get("right"):
         raise CaseError(f"{path}: right: expected a mapping of what is right")
     for key in ("right", "machine", "given", "model", "result"):
-        if not isinstance(told.get(key, {}), dict):
+        if not isinstance(values.get(key, {}), dict):
             raise CaseError(f"{path}: {key}: expected a mapping")
-    machine = dict(told.get("machine", {}))
+    machine = dict(values.get("machine", {}))
     _check_keys(path, "machine: ", machine, [each.name for each in fields(Machine)])
-    _check_keys(path, "given: ", told.get("given", {}), GIVEN)
+    _check_keys(path, "given: ", values.get("given", {}), GIVEN)
     if "compute_capability" in machine:
         machine["compute_capability"] = str(machine["compute_capability"])
-    options = tuple(shlex.split(str(told.get("options", ""))))
-    return Case(folder=path.parent, **{**told, "machine": Machine(**machine), "options": options})
+    options = tuple(shlex.split(str(values.get("options", ""))))
+    return Case(folder=path.parent, **{**values, "machine": Machine(**machine), "options": options})
 
 
-def _check_keys(path: Path, where: str, told: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = [key for key in told if key not in known]
+def _check_keys(path: Path, where: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = [key for key in values if key not in known]
     if unknown:
         raise CaseError(f"{path}: {where}unknown key {unknown[0]}; expected {', '.join(known)}")
 

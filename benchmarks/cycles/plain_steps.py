@@ -48,14 +48,18 @@ def reward_of(path: str) -> Any:
 
 def main(folder: Path) -> None:
     """Train."""
-    told = json.loads((folder / "plain.json").read_text())
-    prompts = [json.loads(line) for line in Path(told["prompts"]).read_text().splitlines()]
-    chosen = [prompts[number % len(prompts)] for number in range(told["rows"])]
-    given = {**told["settings"], "output_dir": str(folder / "output"), "model_init_kwargs": told["model_settings"]}
+    settings = json.loads((folder / "plain.json").read_text())
+    prompts = [json.loads(line) for line in Path(settings["prompts"]).read_text().splitlines()]
+    chosen = [prompts[number % len(prompts)] for number in range(settings["rows"])]
+    given = {
+        **settings["settings"],
+        "output_dir": str(folder / "output"),
+        "model_init_kwargs": settings["model_settings"],
+    }
     steps = Steps()
     GRPOTrainer(
-        model=told["model"],
-        reward_funcs=reward_of(told["reward"]),
+        model=settings["model"],
+        reward_funcs=reward_of(settings["reward"]),
         args=GRPOConfig(**given),
         train_dataset=Dataset.from_list(chosen),
         callbacks=[steps],

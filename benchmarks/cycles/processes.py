@@ -102,7 +102,7 @@ def metered(bench: Bench, mode: str, folder: Path) -> None:
     (folder / mode / "steps.json").write_text(json.dumps([cycle.seconds for cycle in ordered]))
 
 
-def told(rendered: TrialSpec, cycles: int, reward: Path) -> dict[str, Any]:
+def plain_settings(rendered: TrialSpec, cycles: int, reward: Path) -> dict[str, Any]:
     """What plain TRL is started with: the trial's own arguments, and what a user sets to make so many steps."""
     steps = {
         "max_completion_length": rendered.max_completion_length, "max_steps": cycles, "logging_steps": 1,
@@ -127,7 +127,7 @@ class Running:
         if mode == PLAIN:
             found = bench.assignment(mode, folder)
             rendered = framework_named(found.study.spec.framework).render(found)
-            values = told(rendered, bench.cycles, self.folder / "reward.py")
+            values = plain_settings(rendered, bench.cycles, self.folder / "reward.py")
             (self.folder / "plain.json").write_text(json.dumps(values))
             own = environment(rendered, found.study.spec.resources.cpu_cores, os.environ)
             with (self.folder / "log.txt").open("w") as log:

@@ -36,7 +36,7 @@ def world_of(place: Place) -> World:
         study=place.name, framework=spec.framework, model="recorded", resources=spec.resources, space=spec.space,
         baseline=spec.baseline, rows_per_update=spec.workload.rows_per_update,
         max_prompt_length=spec.workload.max_prompt_length, max_completion_length=spec.workload.max_completion_length,
-        protocol=Protocol(lengths=place.lengths), memory_limit=spec.memory_limit, probe=place.background.probe,
+        protocol=Protocol(lengths=place.lengths), memory_limit=spec.memory_limit, probe=place.prior_data.probe,
     )  # fmt: skip
     every = dict.fromkeys((spec.baseline, *place.candidates))
     trials = (
@@ -84,17 +84,17 @@ def _own(sampler: str, place: Place, seed: int) -> Proposer:
 def _made(sampler: str, place: Place) -> TwoTrackProposer:
     spec = place.spec
     if place.rows:
-        sampling = named_sampler(sampler).bind(place.task, place.background)
+        sampling = named_sampler(sampler).bind(place.task, place.prior_data)
         return cast(TwoTrackProposer, house(world_of(place), sampling, 0, place.rows, TwoTrackProposer))
     made = make_proposer(
-        place.space, spec.baseline, spec.resources, sampler, 0, task=place.task, background=place.background
+        place.space, spec.baseline, spec.resources, sampler, 0, task=place.task, prior_data=place.prior_data
     )
     return cast(TwoTrackProposer, made)
 
 
 def _peer(name: str, place: Place, seed: int) -> Proposer:
     world = _world(place)
-    known = models_of(place.task, place.background.probe)
+    known = models_of(place.task, place.prior_data.probe)
     return OfSession(world, known, PEERS[name].begin(world, known, seed))
 
 

@@ -324,16 +324,16 @@ class _Attempt:
             self._pass(sum(phases.values()))
             accepted, noisy = plan.judge(kind, 0.0, 0.0)
             record = self._record(place, kind, phases, accepted=accepted, noisy=noisy)
-            for told in settling.pass_on(record):
-                self.watcher.record(told)
+            for settled in settling.pass_on(record):
+                self.watcher.record(settled)
             if kind is CycleKind.WARMUP:
                 self.watcher.record(WorstCaseRecord(1, 0, self.runner.longest, record.seconds))
             if kind is CycleKind.NATURAL and not self.trial.protocol.lengths:
                 self.watcher.record(NoteRecord("lengths", {"lengths": list(self.runner.lengths)}))
             if kind is CycleKind.RECORDED and self.trial.protocol.looks and self.watcher.enough:
                 plan.ended = True
-        for told in settling.rest():
-            self.watcher.record(told)
+        for settled in settling.rest():
+            self.watcher.record(settled)
         return Outcome()
 
     def _record(

@@ -30,7 +30,7 @@ from autotune.domain import (
     Workload,
 )
 from autotune.ports import Proposer
-from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.local_search import LISTED
 from autotune.proposals.proposer import in_one_process
 from autotune.recommendation.recommend import recommend
@@ -56,7 +56,7 @@ class Place:
     spec: StudySpec
     lengths: tuple[int, ...]
     prompt_tokens: int
-    background: Background
+    prior_data: PriorData
     rows: tuple[Configuration, ...] = ()
     """All there is to try; empty: what the space allows."""
 
@@ -144,7 +144,7 @@ def h100(costs: Costs = Costs.PLAIN) -> Place:
         python="none",
     )
     lengths = tuple(head["recorded_lengths_tokens"])
-    return Place(str(costs), H100(costs), spec, lengths, 20_000, Background(recorded.PROBE))
+    return Place(str(costs), H100(costs), spec, lengths, 20_000, PriorData(recorded.PROBE))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from autotune.domain import Configuration, CycleKind, StudySpec, Trial, Workload
 from autotune.errors import UsageError
-from autotune.proposals.forecasts import Background
+from autotune.proposals.forecasts import PriorData
 from autotune.statistics.noise import cycle_logs, pooled
 from autotune.tables.files import read
 from benchmarks.decisions.recorded import Start
@@ -120,5 +120,5 @@ def cpu(path: Path = TABLE) -> Place:
     baseline = rows[world.baseline].trial
     prompts = next((c.prompt_tokens for c in baseline.speed_cycles()), 0)
     return Place(
-        "cpu", TableMachine(world), spec, header.lengths, prompts, Background(header.probe), world.configurations
+        "cpu", TableMachine(world), spec, header.lengths, prompts, PriorData(header.probe), world.configurations
     )

@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def wanted_of(given: argparse.Namespace) -> run.Wanted:
+def wanted_of(given: argparse.Namespace) -> run.RunRequest:
     """What was asked for, checked.
 
     Raises:
@@ -93,13 +93,13 @@ def wanted_of(given: argparse.Namespace) -> run.Wanted:
         raise MachineError(f"no CUDA GPU is visible here; --arch {TINY} --device cpu tries the command without one")
     if not os.access(given.python, os.X_OK):
         raise UsageError(f"--python {given.python} is not an interpreter that can be run")
-    return run.Wanted(
+    return run.RunRequest(
         ARCHITECTURES[given.arch], given.device, os.path.abspath(given.python), given.out.resolve(), given.trials,
         given.rows, given.completion, given.prompt, given.rounds, given.seed, given.allow_busy, given.cold, given.alike,
     )  # fmt: skip
 
 
-def do_checks(wanted: run.Wanted, part: Slice, stop: Asked) -> int:
+def do_checks(wanted: run.RunRequest, part: Slice, stop: Asked) -> int:
     """Run the GPU tests that are not done, as far as they fit; returns how many files are left."""
     kept = wanted.out / "checks.jsonl"
     done = {row["file"]: row for row in journal.rows(kept)}

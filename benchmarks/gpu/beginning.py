@@ -12,14 +12,14 @@ from autotune.errors import UsageError
 from autotune.ports import StopToken
 from autotune.specification.request import Request
 from benchmarks.gpu import design, inputs
-from benchmarks.gpu.run import STUDY, Run, Wanted
+from benchmarks.gpu.run import STUDY, Run, RunRequest
 from search_spaces.space import SearchSpace
 from trainer.child.contract import write_atomic
 
 RECORDED = 3
 
 
-def begin(wanted: Wanted, stop: StopToken) -> Run:
+def begin(wanted: RunRequest, stop: StopToken) -> Run:
     """The run of this folder, begun or gone on with.
 
     Raises:
@@ -55,7 +55,7 @@ def begin(wanted: Wanted, stop: StopToken) -> Run:
     return run
 
 
-def _request(wanted: Wanted, stop: StopToken) -> Request:
+def _request(wanted: RunRequest, stop: StopToken) -> Request:
     made = inputs.model(wanted.architecture, wanted.python, wanted.out, wanted.tag, stop)
     return Request(
         model=str(made),
@@ -73,11 +73,11 @@ def _request(wanted: Wanted, stop: StopToken) -> Request:
     )
 
 
-def _plan_path(wanted: Wanted) -> Path:
+def _plan_path(wanted: RunRequest) -> Path:
     return wanted.out / "plan.json"
 
 
-def _kept(wanted: Wanted, spec: StudySpec, fingerprint: Fingerprint) -> dict[str, Any] | None:
+def _kept(wanted: RunRequest, spec: StudySpec, fingerprint: Fingerprint) -> dict[str, Any] | None:
     """The plan of an earlier slice. Raises ``UsageError`` if it is of another run."""
     path = _plan_path(wanted)
     if not path.exists():

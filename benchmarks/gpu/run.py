@@ -49,7 +49,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunRequest:
     """What was asked for."""
 
     architecture: Architecture
@@ -86,7 +86,7 @@ class Wanted:
 class Run:
     """A run that can go on."""
 
-    wanted: Wanted
+    wanted: RunRequest
     spec: StudySpec
     fingerprint: Fingerprint
     entries: tuple[design.Entry, ...]

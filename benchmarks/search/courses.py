@@ -74,8 +74,8 @@ class Kept:
 def key_of(world: World, arm: Arm, seed: int, trials: int) -> str:
     """Of one course."""
     plain = not (arm.is_ours or arm.filtered or arm.wants_times)
-    told = [world.name, world.digest, arm.name, seed, trials, sources(OF_PEERS if plain else OF_OURS), _versions()]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    parts = [world.name, world.digest, arm.name, seed, trials, sources(OF_PEERS if plain else OF_OURS), _versions()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @lru_cache(maxsize=4)

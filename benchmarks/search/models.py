@@ -13,7 +13,7 @@ import numpy as np
 from autotune.domain import Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import Mask
-from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
+from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeModel
 from benchmarks.search.world import World
 
 LIKELY = 0.5
@@ -39,7 +39,7 @@ def models_of(task: Task, probe: Mapping[str, Any] | None = None) -> Known:
     """Unfitted; ``probe`` is what the device was measured to do (``Header.probe``), presumed where there is none."""
     if not there(MODULE):
         return Known()
-    found = importlib.import_module(MODULE).models_for(task, Background(probe or {}))
+    found = importlib.import_module(MODULE).models_for(task, PriorData(probe or {}))
     return Known(peaks=found.peaks, times=found.times)
 
 

@@ -30,7 +30,7 @@ from autotune.proposals.translation import (
 )
 
 GP_NEEDS, CMAES_NEEDS = ("torch", "scipy"), ("cmaes",)
-TOLD_FASTEST, TOLD_NEWEST = 48, 80
+KEPT_FASTEST, KEPT_NEWEST = 48, 80
 """Of a longer history only the fastest and the newest trials are told: a fit is cubic in their number."""
 WEIGHED = 2048
 """Candidates looked at, drawn evenly, where more are left."""
@@ -55,10 +55,10 @@ def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: i
     first = startup(grid, left, evidence, seed, None)
     if first is not None:
         return first
-    told = selected(evidence, TOLD_FASTEST, TOLD_NEWEST)
-    indices = _weighed(grid, left, told, seed)
+    kept = selected(evidence, KEPT_FASTEST, KEPT_NEWEST)
+    indices = _weighed(grid, left, kept, seed)
     study = _study(_held_to(grid, indices, seed))
-    study.add_trials(_logs(grid, told))
+    study.add_trials(_logs(grid, kept))
     trial = study.ask(distributions(grid))
     index = grid.at(tuple(int(trial.params[d.name]) for d in grid.dimensions))
     # The process cannot be fitted where no two told trials differ in a knob; then chance decides.
@@ -148,11 +148,11 @@ def _replayed(
     worst = min([e.value for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE] or [0.0]) - PENALTY
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A point enqueued twice is two trials of one configuration, which is meant.
-        for told in frozen_trials(grid, evidence):
-            if told.value is not None:
-                failed = any(c > 0 for c in told.constraints.values())
-                study.enqueue_trial(told.params)
-                study.tell(study.ask(dict(shapes)), worst if failed else math.log(told.value))
+        for trial in frozen_trials(grid, evidence):
+            if trial.value is not None:
+                failed = any(c > 0 for c in trial.constraints.values())
+                study.enqueue_trial(trial.params)
+                study.tell(study.ask(dict(shapes)), worst if failed else math.log(trial.value))
     return study
 
 

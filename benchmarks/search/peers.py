@@ -82,7 +82,7 @@ class Smac:
         facade = smac.HyperparameterOptimizationFacade
         self._smac = facade(scenario, target_function=_unused, logging_level=False, overwrite=True)
         self._asked: Any = None
-        self._told: list[Trial] = []
+        self._reported: list[Trial] = []
 
     def propose(self, history: Sequence[Trial], left: Mask) -> int:
         if self._asked is not None:

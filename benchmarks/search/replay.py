@@ -99,10 +99,10 @@ def replay(
     rows: list[int] = []
     missing: list[float] = []
     while len(rows) < most and left.any():
-        told = _told(history, beside)
-        allowed = left if memory_filter is None else left & memory_filter(told)
+        finished = _finished(history, beside)
+        allowed = left if memory_filter is None else left & memory_filter(finished)
         allowed = allowed if allowed.any() else left
-        row = session.propose(told, allowed.copy())
+        row = session.propose(finished, allowed.copy())
         if not allowed[row]:
             raise RuntimeError(f"{arm} proposed row {row} of {world.name}, which it may not")
         trial = world.draw(row, len(history), seed)
@@ -117,7 +117,7 @@ def replay(
     return Course(arm, world.name, seed, tuple(rows), tuple(meter.seconds), tuple(meter.wasted), ooms, tuple(missing))
 
 
-def _told(history: Sequence[Trial], beside: int) -> tuple[Trial, ...]:
+def _finished(history: Sequence[Trial], beside: int) -> tuple[Trial, ...]:
     """What is known while the newest ``beside`` run; the baseline ran before them."""
     ended = max(1, len(history) - beside)
     blank = {"state": TrialState.RUNNING, "outcome": None, "cycles": (), "worst_case_passed": False, "seconds": None}

@@ -127,8 +127,8 @@ def judged(table: RecordedTable) -> Judgement:
     known = models_of(world.task, table.header.probe)
     if known.times is None or known.peaks is None:
         raise UsageError("this installation has no models to judge a pilot by")
-    foretold = known.peaks.fitted(world.task, trials).forecast(every).peak.tolist()
-    whole = [peaks.get(c, peak) for c, peak in zip(every, foretold, strict=True)]
+    predicted = known.peaks.fitted(world.task, trials).forecast(every).peak.tolist()
+    whole = [peaks.get(c, peak) for c, peak in zip(every, predicted, strict=True)]
     limit = limit_of(whole)
     times = known.times.fitted(world.task, trials)
     seconds = {name: column.tolist() for name, column in times.forecast(every).phases.items()}

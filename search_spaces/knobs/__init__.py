@@ -35,7 +35,7 @@ def moving_lengths(configuration: Mapping[str, KnobValue]) -> tuple[KnobValue | 
 
 
 def defaults(framework: str, device: str = "cuda") -> Mapping[str, KnobValue]:
-    """What a framework does when a knob is not set; knobs whose default depends on others are left out."""
+    """A framework's default of each knob; knobs whose default depends on others are left out."""
     found = _DEFAULTS.get((framework, device))
     if found is None:
         settings = ((name, knob.unset_value(framework, device)) for name, knob in KNOBS.items())

@@ -111,5 +111,5 @@ def engine_settings(
 
 
 def same(setting: Setting, **others: Setting) -> dict[str, Setting]:
-    """One setting for TRL, Open-R1 and ms-swift, with exceptions by framework."""
+    """The same setting for TRL, Open-R1 and ms-swift, with exceptions by framework."""
     return {"trl": setting, "open_r1": setting, "ms_swift": setting, **others}

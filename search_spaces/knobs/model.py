@@ -1,4 +1,4 @@
-"""What a knob is."""
+"""The ``Knob`` class: values, effects and settings of a knob."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.errors import SpaceError
 
 
 class Effect(StrEnum):
-    """What changing a knob does to the training run, mildest first."""
+    """Effect of a knob on the training run, mildest first."""
 
     SPEED = "speed"
     """Time and memory only; the same expected gradient."""
@@ -30,7 +30,7 @@ _RANKS = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 class Restart(IntEnum):
-    """What has to start anew when a knob changes between two trials of one process; ascending in cost."""
+    """Parts that start anew when a knob changes between two trials of one process; ascending in cost."""
 
     NONE = 0
     """The trainer is built anew in the same process, as it is for every trial."""
@@ -94,7 +94,7 @@ class MemoryEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One thing that can be set."""
+    """A setting that can be searched."""
 
     name: str
     kind: Kind
@@ -135,7 +135,7 @@ class Knob:
     """Sets of values among which a change has a milder effect than ``effect``."""
 
     def effect_between(self, before: KnobValue | None, after: KnobValue | None) -> Effect:
-        """What changing this knob from one value to the other does; ``None`` is an unknown value."""
+        """Effect of changing this knob from one value to the other; ``None`` is an unknown value."""
         if before == after:
             return Effect.SPEED
         milder = [e for e, values in self.alike if before in values and after in values]

@@ -1,4 +1,4 @@
-"""What has to be started anew when a knob changes between two trials of one process."""
+"""Restarts that changes of knobs need between two trials of one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobVal
 
 
 def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framework: str = "trl") -> RestartKey:
-    """What two configurations have to agree on so that no restart costlier than ``above`` lies between them.
+    """Key that is equal for configurations between which no restart costlier than ``above`` lies.
 
     Equal keys and ``restart_between(...) <= above`` say the same.
     """
@@ -35,7 +35,7 @@ def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framewor
 
 
 def preload_key(configuration: Mapping[str, KnobValue], framework: str = "trl") -> RestartKey:
-    """What two configurations have to agree on to be forked from one process that has imported everything."""
+    """Key that is equal for configurations that can be forked from one process that has imported everything."""
     unset = defaults(framework)
     kept = ((n, v) for n, v in configuration.items() if n in KNOBS and KNOBS[n].preload)
     return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

@@ -39,7 +39,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Reference:
-    """What stays as in the baseline; ``None`` where nothing is fixed."""
+    """Properties of the baseline that must not change; ``None`` where nothing is fixed."""
 
     rows: int | None = None
     group: int | None = None
@@ -56,7 +56,7 @@ class Reference:
 
     @classmethod
     def own(cls, baseline: Mapping[str, KnobValue], resources: Resources) -> Reference:
-        """What a baseline itself is judged beside: its reuse is its own, its rows are those that were asked for."""
+        """The reference of a baseline itself: its reuse is its own, its rows are those that were asked for."""
         reuse = _reuse(batch_of(baseline, resources))
         return cls(resources.rows_per_update, resources.num_generations, reuse)
 
@@ -67,7 +67,7 @@ def _reuse(batch: Batch) -> Fraction:
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration on one machine, judged against one reference."""
+    """A configuration on one machine, judged against one reference."""
 
     values: Mapping[str, KnobValue]
     resources: Resources

@@ -67,7 +67,7 @@ def unknown_knob(name: str) -> str:
 
 
 def domain_problem(name: str, value: object) -> str | None:
-    """What is wrong with a name and value by themselves, or ``None``."""
+    """The problem with a name and value by themselves, or ``None``."""
     knob = KNOBS.get(name)
     if knob is None:
         return unknown_knob(name)

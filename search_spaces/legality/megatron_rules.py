@@ -1,4 +1,4 @@
-"""What Megatron-Core refuses, for every framework that trains with it.
+"""Rules of Megatron-Core, for every framework that trains with it.
 
 Read in ``megatron/core`` of Megatron-LM: ``parallel_state.py`` (``initialize_model_parallel``), ``transformer/
 transformer_config.py`` (``__post_init__``), ``transformer/moe``; and in ``verl/workers/engine/megatron``.
@@ -54,8 +54,8 @@ def megatron_world(case: Case) -> str | None:
     sizes = [case.at_least_one(name) for name in (TENSOR, PIPELINE, CONTEXT)]
     if case.training_gpus % math.prod(sizes) == 0:
         return None
-    told = f"{TENSOR} {sizes[0]} × {PIPELINE} {sizes[1]} × {CONTEXT} {sizes[2]} = {math.prod(sizes)}"
-    return f"{told} does not divide {case.ranks_in_words(case.training_gpus)}"
+    text = f"{TENSOR} {sizes[0]} × {PIPELINE} {sizes[1]} × {CONTEXT} {sizes[2]} = {math.prod(sizes)}"
+    return f"{text} does not divide {case.ranks_in_words(case.training_gpus)}"
 
 
 @of_megatron(frozenset({*RANKS, EXPERT, EXPERT_TENSOR}), (EXPERT, EXPERT_TENSOR))
@@ -65,8 +65,8 @@ def megatron_expert_world(case: Case) -> str | None:
     sizes = [case.at_least_one(EXPERT), tensor or case.at_least_one(TENSOR), case.at_least_one(PIPELINE)]
     if (sizes[0] == 1 and tensor is None) or case.training_gpus % math.prod(sizes) == 0:
         return None
-    told = f"{EXPERT} {sizes[0]} × {EXPERT_TENSOR} {sizes[1]} × {PIPELINE} {sizes[2]} = {math.prod(sizes)}"
-    return f"{told} does not divide {case.ranks_in_words(case.training_gpus)}"
+    text = f"{EXPERT} {sizes[0]} × {EXPERT_TENSOR} {sizes[1]} × {PIPELINE} {sizes[2]} = {math.prod(sizes)}"
+    return f"{text} does not divide {case.ranks_in_words(case.training_gpus)}"
 
 
 @of_megatron((EXPERT, EXPERT_TENSOR), (EXPERT,))

@@ -1,4 +1,4 @@
-"""What Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) refuses beside what Megatron-Core does (``megatron_rules``).
+"""Rules of Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) besides those of Megatron-Core (``megatron_rules``).
 
 Lines are those of ``swift/megatron/arguments/megatron_args.py``.
 """
@@ -35,11 +35,11 @@ def swift_megatron_prompts(case: Case) -> str | None:
     if batch.group < 1 or batch.rollout_rows % batch.group:
         return None  # ``whole_groups`` says it
     prompts = batch.rollout_rows // batch.group
-    told = f"{prompts} prompts of a generation ({batch.rollout_rows} rows / num_generations {batch.group})"
+    text = f"{prompts} prompts of a generation ({batch.rollout_rows} rows / num_generations {batch.group})"
     if prompts % batch.ranks:
-        return f"{told} are not divisible by {batch.ranks} data-parallel ranks, which Megatron-SWIFT asks for"
+        return f"{text} are not divisible by {batch.ranks} data-parallel ranks, which Megatron-SWIFT asks for"
     if prompts // batch.ranks % batch.micro:
-        each = f"{told} on {batch.ranks} data-parallel ranks are {prompts // batch.ranks} each"
+        each = f"{text} on {batch.ranks} data-parallel ranks are {prompts // batch.ranks} each"
         return f"{each}, not divisible by micro-batch {batch.micro}, which Megatron-SWIFT asks for"
     return None
 

@@ -1,4 +1,4 @@
-"""What ms-swift 4.6.0 refuses in arguments that are no knobs, by the numbers ``swift_rules`` has them by."""
+"""Rules of ms-swift 4.6.0 about arguments that are no knobs, with the numbers of ``swift_rules``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verl 0.9.1 refuses, late or without saying so; V numbers are those of docs/verl.md.
+"""Rules of verl 0.9.1, which it applies late or without saying so; V numbers are those of docs/verl.md.
 
 V1, V4 and V11 are checked by verl before it starts (``verl/utils/config.py``, ``workers/config/actor.py``), the others
 by its workers, when the model is loaded already. What every framework refuses alike is with the shared rules: V7

@@ -56,7 +56,7 @@ def _possible(baseline: Published, gpus: int, colocated: str) -> bool:
 
 
 def _splits(baseline: Published, gpus: int, colocated: str) -> Iterator[_Split]:
-    """How ``gpus`` can be shared out, nearest to the published share first."""
+    """Ways to share out ``gpus``, nearest to the published share first."""
     if not baseline.rollout_gpus or gpus == 1 or colocated:
         yield _Split(gpus, 0)
         return
@@ -111,7 +111,7 @@ def _logprob(values: dict[str, KnobValue], rows: int) -> list[str]:
 
 
 def _rows(baseline: Published, batch: Batch) -> list[str]:
-    """How the rows came out."""
+    """Sentences on the rows per update, compared with the published ones."""
     was = baseline.configuration
     own = (baseline.training_gpus, int(was["micro_batch_size"]), int(was["gradient_accumulation_steps"]))
     here = (batch.ranks, batch.micro, batch.accumulation)

@@ -105,11 +105,11 @@ def stored(study: Study, *, killed: bool) -> Iterator[str]:
     if not study.database and list(cells(study, "PRAGMA integrity_check")) != [("ok",)]:
         yield "the database is damaged"
     for trial in trials:
-        told = Counter(event.kind for event in events if event.trial == trial.number)
-        if told["trial_started"] != trial.attempt:
-            yield f"trial {trial.number} has {trial.attempt} attempts, and {told['trial_started']} were told"
-        if told["trial_finished"] != int(trial.state.is_finished):
-            yield f"trial {trial.number} is {trial.state}, and {told['trial_finished']} ends were told"
+        kinds = Counter(event.kind for event in events if event.trial == trial.number)
+        if kinds["trial_started"] != trial.attempt:
+            yield f"trial {trial.number} has {trial.attempt} attempts, and {kinds['trial_started']} were told"
+        if kinds["trial_finished"] != int(trial.state.is_finished):
+            yield f"trial {trial.number} is {trial.state}, and {kinds['trial_finished']} ends were told"
         if trial.state is TrialState.RUNNING and not killed:
             yield f"trial {trial.number} is RUNNING, and nobody runs it"
         kept = sum(row[:2] == (trial.number, trial.attempt) for row in cycles)

@@ -41,7 +41,7 @@ class Run:
     """One run of the tuner."""
 
     code: int = 0
-    told: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
     """Its NDJSON."""
     screen: str = ""
     """Stderr, and what is no NDJSON of stdout."""
@@ -116,7 +116,7 @@ class Study(Node):
         alarm.start()
         records, acted = 0, None
         for line in process.lines():
-            records += self._told(run, line)
+            records += self._record(run, line)
             while waiting and records >= waiting[0][0] and process.poll() is None:
                 _, name, act = waiting.pop(0)
                 run.met.append(name)
@@ -132,14 +132,14 @@ class Study(Node):
         run.screen += process.errors.read_text(errors="replace")
         return run
 
-    def _told(self, run: Run, line: str) -> int:
+    def _record(self, run: Run, line: str) -> int:
         """1 for an event or a cycle."""
         try:
             record = json.loads(line)
         except ValueError:  # the last line of a killed one
             run.screen += line
             return 0
-        run.told.append(record)
+        run.records.append(record)
         if record["type"] == "cycle":
             self.seen["cycle", record["trial"], record["attempt"], record["rank"], record["index"]] = None
         if record["type"] == "event":

@@ -66,23 +66,23 @@ class Faults:
         """One study from its beginning to its end."""
         began = time.monotonic()
         study = ClusterStudy(Path(tempfile.mkdtemp(prefix=f"{number}-", dir=self.folder)), self.server, self.machines)
-        told: dict[str, Any] = {"study": number, "runs": []}
-        self.done.append(told)
+        outcome: dict[str, Any] = {"study": number, "runs": []}
+        self.done.append(outcome)
         try:
             for turn in range(RUNS + 1):
                 left = self.given.faults - self.met.total()
-                told["runs"].append(self.run(study, self.deck.drawn(left) if turn < RUNS else []))
-                print(f"  {told['runs'][-1]}", flush=True)
+                outcome["runs"].append(self.run(study, self.deck.drawn(left) if turn < RUNS else []))
+                print(f"  {outcome['runs'][-1]}", flush=True)
                 if is_over(study):
                     break
             wrong = [*invariants.at_the_end(study, ()), *right(study)] if is_over(study) else ["it did not end"]
-            told["runs"].append({"code": 0, "met": [], "wrong": wrong})
+            outcome["runs"].append({"code": 0, "met": [], "wrong": wrong})
         finally:
             study.close()
-        told["seconds"] = round(time.monotonic() - began, 1)
-        if not any(run["wrong"] for run in told["runs"]):
+        outcome["seconds"] = round(time.monotonic() - began, 1)
+        if not any(run["wrong"] for run in outcome["runs"]):
             shutil.rmtree(study.folder)
-        return told
+        return outcome
 
     def run(self, study: ClusterStudy, faults: list[tuple[int, Fault]]) -> dict[str, Any]:
         """One run of the tuner; those that did not come are drawn again."""

@@ -290,10 +290,10 @@ class ProposerSuite:
         made = search(proposer, world, 12)
         slow = {t.number for t in sorted(made[1:], key=lambda t: world.speed(t.configuration))[:3]}
 
-        def told(at_most: float) -> list[Trial]:
+        def bounded(at_most: float) -> list[Trial]:
             return [stopped(t.number, t.configuration, at_most) if t.number in slow else t for t in made]
 
-        assert proposer.propose(told(1e9), 13) == proposer.propose(told(1e12), 13)
+        assert proposer.propose(bounded(1e9), 13) == proposer.propose(bounded(1e12), 13)
 
 
 def stopped(number: int, configuration: Configuration, at_most: float) -> Trial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autotune.domain import Beforehand, Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain import Outcome, PriorKnowledge, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Store
 from tests.support import factories as make
 from trainer.child.contract import StartupPart
@@ -27,7 +27,7 @@ TRIAL_CHANGES: dict[str, Action] = {
 
 STUDY_CHANGES: dict[str, Callable[[Store, int], object]] = {
     "set_lengths": lambda s, i: s.set_lengths(i, (1, 2)),
-    "set_beforehand": lambda s, i: s.set_beforehand(i, Beforehand()),
+    "set_beforehand": lambda s, i: s.set_beforehand(i, PriorKnowledge()),
     "set_status": lambda s, i: s.set_status(i, StudyStatus.DONE),
     "add_trial": lambda s, i: s.add_trial(i, make.draft(), 1.0),
     "add_event": lambda s, i: s.add_event(i, make.event()),

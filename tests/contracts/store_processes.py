@@ -99,7 +99,7 @@ def running(target: Any, address: str, argument: Any) -> Iterator[tuple[BaseProc
         ours.close()
 
 
-def told(gate: Connection) -> Any:
+def received(gate: Connection) -> Any:
     """What the process says next."""
     assert gate.poll(PATIENCE_S), "the process said nothing"
     return gate.recv()
@@ -135,10 +135,10 @@ class SharedStoreSuite:
         store.create_study(make.study_spec(), 1.0)
         with running(write_trials, address, count) as (a, gate_a), running(write_trials, address, count) as (b, gate_b):
             for gate in (gate_a, gate_b):
-                assert told(gate) == "ready"
+                assert received(gate) == "ready"
             for gate in (gate_a, gate_b):
                 gate.send("go")
-            numbers = {p.pid: [told(gate) for _ in range(count)] for p, gate in ((a, gate_a), (b, gate_b))}
+            numbers = {p.pid: [received(gate) for _ in range(count)] for p, gate in ((a, gate_a), (b, gate_b))}
         trials = store.trials(1)
         assert [t.number for t in trials] == list(range(2 * count))
         assert all(t.state is TrialState.COMPLETE and t.cycles == (make.cycle(0),) for t in trials)
@@ -162,7 +162,7 @@ class SharedStoreSuite:
         acknowledged: list[int] = []
         for patience in (1, 7, 23, 4):
             with running(write_cycles, address, 1000 * patience) as (process, gate):
-                acknowledged += [told(gate) for _ in range(patience)]
+                acknowledged += [received(gate) for _ in range(patience)]
                 assert process.pid is not None
                 os.kill(process.pid, signal.SIGKILL)
                 process.join(PATIENCE_S)
@@ -177,7 +177,7 @@ class SharedStoreSuite:
         store = open_store(address)
         store.create_study(make.study_spec(), 1.0)
         with running(write_trials, address, 25) as (_, gate):
-            assert told(gate) == "ready"
+            assert received(gate) == "ready"
             gate.send("go")
             sizes: list[int] = []
             while not sizes or sizes[-1] < 25:
@@ -197,7 +197,7 @@ class SharedStoreSuite:
             running(create_study, address, "c") as (third, three),
         ):
             for gate in (one, two, three):
-                assert told(gate) == "ready"
+                assert received(gate) == "ready"
             for gate in (one, two, three):
                 gate.send("go")
             for process in (first, second, third):
@@ -224,7 +224,7 @@ class SharedStoreSuite:
         store = open_store(address)
         study = store.create_study(make.study_spec(), 1.0).id
         with running(hold_lock, address, study) as (process, gate):
-            assert told(gate) == "held"
+            assert received(gate) == "held"
             assert store.is_locked(study)
             with pytest.raises(StudyBusyError, match="first"), store.lock(study):
                 pytest.fail("two tuners hold one study")
@@ -243,10 +243,10 @@ class SharedStoreSuite:
         with ExitStack() as stack:
             racers = [stack.enter_context(running(race_for_lock, address, study)) for _ in range(3)]
             for _, gate in racers:
-                assert told(gate) == "ready"
+                assert received(gate) == "ready"
             for _, gate in racers:
                 gate.send("go")
-            said = [(process.pid, told(gate)) for process, gate in racers]
+            said = [(process.pid, received(gate)) for process, gate in racers]
         [winner] = [pid for pid, what in said if what == "held"]
         for pid, what in said:
             assert pid == winner or f"process {winner} on " in what

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import Beforehand, EarlierStudy, StudyStatus
+from autotune.domain import EarlierStudy, PriorKnowledge, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
 from tests.contracts.store_cases import STUDY_CHANGES, STUDY_READS, TRIAL_CHANGES, begin, finish
@@ -79,12 +79,14 @@ class StudyTests:
         study = begin(store)
         assert store.study(study).beforehand is None
         probe = {"device": "cpu", "flops": {"fp32": 1.5e11}, "kernel_s": 2e-6, "note": "lone \ud800, nul \0"}
-        known = Beforehand(probe, (EarlierStudy(7, "other", (0, 2, 5), 1.5, "study 'other': 4 cores"),), history=True)
+        known = PriorKnowledge(
+            probe, (EarlierStudy(7, "other", (0, 2, 5), 1.5, "study 'other': 4 cores"),), history=True
+        )
         before = store.study(study).revision
         assert store.set_beforehand(study, known).beforehand == known
         assert store.study(study).beforehand == known
         assert store.study(study).revision > before
-        assert store.set_beforehand(study, Beforehand()) == store.study(study), "the first one stays"
+        assert store.set_beforehand(study, PriorKnowledge()) == store.study(study), "the first one stays"
         assert store.study(study).beforehand == known
 
     def test_status_is_kept(self, store: Store) -> None:

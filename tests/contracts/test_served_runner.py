@@ -93,9 +93,9 @@ def test_a_lost_gpu_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_server_keeps_what_its_compiler_made_where_the_trials_keep_theirs(tmp_path: Path) -> None:
     """torch, once imported, would make a folder of its own among the temporary files."""
-    python, told = tmp_path / "python", tmp_path / "told"
-    python.write_text(f'#!/bin/sh\necho "$TORCHINDUCTOR_CACHE_DIR" > {told}\nexec {sys.executable} "$@"\n')
+    python, output = tmp_path / "python", tmp_path / "told"
+    python.write_text(f'#!/bin/sh\necho "$TORCHINDUCTOR_CACHE_DIR" > {output}\nexec {sys.executable} "$@"\n')
     python.chmod(0o700)
     wanted = assignment(tmp_path / "attempt", {"server": {"python": str(python)}})
     assert local_runner(TestLocalRunner.home, caches=tmp_path / "cache").run(wanted, Seen(), FakeStop()).outcome.ok
-    assert told.read_text() == f"{tmp_path}/cache/inductor\n"
+    assert output.read_text() == f"{tmp_path}/cache/inductor\n"

@@ -56,10 +56,10 @@ def test_a_browser_logs_in_with_the_code_and_never_has_the_token(
     tab: Any, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TOKEN", TOKEN)
-    told: list[str] = []
+    lines: list[str] = []
     said: list[str] = []
     answers: list[tuple[str, int]] = []
-    with serving(home, told.append, port=0) as url:
+    with serving(home, lines.append, port=0) as url:
         tab.on("console", lambda message: said.append(message.text))
         tab.on("response", lambda r: answers.append((r.url.removeprefix(url), r.status)))
         tab.goto(f"{url}/studies/1")
@@ -68,7 +68,7 @@ def test_a_browser_logs_in_with_the_code_and_never_has_the_token(
         tab.locator("#code").fill("00000-00000")
         tab.get_by_role("button", name="Enter").click()
         tab.get_by_role("alert").wait_for()
-        (code,) = re.findall(r"with the code (\S+)", " ".join(told))
+        (code,) = re.findall(r"with the code (\S+)", " ".join(lines))
         tab.locator("#code").fill(code.lower())
         tab.get_by_role("button", name="Enter").click()
         tab.wait_for_url(f"{url}/")

@@ -34,8 +34,8 @@ def test_a_study_survives_a_memory_error_and_says_which_gpu_had_it(tmp_path: Pat
     (tmp_path / "space.yaml").write_text(SPACE)
     (tmp_path / "xids" / "1-94").mkdir(parents=True)
     batch = ("--effective-batch", "8", "--max-completion-length", "32")
-    told = events(node, "--max-trials", "1", "--space", "space.yaml", "--sampler", "grid", *batch)
-    kinds = [event["kind"] for event in told]
+    shown = events(node, "--max-trials", "1", "--space", "space.yaml", "--sampler", "grid", *batch)
+    kinds = [event["kind"] for event in shown]
     assert kinds.count("gpu_quarantined") == 1
     assert kinds.index("gpu_quarantined") < kinds.index("trial_repeated") < kinds.index("trial_finished")
     sentence = "trials avoid GPU 1: an uncorrectable memory error, contained (XID 94)"

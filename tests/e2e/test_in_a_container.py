@@ -54,10 +54,10 @@ def test_a_study_has_an_answer(node: Contained) -> None:
 
 def test_doctor_names_what_is_missing_with_the_option_that_mends_it(node: Contained) -> None:
     found = json.loads(node.run("doctor", "--json", "--python", str(node.python)).stdout)["findings"]
-    told = {finding["name"]: finding for finding in found}
-    assert "--shm-size" in told["shared memory"]["command"]
-    assert "export HOME=" in told["user"]["command"]
-    assert told["home"]["verdict"] == "ok"
+    by_name = {finding["name"]: finding for finding in found}
+    assert "--shm-size" in by_name["shared memory"]["command"]
+    assert "export HOME=" in by_name["user"]["command"]
+    assert by_name["home"]["verdict"] == "ok"
 
 
 def test_without_any_home_the_tool_asks_for_one(node: Contained) -> None:

@@ -135,9 +135,9 @@ def test_doctor_tells_of_each_node(cluster: Nodes, tmp_path: Path) -> None:
         timeout=600.0,
     )
     found = json.loads(done.stdout)["findings"]
-    told = [f["detail"] for f in found if f["detail"].startswith("8 × ")]
-    assert len(told) == len([node for node in cluster.nodes if node in ("n1", "n2")]), done.stdout
-    assert all("driver 590.10" in text and "Python 3.11.7" in text for text in told)
+    details = [f["detail"] for f in found if f["detail"].startswith("8 × ")]
+    assert len(details) == len([node for node in cluster.nodes if node in ("n1", "n2")]), done.stdout
+    assert all("driver 590.10" in text and "Python 3.11.7" in text for text in details)
 
 
 def test_start_runs_a_whole_study_there(cluster: Nodes, tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_the_same_command_continues_and_another_specification_is_refused(
     again = autotune(*start_arguments(tiny), "--max-trials", "3", "--no-live", home=home, cwd=cwd)
     assert again.returncode == 0
     assert "continued" in again.stderr
-    told = autotune(*start_arguments(tiny), "--max-trials", "3", "--json", home=home, cwd=cwd)
-    records = [json.loads(line) for line in told.stdout.splitlines()]
+    done = autotune(*start_arguments(tiny), "--max-trials", "3", "--json", home=home, cwd=cwd)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
     assert records[-1]["type"] == "end"
     assert records[-1]["recommendation"]["rows"] == document("best", home=home, cwd=cwd)["recommendation"]["rows"]
     other = autotune(*start_arguments(tiny), "--max-trials", "3", "--seed", "5", home=home, cwd=cwd)

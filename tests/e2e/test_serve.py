@@ -41,14 +41,14 @@ class Server:
     process: subprocess.Popen[str] | Forked
 
     def __init__(self, home: Path, cwd: Path, *arguments: str, started: bool = False, **environment: str) -> None:
-        words, told = ["serve", *arguments], environment_for(home) | environment
+        words, variables = ["serve", *arguments], environment_for(home) | environment
         if started:
             pipe = subprocess.PIPE
             self.process = subprocess.Popen(
-                [str(COMMAND), *words], cwd=cwd, env=told, stdout=pipe, stderr=pipe, text=True
+                [str(COMMAND), *words], cwd=cwd, env=variables, stdout=pipe, stderr=pipe, text=True
             )
         else:
-            self.process = Forked.command(words, cwd, told)
+            self.process = Forked.command(words, cwd, variables)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
 

@@ -265,6 +265,6 @@ def test_side_by_side_each_trial_names_the_gpu_the_driver_counts(tmp_path: Path)
 def test_doctor_tells_of_each_gpu(tmp_path: Path) -> None:
     node = Node(tmp_path, [{}, {}, {"name": "Other", "memory": 24 << 30}])
     found = json.loads(node.run("doctor", "--python", str(node.python), "--json").stdout)["findings"]
-    told = {f["name"]: f for f in found if f["name"].startswith("GPU")}
-    assert set(told) == {"GPU 0", "GPU 1", "GPU 2", "GPUs"}
-    assert "not used" in told["GPU 2"]["detail"]
+    by_name = {f["name"]: f for f in found if f["name"].startswith("GPU")}
+    assert set(by_name) == {"GPU 0", "GPU 1", "GPU 2", "GPUs"}
+    assert "not used" in by_name["GPU 2"]["detail"]

@@ -66,7 +66,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with store.lock(study.id):
         yield made.url, reader.crashes
     made.close()
-    reader.library.close()
+    reader.cache.close()
     store.close()
 
 

@@ -33,5 +33,5 @@ def test_a_published_baseline_is_its_recipe(baseline: Published) -> None:
         baseline.max_prompt_length,
         baseline.max_completion_length,
     )
-    told = {**found.passthrough, "seed": 42}
-    assert {key: told[key] for key in baseline.workload} == dict(baseline.workload)
+    settings = {**found.passthrough, "seed": 42}
+    assert {key: settings[key] for key in baseline.workload} == dict(baseline.workload)

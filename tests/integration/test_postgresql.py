@@ -12,7 +12,7 @@ from autotune.errors import StoreError, StudyBusyError
 from autotune.ports import Store
 from autotune.store import open_store
 from tests.contracts.store_cases import begin
-from tests.contracts.store_processes import PATIENCE_S, SharedStoreSuite, hold_lock, running, told
+from tests.contracts.store_processes import PATIENCE_S, SharedStoreSuite, hold_lock, received, running
 from tests.contracts.store_suite import StoreSuite
 from tests.support import factories as make
 from tests.support.postgresql import Server
@@ -45,7 +45,7 @@ def lock_sessions(postgresql: Server) -> list[tuple[int, str]]:
 def test_the_holder_of_a_study_is_named(address: str, store: Store) -> None:
     study = begin(store)
     with running(hold_lock, address, study) as (process, gate):
-        assert told(gate) == "held"
+        assert received(gate) == "held"
         host = os.uname().nodename
         with pytest.raises(StudyBusyError, match=f"process {process.pid} on {host} since 20.* UTC"), store.lock(study):
             pytest.fail("two tuners hold one study")

@@ -63,7 +63,7 @@ def test_a_commit_whose_answer_is_lost_changes_what_it_would_have_once(postgresq
     """Compared with what the same change does where nothing is ever lost."""
     for name, change in CHANGES.items():
         said: list[str] = []
-        address, told = postgresql.new_database(), []
+        address, results = postgresql.new_database(), []
         for where in (":memory:", address):
             store = open_store(where, talk=said.append)
             assert isinstance(store, SqlStore)
@@ -71,9 +71,9 @@ def test_a_commit_whose_answer_is_lost_changes_what_it_would_have_once(postgresq
             if where == address:
                 losing(store, fate)
             result = change(store, 0 if name in TRIAL_CHANGES else 1)
-            told.append((None if name == "open_session" else result, everything(store)))
+            results.append((None if name == "open_session" else result, everything(store)))
             store.close()
-        assert told[0] == told[1], name
+        assert results[0] == results[1], name
         assert said == [], "one broken connection is no absence"
         postgresql.drop(address)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine
 from autotune.errors import StudyBusyError
 from autotune.store import open_store, schema
 from autotune.store.models import Base
-from tests.contracts.store_processes import running, told
+from tests.contracts.store_processes import received, running
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore_postgresql, spec_of, told_today
 from tests.support.postgresql import Server
 
@@ -92,7 +92,7 @@ def hold_as_an_old_tuner(address: str, gate: Any, study: int) -> None:
 def test_a_database_a_tuner_is_working_in_is_not_migrated(old: str, postgresql: Server) -> None:
     before = dumped(postgresql, old)
     with running(hold_as_an_old_tuner, old, 1) as (_, gate):
-        assert told(gate) == "held"
+        assert received(gate) == "held"
         with pytest.raises(StudyBusyError, match="'first' is being run by another process"):
             open_store(old)
     assert dumped(postgresql, old) == before
@@ -111,9 +111,9 @@ def open_and_read(address: str, gate: Any, _: None) -> None:
 def test_of_processes_that_open_it_at_once_one_migrates_and_the_other_waits(old: str) -> None:
     with running(open_and_read, old, None) as (_, one), running(open_and_read, old, None) as (_, two):
         for gate in (one, two):
-            assert told(gate) == "ready"
+            assert received(gate) == "ready"
         for gate in (one, two):
             gate.send("go")
-        answers = [told(gate) for gate in (one, two)]
+        answers = [received(gate) for gate in (one, two)]
     assert [trials for trials, _ in answers] == [4, 4]
     assert sorted(len(said) for _, said in answers) == [0, 1]

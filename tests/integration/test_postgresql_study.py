@@ -98,19 +98,19 @@ def visible(home: Path) -> bytes:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with server(SENTINEL) as made:
-        told = Run(tmp_path_factory.mktemp("home"), made.new_database(), made)
+        made_run = Run(tmp_path_factory.mktemp("home"), made.new_database(), made)
         script = tmp_path_factory.mktemp("script") / "script.json"
         script.write_text(json.dumps(SCRIPT))  # until it was restarted in the middle of two trials
         began = time.monotonic()
-        process = tuner(told.home, told.address, {"file": str(script)})
+        process = tuner(made_run.home, made_run.address, {"file": str(script)})
         try:
-            restart_in_trial(told, 1, "immediate", script, {**SCRIPT, "held": [[3, 2]]})
-            restart_in_trial(told, 3, "fast", script, {})
-            told.output, _ = process.communicate(timeout=PATIENCE_S)
+            restart_in_trial(made_run, 1, "immediate", script, {**SCRIPT, "held": [[3, 2]]})
+            restart_in_trial(made_run, 3, "fast", script, {})
+            made_run.output, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-        told.code, told.wall_s = process.returncode, time.monotonic() - began
-        yield told
+        made_run.code, made_run.wall_s = process.returncode, time.monotonic() - began
+        yield made_run
 
 
 def trials_of(address: str) -> tuple[Trial, ...]:

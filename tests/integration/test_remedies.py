@@ -55,8 +55,8 @@ def test_a_trial_notes_that_its_attention_is_without_cudnns(tmp_path: Path) -> N
     """And on a CPU reserves nothing."""
     tiny = build_tiny(tmp_path)
     spec = tiny_spec(tiny, reward_file(tiny / "reward", PLAIN), QUIET)
-    told = {"AUTOTUNE_TRIAL_CUDNN_ATTENTION": "0", "AUTOTUNE_TRIAL_RESERVE": "0.5"}
-    ran, _ = run_child([training_python()], tmp_path / "run", spec, told)
+    variables = {"AUTOTUNE_TRIAL_CUDNN_ATTENTION": "0", "AUTOTUNE_TRIAL_RESERVE": "0.5"}
+    ran, _ = run_child([training_python()], tmp_path / "run", spec, variables)
     assert ran.result.ok, ran.result.detail
     kernels = ran.note("attention").data["sdpa"]
     assert "cudnn" not in kernels

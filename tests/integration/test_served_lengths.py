@@ -43,9 +43,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_trls_client_gets_every_row_as_long_as_told(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    told = tmp_path / "told"
+    log = tmp_path / "told"
     companion = Companion(
-        argv=(sys.executable, str(SERVER), str(port), "scripted", json.dumps({"told": str(told)})),
+        argv=(sys.executable, str(SERVER), str(port), "scripted", json.dumps({"told": str(log)})),
         spec=spec_for(port, "m"),
         health=f"{base_url(port)}/v1/models",
         answer='"scripted"',
@@ -55,7 +55,7 @@ def test_trls_client_gets_every_row_as_long_as_told(tmp_path: Path) -> None:
     check_lengths(answers)
     rows = [[row[0] // 100 for row in answer["completions"]] for answer in answers]
     assert rows == [[p[0] for p in ASKED["prompts"] for _ in range(4)]] * 3, "each row belongs to its own prompt"
-    requests = [json.loads(line) for line in told.read_text().splitlines()]
+    requests = [json.loads(line) for line in log.read_text().splitlines()]
     assert [r["n"] for r in requests if "ignore_eos" not in r] == [4], "natural lengths: TRL's own request"
     assert sum(len(r["prompt"]) for r in requests if r.get("ignore_eos")) == 24
     assert {r["model"] for r in requests} == {"scripted"}
@@ -64,10 +64,10 @@ def test_trls_client_gets_every_row_as_long_as_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path, ranks: int) -> None:
     """Of several ranks one speaks to the server, for all: rows, tokens and weights are counted once."""
-    told = tmp_path / "told"
+    log = tmp_path / "told"
 
     def launch(spec: TrialSpec, place: Place) -> Companion:
-        script = json.dumps({"told": str(told), "vocabulary": 259})
+        script = json.dumps({"told": str(log), "vocabulary": 259})
         return Companion(
             argv=(sys.executable, str(SERVER), str(place.port), "scripted", script),
             spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
@@ -79,7 +79,7 @@ def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path, ranks: in
     # Its log-probs are made up; with top_p TRL's are not compared with the rollout's.
     report, seen = trial(tiny, tmp_path / "attempt", launch, QUIET, ranks, top_p=0.9)
     check_trial(report, seen, ranks)
-    requests = [json.loads(line) for line in told.read_text().splitlines()]
+    requests = [json.loads(line) for line in log.read_text().splitlines()]
     synced = [request for request in requests if request["path"] == "/collective_rpc"]
     cycles = [cycle for cycle in seen.cycles() if cycle.rank == 0]
     assert len(synced) == len(cycles), "weights once for every update"

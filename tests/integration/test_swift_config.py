@@ -83,11 +83,11 @@ def test_what_it_refuses_the_rules_have_refused_for_the_same_reason(swift: Swift
     random, met = Random(9), set()
     for case in (some(random, whole=False) for _ in range(WILD)):
         try:
-            told = words(case)
+            argv = words(case)
         except ValueError:
             assert "swift_megatron_updates" in case.rules
             continue
-        answer = swift.says(told, case.training)
+        answer = swift.says(argv, case.training)
         reason = next((text for text in REASONS if text in answer), "")
         if "megatron_world" in case.rules:  # what it says of rows then follows from that
             continue

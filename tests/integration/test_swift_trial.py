@@ -217,8 +217,8 @@ def talking(tiny: Path, folder: Path, template: str) -> Path:
     shutil.copytree(tiny, folder)
     (folder / "model" / "chat_template.jinja").write_text(template)
     prompts = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
-    told = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in prompts]
-    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    rows = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in prompts]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 

@@ -232,6 +232,6 @@ def test_the_script_is_verls_own_command(tmp_path: Path) -> None:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    told = yaml.safe_load(done.stdout)  # a long path with spaces is folded over lines
-    assert told["data"]["train_files"] == f"{folder}/prompts/train.jsonl"
-    assert told["reward"]["custom_reward_function"]["path"] == f"{folder}/autotune_verl_reward.py"
+    printed = yaml.safe_load(done.stdout)  # a long path with spaces is folded over lines
+    assert printed["data"]["train_files"] == f"{folder}/prompts/train.jsonl"
+    assert printed["reward"]["custom_reward_function"]["path"] == f"{folder}/autotune_verl_reward.py"

@@ -47,8 +47,10 @@ def test_without_a_gpu_it_ends_with_a_reason_and_leaves_nothing(tmp_path: Path) 
     model = build_tiny(tmp_path / "tiny", python=python) / "model"
     given = assignment(tmp_path, deadline_s=300.0, model=str(model))
     before, rays, seen = stores(), _rays(), Seen()
-    told = ray.cpus({}, GPUS, os.cpu_count() or 0)
-    report = runner(HOME, StandIn(place=None, **told), python=python, hang_limits=PATIENT).run(given, seen, FakeStop())
+    settings = ray.cpus({}, GPUS, os.cpu_count() or 0)
+    report = runner(HOME, StandIn(place=None, **settings), python=python, hang_limits=PATIENT).run(
+        given, seen, FakeStop()
+    )
     outcome, log = report.outcome, Path(report.outcome.log_path).read_text()
     assert not outcome.ok
     assert "ray init kwargs" in log, log[-4000:]

@@ -142,12 +142,12 @@ def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path, pr
 
 
 def test_the_engine_tells_what_its_start_was_made_of(roomy: Ran) -> None:
-    told = roomy.note("engine_start").data
+    data = roomy.note("engine_start").data
     whole = next(r.seconds for r in roomy.records if isinstance(r, StartupRecord) and r.part is StartupPart.ENGINE)
-    assert {"weights", "profile", "cache", "warm_up"} <= set(told)
-    steps = sum(told[part] for part in ("weights", "profile", "cache", "warm_up"))
+    assert {"weights", "profile", "cache", "warm_up"} <= set(data)
+    steps = sum(data[part] for part in ("weights", "profile", "cache", "warm_up"))
     assert 0.0 < steps <= whole
-    assert told["graph_sizes"] == 0, "graphs are the GPU's"
+    assert data["graph_sizes"] == 0, "graphs are the GPU's"
 
 
 @pytest.mark.skipif(hardware.compiler() is None, reason="no C++ compiler here")

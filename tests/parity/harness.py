@@ -109,8 +109,8 @@ def train(trainer: Any, folder: Path, fault: str) -> None:
     if rank == 0:
         (folder / "facts.json").write_text(json.dumps(facts.found()))
         if asked is not None:
-            told = {"mismatch": asked.mismatch, "completions": asked.completions}
-            (folder / "rollout.json").write_text(json.dumps(told))
+            recorded = {"mismatch": asked.mismatch, "completions": asked.completions}
+            (folder / "rollout.json").write_text(json.dumps(recorded))
 
 
 def main(folder: Path) -> None:

@@ -127,12 +127,12 @@ def test_after_each_sync_the_engine_has_the_trainers_weights(engines: Ran, case:
 @pytest.mark.parametrize("case", ASKED, ids=lambda case: case.name)
 def test_the_engine_was_really_told(engines: Ran, case: Case) -> None:
     """Else every engine would be the same one."""
-    told = engines.facts(case.name)["engine"]
+    engine = engines.facts(case.name)["engine"]
     dtypes = {"fp32": "float32"}
     for knob, argument in ENGINE_SEAMS.items():
         if knob in case.knobs:
-            assert told[argument] == dtypes.get(str(case.knobs[knob]), case.knobs[knob]), knob
-    assert told["max_model_len"] == case.knobs["max_model_len"]
+            assert engine[argument] == dtypes.get(str(case.knobs[knob]), case.knobs[knob]), knob
+    assert engine["max_model_len"] == case.knobs["max_model_len"]
 
 
 @pytest.mark.parametrize("case", STALE, ids=lambda case: case.name)

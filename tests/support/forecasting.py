@@ -47,10 +47,10 @@ class FormulaTimes:
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         self.asked.append(len(configurations))
-        told = [self.formula(c) for c in configurations]
-        names = sorted({name for phases in told for name in phases})
-        columns = {n: np.array([p.get(n, 0.0) * self.scales.get(n, 1.0) for p in told]) for n in names}
-        whole = np.log(sum(columns.values(), start=np.zeros(len(told))))
+        each = [self.formula(c) for c in configurations]
+        names = sorted({name for phases in each for name in phases})
+        columns = {n: np.array([p.get(n, 0.0) * self.scales.get(n, 1.0) for p in each]) for n in names}
+        whole = np.log(sum(columns.values(), start=np.zeros(len(each))))
         size = len(configurations)
         return TimeForecast(whole, np.full(size, self.spread), columns, np.full(size, self.restart_s))
 

@@ -36,7 +36,7 @@ def _upgrade(backend: Backend, engine: Engine) -> None:
         MIGRATE(backend, engine)
     elif not _made:
         MIGRATE(backend, engine)
-        _made.extend(_told(engine))
+        _made.extend(_statements(engine))
     else:
         with (
             engine.connect().execution_options(**{WRITE: True}) as connection,
@@ -52,7 +52,7 @@ def _is_new(engine: Engine) -> bool:
         return connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar() == 0
 
 
-def _told(engine: Engine) -> list[str]:
+def _statements(engine: Engine) -> list[str]:
     with engine.connect() as connection:
         found = connection.exec_driver_sql("SELECT name, type, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
         tables = [name for name, kind, _ in found if kind == "table" and name != schema.VERSION_TABLE]

@@ -106,7 +106,7 @@ def refusals(float8: Any) -> dict[str, str]:
 def conversion(float8: Any) -> dict[str, Any]:
     plain, other = model(), model()
     places = [p.data_ptr() for p in other.parameters()]
-    told = float8.convert(other, {**EMULATED, "logprob_rows": 4}, "cpu")
+    converted = float8.convert(other, {**EMULATED, "logprob_rows": 4}, "cpu")
     ids = inputs()["prompt_ids"]
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         expected, got = plain(input_ids=ids).logits, other(input_ids=ids).logits
@@ -118,7 +118,7 @@ def conversion(float8: Any) -> dict[str, Any]:
             same = bool((other(input_ids=ids).logits == expected).all())
         again = bool((other(input_ids=ids).logits == got).all())
     return {
-        "told": told,
+        "told": converted,
         "weights_kept": places == [p.data_ptr() for p in other.parameters()],
         "head": type(other.lm_head).__name__,
         "differs": not bool((got == expected).all()),

@@ -62,8 +62,8 @@ class ScriptedTrial:
 
     def __init__(self, spec: TrialSpec, paths: RunPaths, before: int = 0) -> None:
         self.spec, self.paths, self.before = spec, paths, before
-        self.told: Mapping[str, Any] = spec.passthrough.get("script", {})
-        self.script = json.loads(Path(self.told["file"]).read_text()) if "file" in self.told else self.told
+        self.own: Mapping[str, Any] = spec.passthrough.get("script", {})
+        self.script = json.loads(Path(self.own["file"]).read_text()) if "file" in self.own else self.own
         self.mark = PhaseMark(paths.phase)
         self.journal = Journal(paths, marks=False)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
@@ -91,7 +91,7 @@ class ScriptedTrial:
     def wait_while_held(self, index: int) -> None:
         """As long as the script's file has ``[trial, cycle]`` in ``held``, so that a test meets the trial there."""
         if "held" in self.script:
-            here, file = [int(self.spec.trial.rpartition("/")[2]), index], Path(self.told["file"])
+            here, file = [int(self.spec.trial.rpartition("/")[2]), index], Path(self.own["file"])
             while here in json.loads(file.read_text()).get("held", ()):
                 time.sleep(0.01)
 

@@ -11,10 +11,10 @@ def main(words: list[str]) -> None:
     if words[:2] != ["-m", "torch.distributed.run"]:
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606
     end = words.index("--log-dir") + 2
-    told = dict(zip(words[2:end:2], words[3:end:2], strict=True))
-    assert told["--nproc-per-node"] == "1"
-    ranks = {"RANK": told["--node-rank"], "LOCAL_RANK": "0", "WORLD_SIZE": told["--nnodes"]}
-    meeting = {"MASTER_ADDR": told["--master-addr"], "MASTER_PORT": told["--master-port"]}
+    options = dict(zip(words[2:end:2], words[3:end:2], strict=True))
+    assert options["--nproc-per-node"] == "1"
+    ranks = {"RANK": options["--node-rank"], "LOCAL_RANK": "0", "WORLD_SIZE": options["--nnodes"]}
+    meeting = {"MASTER_ADDR": options["--master-addr"], "MASTER_PORT": options["--master-port"]}
     os.environ.update({**ranks, **meeting})
     os.execv(sys.executable, [sys.executable, *words[end:]])  # noqa: S606
 

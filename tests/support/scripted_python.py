@@ -219,9 +219,9 @@ shared: list[SharedMemory] = []
 
 def tell(words: list[str]) -> None:
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "VLLM_HOST_IP", "OMP_NUM_THREADS")
-    told = {"argv": words, "environment": {name: os.environ.get(name) for name in names}}
+    call = {"argv": words, "environment": {name: os.environ.get(name) for name in names}}
     with open(Path(os.environ[FOLDER]) / "launches.jsonl", "a") as stream:
-        stream.write(json.dumps(told) + "\n")
+        stream.write(json.dumps(call) + "\n")
 
 
 def option(words: list[str], *names: str) -> str:

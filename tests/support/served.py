@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from api.app import create_app
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import Access
 from api.listening import listen, url_of
@@ -102,16 +102,16 @@ class Reader:
         self, settings: Settings, access: Access | None = None, open_it: Any = None, *, allow_control: bool = False
     ) -> None:
         self.crashes: list[Exception] = []
-        self.told: list[str] = []
+        self.codes: list[str] = []
         """One-time codes, as the terminal shows them."""
-        self.library = Library(settings, open_it or partial(open_store, settings.database), patience=0.0)
+        self.cache = StudyCache(settings, open_it or partial(open_store, settings.database), patience=0.0)
         self.app = create_app(
-            self.library,
+            self.cache,
             access or Access(),
             self.crashes.append,
             "1.2.3",
             allow_control=allow_control,
-            codes=Codes(self.told.append),
+            codes=Codes(self.codes.append),
         )
 
     def ask(self, path: str, method: str = "GET", url: str = URL, **rest: Any) -> httpx.Response:

@@ -46,9 +46,9 @@ def main(directory: str) -> int:
     worker, engine, contract = (
         importlib.import_module(f"{start.PACKAGE}.{name}") for name in ("worker", "frameworks.trl.engine", "contract")
     )
-    told = contract.read_spec(contract.RunPaths(Path(directory)).config)
-    engine.before_import(told.device)
-    through_a_file(told.model, Path(os.getcwd()) / "weights")
+    settings = contract.read_spec(contract.RunPaths(Path(directory)).config)
+    engine.before_import(settings.device)
+    through_a_file(settings.model, Path(os.getcwd()) / "weights")
     from trl.generation.vllm_generation import VLLMGeneration  # noqa: PLC0415
 
     engine.sync_by_reload = VLLMGeneration.sync_weights  # what a GPU has; on a CPU only colocated engines are known

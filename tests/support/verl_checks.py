@@ -100,8 +100,8 @@ def trained_on(overrides: list[str], solutions: list[str]) -> list[dict[str, Any
     score = get_custom_reward_fn(config)
     answers = []
     for row, solution in zip(prompts, solutions, strict=True):
-        told = {"data_source": row["data_source"], "extra_info": row["extra_info"]}
-        found = score(solution_str=solution, ground_truth=row["reward_model"]["ground_truth"], **told)
+        columns = {"data_source": row["data_source"], "extra_info": row["extra_info"]}
+        found = score(solution_str=solution, ground_truth=row["reward_model"]["ground_truth"], **columns)
         answers.append({"prompt": row["raw_prompt"], "score": found})
     return answers
 

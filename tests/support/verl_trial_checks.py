@@ -47,9 +47,9 @@ async def rolled_out(config: Any, prompts: Any) -> list[float]:
         step = number // config.data.train_batch_size + 1
         where = {"step": step, "sample_index": row["index"], "rollout_n": 0, "validate": False}
         for session in range(rollout.n):
-            told = {**row, "global_steps": step, "session_id": session, "uid": f"u{number}"}
+            columns = {**row, "global_steps": step, "session_id": session, "uid": f"u{number}"}
             name = rollout.agent.default_agent_loop
-            output = await worker._run_agent_loop(dict(own), where, agent_name=name, trace=False, **told)
+            output = await worker._run_agent_loop(dict(own), where, agent_name=name, trace=False, **columns)
             text = worker.tokenizer.decode(output.response_ids)
             truth = row["reward_model"]["ground_truth"]
             scores.append(score(data_source="x", solution_str=text, ground_truth=truth, extra_info=row["extra_info"]))

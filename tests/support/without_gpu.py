@@ -67,8 +67,13 @@ def overlay(folder: Path, python: str, vllm: str, model: Path) -> str:
         for path in (theirs / "trl", old):
             (serves / path.name).symlink_to(path)
         serving = [str(serves), str(vllms)]
-    told = {"training": [str(theirs), str(vllms)], "serving": serving, "older": old is not None, "model": str(model)}
-    (own / FILE).write_text(json.dumps(told))
+    settings = {
+        "training": [str(theirs), str(vllms)],
+        "serving": serving,
+        "older": old is not None,
+        "model": str(model),
+    }
+    (own / FILE).write_text(json.dumps(settings))
     (own / "without_gpu.py").symlink_to(Path(__file__).resolve())
     (own / "without_gpu.pth").write_text("import without_gpu; without_gpu.begin()\n")
     return str(folder / "bin" / "python")
@@ -84,25 +89,25 @@ def begin() -> None:
     """At the start of every process of the environment; site may read its line more than once."""
     if any(isinstance(each, After) for each in sys.meta_path):
         return
-    told = json.loads((Path(__file__).parent / FILE).read_text())
+    settings = json.loads((Path(__file__).parent / FILE).read_text())
     words = sys.orig_argv
     if any(word.endswith("/serve.py") or word in ("trl.scripts.vllm_serve", "rollout") for word in words):
         os.environ[SERVES] = "1"
     serves = SERVES in os.environ
-    for each in told["serving" if serves else "training"]:
+    for each in settings["serving" if serves else "training"]:
         site.addsitedir(each)
     os.environ.update(VARIABLES)
-    older = OLDER_SERVING if told["older"] and serves else {}
-    if told["older"] and not serves:
-        vllm_of_a_trainer(Path(told["training"][1]) / "vllm")
-    sys.meta_path.insert(0, After({**AFTER, **(SERVING if serves else TRAINING), **older}, told))
+    older = OLDER_SERVING if settings["older"] and serves else {}
+    if settings["older"] and not serves:
+        vllm_of_a_trainer(Path(settings["training"][1]) / "vllm")
+    sys.meta_path.insert(0, After({**AFTER, **(SERVING if serves else TRAINING), **older}, settings))
 
 
 class After(importlib.abc.MetaPathFinder):
     """Calls a function with each module of ``after`` once it is imported."""
 
-    def __init__(self, after: Mapping[str, Callable[..., None]], told: Mapping[str, Any]) -> None:
-        self._after, self._told = after, told
+    def __init__(self, after: Mapping[str, Callable[..., None]], settings: Mapping[str, Any]) -> None:
+        self._after, self._settings = after, settings
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name not in self._after:
@@ -115,7 +120,7 @@ class After(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             run(module)
-            after(module, self._told)
+            after(module, self._settings)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -140,28 +145,28 @@ class StoreCommunicator:
             tensor.copy_(sent)
 
 
-def _pynccl(module: Any, told: Any) -> None:
-    del told
+def _pynccl(module: Any, settings: Any) -> None:
+    del settings
     module.PyNcclCommunicator = StoreCommunicator
 
 
-def _torch(module: Any, told: Any) -> None:
+def _torch(module: Any, settings: Any) -> None:
     """No stream to wait for."""
-    del told
+    del settings
     module.cuda.synchronize = module.cuda.current_stream = lambda *_: None
     module.cpu.device = contextlib.nullcontext
 
 
-def _codec(module: Any, told: Any) -> None:
+def _codec(module: Any, settings: Any) -> None:
     """A trial computes on the CPU, whatever it is told."""
-    del told
+    del settings
     own = module.read_spec
     module.read_spec = lambda path: dataclasses.replace(own(path), device="cpu")
 
 
-def _guard(module: Any, told: Any) -> None:
+def _guard(module: Any, settings: Any) -> None:
     """What a trial's kernel was timed on, a later one is."""
-    del told
+    del settings
     own = module.ReferenceKernel
     module.ReferenceKernel = lambda device: own("cpu")
 
@@ -174,13 +179,13 @@ def reload_whole(runner: Any, weights: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def _swift_devices(module: Any, told: Any) -> None:
-    del told
+def _swift_devices(module: Any, settings: Any) -> None:
+    del settings
     module.get_device_count = lambda: GPUS
 
 
-def _swift_rollout(module: Any, told: Any) -> None:
-    del told
+def _swift_rollout(module: Any, settings: Any) -> None:
+    del settings
     extension = module.WeightSyncWorkerExtension
     update = extension.update_flattened_params
 
@@ -198,7 +203,7 @@ def _swift_rollout(module: Any, told: Any) -> None:
     extension.process_weights_after_loading = lambda self: None
 
 
-def _trl_client(module: Any, told: Mapping[str, Any]) -> None:
+def _trl_client(module: Any, settings: Mapping[str, Any]) -> None:
     """TRL 1.16's weights go through a file."""
 
     def update(self: Any, metadata: Any, named_params: Any) -> None:
@@ -206,7 +211,7 @@ def _trl_client(module: Any, told: Mapping[str, Any]) -> None:
 
         with tempfile.TemporaryDirectory(prefix="weights-") as folder:
             for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-                shutil.copy(Path(told["model"]) / name, folder)
+                shutil.copy(Path(settings["model"]) / name, folder)
             weights = {name: value.detach().clone().contiguous() for name, value in named_params}
             assert sorted(weights) == sorted(name for name, _, _ in metadata)
             save_file(weights, Path(folder) / "model.safetensors")
@@ -217,14 +222,14 @@ def _trl_client(module: Any, told: Mapping[str, Any]) -> None:
     module.VLLMClient.update_named_params = update
 
 
-def _trl_generation(module: Any, told: Any) -> None:
+def _trl_generation(module: Any, settings: Any) -> None:
     """On a CPU a trial knows colocated engines only."""
-    del told
+    del settings
     module.VLLMGeneration.of_trl = module.VLLMGeneration.sync_weights
 
 
-def _trl_engine(module: Any, told: Any) -> None:
-    del told
+def _trl_engine(module: Any, settings: Any) -> None:
+    del settings
     colocated = module.sync_by_reload
     module.sync_by_reload = lambda self: colocated(self) if self.mode == "colocate" else self.of_trl()
 
@@ -245,26 +250,26 @@ def vllm_of_a_trainer(folder: Path) -> None:
         vars(sys.modules.setdefault(name, ModuleType(name))).update(values)
 
 
-def _older_imports(module: Any, told: Any) -> None:
+def _older_imports(module: Any, settings: Any) -> None:
     """A newer transformers answers in another way, which TRL 0.18 takes for a yes."""
-    del told
+    del settings
     module._vllm_ascend_available = False
 
 
-def _older_names(module: Any, told: Any) -> None:
+def _older_names(module: Any, settings: Any) -> None:
     """What TRL 0.18 imports by its older name; nothing of it is used without a regular expression."""
-    del told
+    del settings
     module.GuidedDecodingParams = None
 
 
-def _older_place(module: Any, told: Any) -> None:
-    del told
+def _older_place(module: Any, settings: Any) -> None:
+    del settings
     module.get_open_port = importlib.import_module("vllm.utils.network_utils").get_open_port
 
 
-def _older_parameters(module: Any, told: Any) -> None:
+def _older_parameters(module: Any, settings: Any) -> None:
     """The server of TRL 0.18 calls a parameter otherwise; without a regular expression nothing is in it."""
-    del told
+    del settings
 
     class OfVllm(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -278,9 +283,9 @@ def _older_parameters(module: Any, told: Any) -> None:
     module.SamplingParams = SamplingParams
 
 
-def _older_server(module: Any, told: Any) -> None:
+def _older_server(module: Any, settings: Any) -> None:
     """TRL 0.18's server on a CPU: weights that come one by one are kept until all are there."""
-    del told
+    del settings
     extension = module.WeightSyncWorkerExtension
 
     def update_named_param(self: Any, name: str, dtype: Any, shape: Any) -> None:
@@ -308,9 +313,9 @@ def tell_held(model: Any, sent: Mapping[str, Any]) -> None:
         stream.write(f"{sum(float(value.detach().double().abs().sum()) for value in held.values())!r}\n")
 
 
-def _cpu_worker(module: Any, told: Any) -> None:
+def _cpu_worker(module: Any, settings: Any) -> None:
     """Weights that came one by one are loaded together, before the next step."""
-    del told
+    del settings
     step = module.CPUWorker.execute_model
 
     @functools.wraps(step)

@@ -66,7 +66,7 @@ def changed(directory: Path, thing: str, path: str, before: str, after: str) -> 
     (directory / path).write_text(after.join(text.rsplit(before, 1)), encoding="utf-8")
 
 
-def told(directory: Path, module: str) -> Any:
+def result_of(directory: Path, module: str) -> Any:
     """What ``module`` of this checkout prints, as JSON, when it runs in the changed copy."""
     run = subprocess.run([sys.executable, "-m", module], cwd=directory, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -75,7 +75,7 @@ def told(directory: Path, module: str) -> Any:
 
 def test_a_knob_in_the_catalogue_reaches_every_framework_and_the_space_file(tmp_path: Path) -> None:
     changed(tmp_path, A_KNOB, "search_spaces/knobs/kernels.py", ")\n", KNOB)
-    found = told(tmp_path, "tests.support.made_up_knob")
+    found = result_of(tmp_path, "tests.support.made_up_knob")
     assert set(found["frameworks"]) == set(FRAMEWORKS)
     for name, answers in found["frameworks"].items():
         assert answers == {"supported": True, "rendered": 3, "exported": True, "imported": 3}, name
@@ -88,5 +88,5 @@ def test_a_knob_in_the_catalogue_reaches_every_framework_and_the_space_file(tmp_
 def test_a_figure_of_a_cycle_is_stored_shown_and_described(tmp_path: Path) -> None:
     changed(tmp_path, A_FIGURE, "trainer/child/contract/shapes.py", FIELD, FIGURE + FIELD)
     changed(tmp_path, A_FIGURE, "api/schemas/trials.py", SHAPE, SHOWN + SHAPE)
-    found = told(tmp_path, "tests.support.made_up_figure")
+    found = result_of(tmp_path, "tests.support.made_up_figure")
     assert found == {"wire": 2.5, "stored": 2.5, "older": None, "shown": 2.5, "described": "A figure of this test."}

@@ -1,4 +1,4 @@
-"""What a trial is refused for before it trains, whichever framework runs it."""
+"""Checks before a trial trains, for every framework."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def says_why(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """What a framework raises inside against its settings becomes an ``IllegalSettingError`` (see ``says_why``)."""
+    """Turns a framework's error about its settings, raised inside, into an ``IllegalSettingError``."""
     try:
         yield
     except SET_UP as error:
@@ -63,7 +63,7 @@ def check_lengths(spec: TrialSpec) -> None:
 
 
 def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optional[int]) -> int:
-    """One, unless a generation serves several updates: only whole rounds are timed.
+    """Updates of one cycle: one, or all that a generation serves, since only whole rounds are timed.
 
     Args:
         steps: micro-batches of a generation; nothing is the accumulation.

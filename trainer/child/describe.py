@@ -72,7 +72,7 @@ def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
 
 
 def describe(config: Optional[Dict[str, Any]], scratch: Path) -> Result:
-    """All fields, and TRL's verdict on ``config``."""
+    """Fields of TRL's configuration, and TRL's verdict on ``config``."""
     keys = dict(config or {})
     for name, value in (keys.pop("env", None) or {}).items():
         os.environ[str(name)] = str(value)  # before the framework is imported, which reads some of it
@@ -104,7 +104,7 @@ def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
 
 
 def described(field: Any, hint: Any) -> Dict[str, Any]:
-    """One key, without its group."""
+    """A key's description, without its group."""
     default, unset = plain_default(field)
     return {
         "type": " | ".join(dict.fromkeys(kinds(hint))),
@@ -138,9 +138,9 @@ def kinds(hint: Any) -> Iterator[str]:
 
 def choices(field: Any, hint: Any) -> List[Any]:
     """The allowed values of a key, where TRL lists them; else empty."""
-    told = field.metadata.get("choices")
-    if told is not None:
-        return list(told)
+    listed = field.metadata.get("choices")
+    if listed is not None:
+        return list(listed)
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     for option in options:
         if isinstance(option, type) and issubclass(option, Enum):

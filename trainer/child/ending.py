@@ -22,7 +22,7 @@ ECHOES = (
 
 
 class ResultClaim:
-    """One rank's claim to write the trial's result.
+    """A rank's claim to write the trial's result.
 
     With several ranks a failure is told by the first rank that has one of its own: the others then only lose their
     connection to it, or are ended by the launcher. What nobody tells (a rank was killed) stands in the launcher's
@@ -47,14 +47,14 @@ class ResultClaim:
         with self._lock:
             if self._result is None:
                 self._result = result
-                if self._is_told(result) and self._is_first():
+                if self._is_reported(result) and self._is_first():
                     write_atomic(self._paths.result, dumps(result))
                 elif not result.ok:
                     sys.stderr.write("rank %d: %s\n%s\n" % (self._rank, result.message, result.detail))
                     sys.stderr.flush()
             return self._result
 
-    def _is_told(self, result: Result) -> bool:
+    def _is_reported(self, result: Result) -> bool:
         if result.ok:
             return self.leads
         if not self._several:

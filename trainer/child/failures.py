@@ -23,7 +23,7 @@ class RewardFailedError(Exception):
 
 
 class _InPhaseError(Exception):
-    """What went wrong in a phase of a cycle, where that is known."""
+    """A failure, with its phase of a cycle where that is known."""
 
     def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
         super().__init__(message)

@@ -27,7 +27,7 @@ class HostTimer:
         return time.perf_counter()
 
     def settle(self) -> None:
-        """All work before now is done: on a CPU it always is."""
+        """Waits until all work before now is done; on a CPU it always is."""
 
     def between(self, first: float, second: float) -> float:
         return second - first

@@ -112,7 +112,7 @@ def needed_by(rewards: Sequence[RewardSpec]) -> List[str]:
 
 
 def facts(devices: bool, modules: Mapping[str, str] = NO_MODULES) -> Dict[str, Any]:
-    """What this interpreter has, ``modules`` (module -> distribution) too; ``devices`` imports torch and asks it."""
+    """Facts of this interpreter, with ``modules`` (module -> distribution); ``devices`` imports torch and asks it."""
     known = {name: DISTRIBUTIONS.get(name, (modules.get(name, name),)) for name in (*PACKAGES, *modules)}
     versions = {name: version_of(name, distributions) for name, distributions in known.items()}
     packages = {name: found for name, found in versions.items() if found is not None}

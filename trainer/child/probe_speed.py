@@ -79,7 +79,7 @@ def read_seconds(path: Path) -> float:
 
 
 def read_device(path: Path) -> str:
-    """``cpu`` if that is asked for; else empty."""
+    """The device that the file asks for: ``cpu``, or empty for any."""
     return "cpu" if _wanted(path).get("device") == "cpu" else ""
 
 
@@ -135,7 +135,7 @@ def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int,
 
 
 def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str, Any]:
-    """All figures, within about ``limit`` seconds; what is left out for time is not there.
+    """All speeds of the device, within about ``limit`` seconds; what is left out for time is not there.
 
     Args:
         limit: seconds.
@@ -169,7 +169,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
 
 
 def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit: float) -> None:
-    """One figure; a device or torch that cannot do it leaves it out."""
+    """Stores a figure; a device or torch that cannot measure it leaves it out."""
     try:
         value = part(limit)
     except (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError):

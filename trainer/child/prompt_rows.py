@@ -107,7 +107,7 @@ def read_rows(path: Path) -> List[Row]:
 
 
 def read_row(line: str, where: str) -> Row:
-    """One row with a ``prompt`` that is text or a list of messages."""
+    """A row with a ``prompt`` that is text or a list of messages."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

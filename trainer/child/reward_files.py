@@ -53,7 +53,7 @@ class OursGiveWay:
 
 
 def missing_package(error: ImportError, wanted: str) -> str:
-    """One sentence naming the package an import lacked and the command that mends it."""
+    """A sentence naming the package an import lacked and the command that mends it."""
     module = (error.name or wanted).split(".")[0]
     if not isinstance(error, ModuleNotFoundError):
         return "%s cannot be imported: %s" % (wanted, describe(error))

@@ -130,7 +130,7 @@ def _math_reward(_: RewardSpec) -> Reward:
 
 
 def _trl_reward(spec: RewardSpec) -> Reward:
-    """One of those ``trl.scripts.grpo`` knows by name, made as it makes them."""
+    """A reward that ``trl.scripts.grpo`` knows by name, made as it makes it."""
     from trl import rewards
 
     if spec.name in ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward"):
@@ -162,8 +162,8 @@ def _open_r1_reward(spec: RewardSpec) -> Reward:
 
     @functools.wraps(own)
     def reward(completions: Sequence[Any], **columns: Any) -> Any:
-        told = [[{"role": "assistant", "content": completion_text(completion)}] for completion in completions]
-        return own(completions=told, **columns)
+        messages = [[{"role": "assistant", "content": completion_text(completion)}] for completion in completions]
+        return own(completions=messages, **columns)
 
     return reward
 

@@ -14,7 +14,7 @@ RAISED = (Exception, SystemExit)
 """What a reward may raise: one that leaves the interpreter would end the trial without a word."""
 
 
-def told(error: BaseException) -> BaseException:
+def as_reward_error(error: BaseException) -> BaseException:
     """Converts an error that a reward raised to ``RewardFailedError``; out-of-memory errors stay as they are."""
     if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
         return error
@@ -29,7 +29,7 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
         try:
             values = await reward(*args, **kwargs)
         except RAISED as error:
-            raise told(error) from error
+            raise as_reward_error(error) from error
         return checked(values)
 
     @functools.wraps(reward)
@@ -37,7 +37,7 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
         try:
             values = reward(*args, **kwargs)
         except RAISED as error:
-            raise told(error) from error
+            raise as_reward_error(error) from error
         return checked(values)
 
     found = scored_async if inspect.iscoroutinefunction(reward) else scored

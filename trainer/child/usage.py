@@ -129,8 +129,8 @@ class GradientSync:
         if self._model is None:
             return {}
         self._model.logger.set_runtime_stats_and_log()  # as its next forward pass would
-        told = self._model._get_ddp_logging_data()
-        whole, hidden = told.get("backward_comm_time"), told.get("backward_compute_comm_overlap_time")
+        logged = self._model._get_ddp_logging_data()
+        whole, hidden = logged.get("backward_comm_time"), logged.get("backward_compute_comm_overlap_time")
         if not whole or hidden is None:
             return {}
         return {"gradient_sync_seconds": whole / 1e9, "gradient_sync_hidden": min(1.0, hidden / whole)}

@@ -1,1 +1,1 @@
-"""One file a command."""
+"""The commands, a file each."""

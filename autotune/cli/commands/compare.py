@@ -156,7 +156,7 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
 
 
 def _uses(a: ComparedSide, b: ComparedSide) -> dict[str, tuple[str, str]]:
-    """What the two used, by name; only what was recorded of one of them."""
+    """Resource use of the two sides by name; figures recorded on neither side are left out."""
     figures: dict[str, Callable[[TrialUse], str]] = {
         "GPU busy": lambda u: percent(u.whole.gpu.busy),
         "GPU power": lambda u: figure(u.whole.watts, "{:.0f} W"),
@@ -188,7 +188,7 @@ def _beyond_speed(comparison: Comparison) -> frozenset[str]:
 
 
 def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
-    """What a side has: where it sets nothing, what its framework does, as far as that is known."""
+    """Knob values of a side; an unset knob has its framework's default, where that is known."""
     unset = defaults(side.framework)
     found = {name: unset.get(name) if value is None else value for name, value in own.items()}
     return {name: value for name, value in found.items() if value is not None}
@@ -249,7 +249,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def side_json(side: ComparedSide) -> dict[str, Any]:
-    """One side; ``null`` where nothing was measured."""
+    """A side of a comparison; ``null`` where nothing was measured."""
     return {
         "label": plain(side.label),
         "study": plain(side.study),

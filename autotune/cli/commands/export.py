@@ -109,19 +109,19 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
     console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
 
 
-def _format(study: Study, asked: ExportFormat | None) -> str:
+def _format(study: Study, chosen: ExportFormat | None) -> str:
     """The format's word: a figure holds for the framework it was measured in, so there is no other."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
-    if asked is not None and asked.value != own:
+    if chosen is not None and chosen.value != own:
         raise UsageError(
-            f"--format {asked.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
-            f"say nothing about another framework; leave --format out, or start a study with --framework {asked.value}"
+            f"--format {chosen.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
+            f"say nothing about another framework; leave --format out, or start a study with --framework {chosen.value}"
         )
     return own
 
 
 def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
-    """Which configuration the options mean. Raises ``UsageError`` if they contradict."""
+    """The configuration that the options mean. Raises ``UsageError`` if they contradict."""
     from autotune.recommendation.export import ExportChoice
 
     if trial is not None and native_only:

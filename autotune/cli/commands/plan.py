@@ -73,7 +73,7 @@ class PlanOptions:
 
 
 @takes(PlanOptions)
-def plan(asked: PlanOptions) -> None:
+def plan(options: PlanOptions) -> None:
     """Predict the best configurations of a model on GPUs nobody has tried: in seconds, without a GPU.
 
     Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --need: the
@@ -88,36 +88,36 @@ def plan(asked: PlanOptions) -> None:
       autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
-    framework = framework_word(asked.framework)
+    framework = framework_word(options.framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import PlanRequest
 
-    sizes = asked.rows_per_update, asked.num_generations, asked.max_prompt_length, asked.max_completion_length
-    request = PlanRequest(asked.model, model_at(asked.model), framework, *sizes, asked.lora_rank)
-    as_json = asked.as_json or asked.form is Format.JSON
-    if asked.need:
+    sizes = options.rows_per_update, options.num_generations, options.max_prompt_length, options.max_completion_length
+    request = PlanRequest(options.model, model_at(options.model), framework, *sizes, options.lora_rank)
+    as_json = options.as_json or options.form is Format.JSON
+    if options.need:
         _show_needs(request, as_json)
     else:
-        _show_plan(_question(request, asked), settings_for(asked.home), as_json)
+        _show_plan(_question(request, options), settings_for(options.home), as_json)
 
 
-def _question(request: PlanRequest, asked: PlanOptions) -> Question:
+def _question(request: PlanRequest, options: PlanOptions) -> Question:
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
     from autotune.forecast.question import Question
 
-    kind = gpu_of(asked.gpu, asked.gpu_memory, asked.gpu_tflops, asked.gpu_bandwidth)
-    machine = Machine(kind.name, kind.memory, asked.gpus, asked.nodes)
-    space = space_for(request.framework, asked.space, asked.gpus, asked.nodes)
+    kind = gpu_of(options.gpu, options.gpu_memory, options.gpu_tflops, options.gpu_bandwidth)
+    machine = Machine(kind.name, kind.memory, options.gpus, options.nodes)
+    space = space_for(request.framework, options.space, options.gpus, options.nodes)
     return Question(request.load(machine), machine, kind, *space)
 
 
-def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:
+def _show_plan(question: Question, settings: Settings, as_json: bool) -> None:
     from autotune.cli.screens.plan import plan_screen
     from autotune.forecast.documents import plan_json
     from autotune.forecast.with_models import planned
 
-    found = planned(asked, settings)
+    found = planned(question, settings)
     if as_json:
         console.document(plan_json(found))
     else:

@@ -97,13 +97,13 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
 def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
     what = "" if trial.number == 0 else f" [{brief(trial.configuration, found.study.spec.baseline)}]"
     here = [p for p in found.places if p.trial == trial.number]
-    told = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
+    parts = [text for place in here for text in (clean(place.at.short), busy_words(place)) if text]
     where = (
         "starting"
         if life is None
         else f"{phase_words(life[0])}, last sign {format_duration(max(0.0, now - life[1]))} ago"
     )
-    return f"{', '.join([f'#{trial.number} {trial.kind.value}', *told])}: {where}{what}"
+    return f"{', '.join([f'#{trial.number} {trial.kind.value}', *parts])}: {where}{what}"
 
 
 def trials(

@@ -78,7 +78,7 @@ def report_command(
 
 
 def _document(found: StudyReading) -> Document:
-    """What the report says as data: the answer, why, and all trials."""
+    """The report as data: the answer, why, and all trials."""
     trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
     return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
 

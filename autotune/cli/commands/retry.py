@@ -71,31 +71,31 @@ def retry(
     raise typer.Exit(_exit_code(trial, stop.signal))
 
 
-def _show(store: Store, study: Study, asked: Trial, trial: Trial, *, as_json: bool) -> None:
+def _show(store: Store, study: Study, requested: Trial, trial: Trial, *, as_json: bool) -> None:
     if as_json:
         document = trial_json(trial, study.spec.baseline)
-        console.record({"type": "end", "retry_of": asked.number, "trial": document})
+        console.record({"type": "end", "retry_of": requested.number, "trial": document})
         return
-    console.line(sentence(asked, trial))
-    if trial.tokens_per_hour is not None and asked.tokens_per_hour is not None:
+    console.line(sentence(requested, trial))
+    if trial.tokens_per_hour is not None and requested.tokens_per_hour is not None:
         console.line("")
-        console.show(comparison_screen(compare_trials(read_study(store, study), asked, trial)))
+        console.show(comparison_screen(compare_trials(read_study(store, study), requested, trial)))
     elif trial.attempt:
         console.say(f"`autotune show {trial.number}` shows it in full")
 
 
-def sentence(asked: Trial, trial: Trial) -> str:
+def sentence(requested: Trial, trial: Trial) -> str:
     """Outcome of the retry, and its effect on the trial that it repeats."""
     if trial.state is TrialState.WAITING:
         return f"trial {trial.number} was broken off; the next `autotune start` or `autotune retry` goes on with it"
     how = "" if trial.outcome is None else trial.outcome.sentence()
     if trial.feasible:
-        mended = "" if asked.feasible else f"; the failure of #{asked.number} no longer counts"
-        return f"trial {trial.number}, which repeats #{asked.number}: {how}{mended}{_disturbed(trial)}"
-    lost = f"; its configuration, feasible in #{asked.number}, no longer is" if asked.feasible else ""
+        mended = "" if requested.feasible else f"; the failure of #{requested.number} no longer counts"
+        return f"trial {trial.number}, which repeats #{requested.number}: {how}{mended}{_disturbed(trial)}"
+    lost = f"; its configuration, feasible in #{requested.number}, no longer is" if requested.feasible else ""
     if trial.inconclusive:
         lost = ""
-    return f"trial {trial.number}, which repeats #{asked.number}: {how}{lost}"
+    return f"trial {trial.number}, which repeats #{requested.number}: {how}{lost}"
 
 
 def _disturbed(trial: Trial) -> str:

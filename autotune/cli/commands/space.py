@@ -102,39 +102,39 @@ class SpaceQuestion:
 
 @app.command()
 @takes(ShowOptions)
-def show(asked: ShowOptions) -> None:
+def show(options: ShowOptions) -> None:
     """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
-    name, found, left_out = space_for(framework_word(asked.framework), asked.space, asked.gpus, asked.nodes)
+    name, found, left_out = space_for(framework_word(options.framework), options.space, options.gpus, options.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
-    asked = replace(asked, gpus=asked.gpus or needed, nodes=max(asked.nodes, found.require.nodes))
-    question = _question(asked, {}, asked.rows_per_update)
-    told = found.explain(_beside(found, question), question.resources)
-    if asked.as_json:
-        console.document({**shown(name, found, question.resources.framework, told), "left_out": left_out})
+    options = replace(options, gpus=options.gpus or needed, nodes=max(options.nodes, found.require.nodes))
+    question = _question(options, {}, options.rows_per_update)
+    explanation = found.explain(_beside(found, question), question.resources)
+    if options.as_json:
+        console.document({**shown(name, found, question.resources.framework, explanation), "left_out": left_out})
         return
     console.show(knob_table(found, question.resources.framework))
-    for text in counted(name, found, told, question.resources, left_out):
+    for text in counted(name, found, explanation, question.resources, left_out):
         console.line(text)
 
 
 @app.command()
 @takes(CheckOptions)
-def check(asked: CheckOptions) -> None:
+def check(options: CheckOptions) -> None:
     """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
-    given = _given(asked)
-    question = _question(asked, given, asked.rows_per_update)
+    given = _given(options)
+    question = _question(options, given, options.rows_per_update)
     resources = replace(
         question.resources,
-        compute_capability=_capability(asked.compute_capability),
-        model=ModelFacts(attention_heads=asked.attention_heads),
-        max_prompt_length=0 if asked.max_length else None,
-        max_completion_length=asked.max_length,
+        compute_capability=_capability(options.compute_capability),
+        model=ModelFacts(attention_heads=options.attention_heads),
+        max_prompt_length=0 if options.max_length else None,
+        max_completion_length=options.max_length,
     )
     question = replace(question, resources=resources)
-    if asked.settings or (given and asked.space is None):
-        legal = _check_configuration(question, asked.as_json)
+    if options.settings or (given and options.space is None):
+        legal = _check_configuration(question, options.as_json)
     else:
-        legal = _check_space(asked.space, question, asked.as_json)
+        legal = _check_space(options.space, question, options.as_json)
     if not legal:
         raise typer.Exit(ILLEGAL)
 
@@ -159,20 +159,20 @@ def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bo
     server = "rollout_gpus" in question.configuration
     name, space, left_out = space_for(machine.framework, name, machine.gpus, machine.nodes, server=server)
     baseline = _beside(space, question)
-    told = space.explain(baseline, question.resources)
+    explanation = space.explain(baseline, question.resources)
     own = legality.check_baseline(baseline, question.resources) if question.configuration else ()
     if as_json:
         given = [v.as_json() for v in own]
-        console.document({"space": name, "left_out": left_out, "as_given": given, **told.as_json()})
-        return told.legal > 0
+        console.document({"space": name, "left_out": left_out, "as_given": given, **explanation.as_json()})
+        return explanation.legal > 0
     for violation in own:
         console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
-    for rule, count in told.removed.items():
-        console.line(f"{rule} removes {count} of {told.combinations}:")
-        console.line(f"  {clean(told.examples[rule].sentence)}")
-    for text in counted(name, space, told, question.resources, left_out):
+    for rule, count in explanation.removed.items():
+        console.line(f"{rule} removes {count} of {explanation.combinations}:")
+        console.line(f"  {clean(explanation.examples[rule].sentence)}")
+    for text in counted(name, space, explanation, question.resources, left_out):
         console.line(text)
-    return told.legal > 0
+    return explanation.legal > 0
 
 
 def framework_word(word: str) -> str:
@@ -209,33 +209,33 @@ def space_for(
     return wanted, space, said
 
 
-def _given(asked: CheckOptions) -> dict[str, KnobValue]:
+def _given(options: CheckOptions) -> dict[str, KnobValue]:
     """Knobs of the command line. GPUs for a rollout server mean that there is one."""
     from autotune.cli.commands.start_request import knobs_of
 
     values: dict[str, KnobValue] = {}
-    if asked.rollout_gpus:
-        values |= served_by(asked.rollout_gpus)
-    if asked.num_generations is not None:
-        values["num_generations"] = asked.num_generations
-    if asked.micro_batch is not None:
-        values["micro_batch_size"] = asked.micro_batch
-    return values | knobs_of(asked.settings or ())
+    if options.rollout_gpus:
+        values |= served_by(options.rollout_gpus)
+    if options.num_generations is not None:
+        values["num_generations"] = options.num_generations
+    if options.micro_batch is not None:
+        values["micro_batch_size"] = options.micro_batch
+    return values | knobs_of(options.settings or ())
 
 
-def _question(asked: MachineOptions, given: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
-    framework = framework_word(asked.framework)
-    if asked.ranks is not None and asked.gpus:
+def _question(options: MachineOptions, given: Mapping[str, KnobValue], rows: int | None) -> SpaceQuestion:
+    framework = framework_word(options.framework)
+    if options.ranks is not None and options.gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
 
         raise UsageError(RANKS_WITH_GPUS)
     resources = Resources(
-        gpus=asked.gpus,
-        nodes=asked.nodes,
-        device="cuda" if asked.gpus else "cpu",
+        gpus=options.gpus,
+        nodes=options.nodes,
+        device="cuda" if options.gpus else "cpu",
         framework=framework,
         rows_per_update=rows,
-        cpu_ranks=asked.ranks or 1,
+        cpu_ranks=options.ranks or 1,
     )
     return SpaceQuestion(resources, Configuration(accumulated(given, resources) if given else {}))
 

@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 
 @takes(StartOptions)
-def start(asked: StartOptions) -> None:
+def start(options: StartOptions) -> None:
     """Search for the fastest configuration, confirm it, and say how sure that is.
 
     Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
@@ -64,39 +64,39 @@ def start(asked: StartOptions) -> None:
     from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, lanes_of, prepare
 
-    limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
-    settings = settings_for(asked.home)
-    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published)
-    say: Say = (lambda _: None) if asked.quiet else console.say
-    notice = notice_of(asked)
-    with _places(asked, say) as spread:
-        limits = replace(limits, at_once=(asked.at_once or 1) if spread is None else len(spread.places))
-        request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
-        request = replace(request, objective=asked.objective)
+    limits = budget_of(BudgetOptions(options.budget, options.max_trials, options.gpu_hours))
+    settings = settings_for(options.home)
+    using = FrameworkOptions(options.framework, options.accelerate, options.openr1, options.published)
+    say: Say = (lambda _: None) if options.quiet else console.say
+    notice = notice_of(options)
+    with _places(options, say) as spread:
+        limits = replace(limits, at_once=(options.at_once or 1) if spread is None else len(spread.places))
+        request = request_of(options, using, options.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
+        request = replace(request, objective=options.objective)
         here = limits if spread is None else replace(limits, at_once=1)
         with leaving(notice):
             check_store(settings)
             prepared = prepare(request, settings, say, bundled_model(), here)
         lanes_of(prepared.spec, here.at_once)
-        if asked.dry_run:
+        if options.dry_run:
             console.show(_plan(prepared, limits, 0.0))
             return
-        with _page(settings, say, wanted=not asked.no_serve, port=asked.port):
-            ended = _run(settings, prepared, limits, asked, notice, spread)
+        with _page(settings, say, wanted=not options.no_serve, port=options.port):
+            ended = _run(settings, prepared, limits, options, notice, spread)
     raise typer.Exit(ended)
 
 
 @contextmanager
-def _places(asked: StartOptions, say: Say) -> Iterator[Spread | None]:
-    """Those of a cluster, held while the block runs; ``None``: trials run here."""
-    if asked.ray is None:
-        if asked.nodes > 1:
-            raise UsageError(f"--nodes {asked.nodes}: name the Ray cluster of these nodes with --ray")
+def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
+    """Places of the Ray cluster, held while the block runs; ``None``: trials run on this machine."""
+    if options.ray is None:
+        if options.nodes > 1:
+            raise UsageError(f"--nodes {options.nodes}: name the Ray cluster of these nodes with --ray")
         yield None
         return
     from autotune.wiring import take
 
-    spread = take(asked.ray, asked.gpus, asked.at_once, say, together=asked.nodes)
+    spread = take(options.ray, options.gpus, options.at_once, say, together=options.nodes)
     try:
         yield spread
     finally:
@@ -123,15 +123,15 @@ def _run(
     settings: Settings,
     prepared: Prepared,
     limits: Budget,
-    asked: StartOptions,
+    options: StartOptions,
     notice: Notice,
     spread: Spread | None,
 ) -> int:
     from autotune.wiring import begun, loop
 
-    with opened(settings, prepared, notice, fork=asked.new, any_sampler=asked.sampler is None) as found:
+    with opened(settings, prepared, notice, fork=options.new, any_sampler=options.sampler is None) as found:
         study, store, stop = found.study, found.store, found.stop
-        silent = asked.quiet or asked.as_json
+        silent = options.quiet or options.as_json
         if not silent:
             console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if found.existed else ""))
             if study.spec.sampler != prepared.spec.sampler:
@@ -139,13 +139,13 @@ def _run(
             console.talk().print(_plan(prepared, limits, store.spent(study.id)[0]))
             say_busy()
         talk: Say = (lambda _: None) if silent else console.say
-        study = begun(study, store, settings, prepared.fingerprint, talk, history=not asked.no_history)
-        with shown(asked, study, store, limits, prepared.legal) as observer:
+        study = begun(study, store, settings, prepared.fingerprint, talk, history=not options.no_history)
+        with shown(options, study, store, limits, prepared.legal) as observer:
             result = loop(
                 study, limits, store, settings, observer, stop, prepared.fingerprint,
-                allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=notice.grace_s, spread=spread,
+                allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
             ).run()  # fmt: skip
-        _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
+        _end(settings, study, result, store.spent(study.id)[0], as_json=options.as_json)
         return exit_code(result, stop)
 
 

@@ -1,4 +1,4 @@
-"""What was typed after ``start`` as a request: every word read, nothing run."""
+"""Turns the options of ``start`` into a request; nothing is run."""
 
 from __future__ import annotations
 
@@ -30,56 +30,56 @@ LONGEST_NAME = 200
 """Characters of a study's name, which every screen shows."""
 
 
-def budget_of(asked: BudgetOptions) -> Budget:
+def budget_of(options: BudgetOptions) -> Budget:
     """Raises ``UsageError`` if there is no limit, or one that is none."""
-    hours = asked.gpu_hours
-    if asked == BudgetOptions():
+    hours = options.gpu_hours
+    if options == BudgetOptions():
         raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
     if hours is not None and not (hours > 0 and math.isfinite(hours)):
         raise UsageError(f"--gpu-hours {hours:g}: expected a number of hours above 0, such as 8")
-    return Budget(None if asked.budget is None else parse_duration(asked.budget), asked.max_trials, hours)
+    return Budget(None if options.budget is None else parse_duration(options.budget), options.max_trials, hours)
 
 
-def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
+def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
     """The request; relative paths begin in ``folder``, and ``at_once`` trials run side by side.
 
     Raises:
         UsageError: a word is not what its option takes, or names a file that is not there.
     """
-    if asked.data is not None and asked.task is not None:
+    if options.data is not None and options.task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
-    if asked.name is not None and len(asked.name) > LONGEST_NAME:
-        raise UsageError(f"--name has {len(asked.name):,} characters; expected at most {LONGEST_NAME}")
+    if options.name is not None and len(options.name) > LONGEST_NAME:
+        raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
     framework = framework_named(framework_asked(using.framework, using.published))
-    served = {} if asked.rollout_gpus is None else served_by(asked.rollout_gpus)
+    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
     return Request(
-        model="" if asked.model is None else model_named(asked.model, folder),
-        task="" if asked.task is None else task_named(asked.task),
-        data="" if asked.data is None else data_named(asked.data, folder),
-        rewards=rewards_named(asked.reward or (), folder),
-        rows_per_update=asked.rows_per_update,
-        max_prompt_length=asked.max_prompt_length,
-        max_completion_length=asked.max_completion_length,
+        model="" if options.model is None else model_named(options.model, folder),
+        task="" if options.task is None else task_named(options.task),
+        data="" if options.data is None else data_named(options.data, folder),
+        rewards=rewards_named(options.reward or (), folder),
+        rows_per_update=options.rows_per_update,
+        max_prompt_length=options.max_prompt_length,
+        max_completion_length=options.max_completion_length,
         framework=framework.name,
-        accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, asked.config),
+        accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, options.config),
         accelerate_name="" if using.accelerate is None else str(using.accelerate),
-        server="" if asked.server is None else server_text(asked.server, framework, asked.config),
-        server_name="" if asked.server is None else str(asked.server),
+        server="" if options.server is None else server_text(options.server, framework, options.config),
+        server_name="" if options.server is None else str(options.server),
         checkout=checkout_asked(using.openr1, folder, framework),
         published=using.published or "",
-        baseline={**served, **knobs_of(asked.baseline or ())},
-        space=asked.space,
+        baseline={**served, **knobs_of(options.baseline or ())},
+        space=options.space,
         sampler=sampler,
-        seed=asked.seed,
-        name=asked.name,
-        memory_limit=_limit(asked.memory_limit, at_once),
-        gpus=asked.gpus,
-        ranks=asked.ranks,
-        nodes=asked.nodes,
-        python=str(Path(os.path.expanduser(asked.python)).absolute()),
+        seed=options.seed,
+        name=options.name,
+        memory_limit=_limit(options.memory_limit, at_once),
+        gpus=options.gpus,
+        ranks=options.ranks,
+        nodes=options.nodes,
+        python=str(Path(os.path.expanduser(options.python)).absolute()),
         folder=str(folder),
-        config=None if asked.config is None else config_text(asked.config),
-        config_name="" if asked.config is None else str(asked.config),
+        config=None if options.config is None else config_text(options.config),
+        config_name="" if options.config is None else str(options.config),
     )
 
 
@@ -164,6 +164,6 @@ def _limit(word: str | None, at_once: int) -> int | None:
     return hardware.contained_memory() if at_once == 1 else None
 
 
-def notice_of(asked: StudyOptions) -> Notice:
-    """How the machine is taken away. Raises ``UsageError``."""
-    return Notice.of(parse_duration(asked.grace), asked.signal or ())
+def notice_of(options: StudyOptions) -> Notice:
+    """The scheduler's notice of preemption that the options name. Raises ``UsageError``."""
+    return Notice.of(parse_duration(options.grace), options.signal or ())

@@ -1,4 +1,4 @@
-"""What ``start`` and ``sweep`` share: the study in the store, and how the run of it is shown."""
+"""Shared code of ``start`` and ``sweep``: the study in the store, and how its run is shown."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def say_busy() -> None:
 
 
 @contextmanager
-def shown(asked: StudyOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
+def shown(options: StudyOptions, study: Study, store: Store, limits: Budget, legal: int | None) -> Iterator[Observer]:
     """An observer of the run, as the options ask for."""
-    mode = choose_mode(json=asked.as_json, live=not asked.no_live, quiet=asked.quiet)
+    mode = choose_mode(json=options.as_json, live=not options.no_live, quiet=options.quiet)
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=legal)) as observer:
         yield observer

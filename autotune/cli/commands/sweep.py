@@ -63,7 +63,7 @@ class SweepOptions(StudyOptions):
 
 
 @takes(SweepOptions)
-def sweep(asked: SweepOptions) -> None:
+def sweep(options: SweepOptions) -> None:
     """Record a table of real trials over a whole space, to judge searches on.
 
     Every row is a trial as `autotune start` runs it: the baseline first, then the rows in an order that spares
@@ -76,21 +76,21 @@ def sweep(asked: SweepOptions) -> None:
       autotune sweep my-sweep --export cpu.jsonl.gz
       python -m benchmarks.search --table cpu.jsonl.gz
     """
-    settings = settings_for(asked.home)
-    if asked.stored is not None:
-        _export_stored(asked.stored, asked.export, asked.home, as_json=asked.as_json)
+    settings = settings_for(options.home)
+    if options.stored is not None:
+        _export_stored(options.stored, options.export, options.home, as_json=options.as_json)
         return
     from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
     from autotune.wiring import check_store, prepare
 
-    limits = Budget() if asked.budget is None else budget_of(BudgetOptions(asked.budget))
-    request = request_of(asked, FrameworkOptions(), "tpe", Path.cwd())
-    notice = notice_of(asked)
+    limits = Budget() if options.budget is None else budget_of(BudgetOptions(options.budget))
+    request = request_of(options, FrameworkOptions(), "tpe", Path.cwd())
+    notice = notice_of(options)
     with leaving(notice):
         check_store(settings)
-        _check_export(asked.export)
-        prepared = prepare(request, settings, (lambda _: None) if asked.quiet else console.say, bundled_model())
-    raise typer.Exit(_run(settings, as_sweep(prepared, asked.name), limits, asked, notice))
+        _check_export(options.export)
+        prepared = prepare(request, settings, (lambda _: None) if options.quiet else console.say, bundled_model())
+    raise typer.Exit(_run(settings, as_sweep(prepared, options.name), limits, options, notice))
 
 
 def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
@@ -99,38 +99,38 @@ def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
     return replace(prepared, spec=replace(prepared.spec, sampler=SWEEP, name=own))
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOptions, notice: Notice) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, options: SweepOptions, notice: Notice) -> int:
     from autotune.wiring import loop, measured, sweep_proposer
 
-    proposer = sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
-    if not asked.quiet:
-        console.say(planned_sentence(proposer, asked.again, prepared.spec.resources.device))
-    if asked.dry_run:
+    proposer = sweep_proposer(prepared.spec, rows=options.rows, same_learning=options.same_learning)
+    if not options.quiet:
+        console.say(planned_sentence(proposer, options.again, prepared.spec.resources.device))
+    if options.dry_run:
         return 0
     with opened(settings, prepared, notice) as found:
         study, store, stop = found.study, found.store, found.stop
-        if not asked.quiet:
+        if not options.quiet:
             there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
             rows = f", {there} rows there" if found.existed else ""
             console.say(f"study {study.spec.name} in {settings.home.root}{rows}")
             say_busy()
-        talk: Callable[[str], None] = (lambda _: None) if asked.quiet else console.say
+        talk: Callable[[str], None] = (lambda _: None) if options.quiet else console.say
         study = measured(study, store, settings, prepared.fingerprint, talk)
-        with shown(asked, study, store, limits, prepared.legal) as observer:
+        with shown(options, study, store, limits, prepared.legal) as observer:
             result = loop(
                 study, limits, store, settings, observer, stop, prepared.fingerprint,
-                allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
+                allow_busy=options.allow_busy, warm=not options.cold, proposer=proposer, steps=steps(options.again),
                 grace_s=notice.grace_s,
             ).run()  # fmt: skip
-        return _end(store, result, proposer, asked, stop)
+        return _end(store, result, proposer, options, stop)
 
 
-def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: SweepOptions, stop: SignalStop) -> int:
+def _end(store: Store, result: StudyResult, proposer: SweepProposer, options: SweepOptions, stop: SignalStop) -> int:
     there = any(is_row(t) and t.state.is_finished for t in result.trials)
-    written = export_table(store, result.study, asked.export) if asked.export is not None and there else None
-    lines = summary(result.trials, proposer.left(result.trials), asked.again)
-    if asked.as_json:
-        table = str(asked.export) if written else None
+    written = export_table(store, result.study, options.export) if options.export is not None and there else None
+    lines = summary(result.trials, proposer.left(result.trials), options.again)
+    if options.as_json:
+        table = str(options.export) if written else None
         console.record({"type": "end", "ended_by": result.ended_by, "table": table, "summary": lines})
     else:
         for line in [*lines, *([written] if written else [])]:

@@ -76,17 +76,17 @@ class Bench:
         return trial
 
 
-def run(name: str | None, choice: export.ExportChoice, asked: VerifyOptions, as_json: bool, home: Path | None) -> int:
+def run(name: str | None, choice: export.ExportChoice, options: VerifyOptions, as_json: bool, home: Path | None) -> int:
     """Run what was asked, print it, and return the exit code.
 
     Raises:
         UsageError: both were asked for, or there is nothing to compare with.
         MachineError: this is not the machine of the study, or the configuration does not train here.
     """
-    over = None if asked.over is None else parse_duration(asked.over)
-    if asked.steps is not None and asked.repeat is not None:
+    over = None if options.over is None else parse_duration(options.over)
+    if options.steps is not None and options.repeat is not None:
         raise UsageError("--steps is one long run and --repeat many short ones; give one of them")
-    if over is not None and asked.repeat is None:
+    if over is not None and options.repeat is None:
         raise UsageError("--over spreads the runs of --repeat; give both")
     from autotune.wiring import check_machine, loop, present_fingerprint
 
@@ -104,9 +104,9 @@ def run(name: str | None, choice: export.ExportChoice, asked: VerifyOptions, as_
             return loop(study, Budget(), store, settings, observer, stop, fingerprint)
 
         bench = Bench(study, store, stop, observed)
-        if asked.repeat is not None:
-            return _repeat(bench, row, asked.repeat, over, as_json)
-        return _steps(bench, row, asked.steps or "10x", as_json)
+        if options.repeat is not None:
+            return _repeat(bench, row, options.repeat, over, as_json)
+        return _steps(bench, row, options.steps or "10x", as_json)
 
 
 def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> int:
@@ -259,7 +259,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
 
 @dataclass(frozen=True)
 class _Rounds:
-    """When each round begins: evenly over the time given, from now on."""
+    """Start times of the rounds: evenly spread over the time given, from now on."""
 
     times: int
     done: int

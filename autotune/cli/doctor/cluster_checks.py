@@ -41,7 +41,7 @@ class NodeLook:
 
 
 def look(python: str, environment: Environment) -> NodeLook:
-    """This machine; to be called on each node."""
+    """Looks at this machine; called on each node."""
     packages, problem = _interpreter(python, environment)
     gpus = hardware.visible_gpus({})
     return NodeLook(
@@ -78,7 +78,7 @@ def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> l
         looks: by the node's name.
         ahead: seconds by which each node's clock is, at least.
     """
-    found = [Finding(f"node {name}", Verdict.OK, _told(each)) for name, each in looks.items()]
+    found = [Finding(f"node {name}", Verdict.OK, _summary(each)) for name, each in looks.items()]
     for name, each in looks.items():
         label = f"node {name}"
         if each.problem:
@@ -87,7 +87,7 @@ def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> l
     return found + _differences(looks)
 
 
-def _told(each: NodeLook) -> str:
+def _summary(each: NodeLook) -> str:
     gpus = ", ".join(f"{count} × {kind}" for kind, count in Counter(each.gpus).items())
     device = f"{gpus}, driver {each.driver}" if each.gpus else "no GPU"
     free = "" if each.available is None else f", {format_size(each.available)} of memory free"
@@ -111,7 +111,7 @@ def _clock(ahead: float) -> list[str]:
 
 
 def _differences(looks: Mapping[str, NodeLook]) -> list[Finding]:
-    """What most nodes have is what the others should have."""
+    """Findings on nodes that lack what most nodes have."""
     usable = {name: each for name, each in looks.items() if each.packages}
     names = list(dict.fromkeys(package for each in usable.values() for package in each.packages))
     found = []

@@ -102,7 +102,7 @@ def doctor(
 
 
 def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
-    """All findings, and the exit code; ``machine`` are those that no other configuration mends."""
+    """Prints the findings and returns the exit code; ``machine`` are those that no other configuration mends."""
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
@@ -113,13 +113,13 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 def _asked(
     config: Path | None,
-    beside: tuple[Path | None, Path | None],
+    files: tuple[Path | None, Path | None],
     gpus: int | None,
     rollout_gpus: int | None,
     python: str,
     framework: str,
 ) -> Request | None:
-    """What ``start`` would be asked; ``None`` without a configuration. Raises ``UsageError``: a file cannot be read."""
+    """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if config is None:
         return None
     from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
@@ -128,7 +128,7 @@ def _asked(
     from search_spaces.batch import served_by
 
     named = framework_named(framework)
-    accelerate, server = beside
+    accelerate, server = files
     return Request(
         framework=named.name,
         config=config_text(config),
@@ -144,11 +144,13 @@ def _asked(
     )
 
 
-Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
+TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 """Rewards to load, and modules a configuration needs."""
 
 
-def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl") -> Wanted | None:
+def rewards_of(
+    config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl"
+) -> TrainingNeeds | None:
     """Rewards and modules named by the options; ``None`` if no option was given.
 
     Raises:
@@ -225,7 +227,7 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+def _training(python: str, wanted: TrainingNeeds | None, environment: Environment) -> list[Finding]:
     from autotune import wiring
     from autotune.cli.doctor.training_checks import check_rewards, check_training
     from search_spaces.frameworks import facts_of
@@ -244,19 +246,19 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
 
 
 def _there(framework: str, gpus: int | None) -> list[Finding]:
-    """What a trial of the framework makes of this folder and this machine."""
+    """Findings on this folder and machine that are particular to the framework."""
     from autotune.frameworks import framework_named
 
     named = framework_named(framework)
-    told = named.on_machine(hardware.usable_cores(), gpus or _visible())
+    notes = named.on_machine(hardware.usable_cores(), gpus or _visible())
     return [
         *check_folders(named.environment.folders, Path.cwd()),
-        *(Finding("trials", Verdict.OK, text) for text in told),
+        *(Finding("trials", Verdict.OK, text) for text in notes),
     ]
 
 
 def _show_nodes(address: str, python: str, environment: Environment, as_json: bool) -> None:
-    """All nodes of a cluster, which look at themselves at the same time."""
+    """Findings on all nodes of a cluster, which are looked at in parallel."""
     from autotune import wiring
     from autotune.cli.doctor.cluster_checks import NodeLook, look, side_by_side
 

@@ -1,4 +1,4 @@
-"""What ``autotune doctor`` found: its values, its screen and its JSON."""
+"""Findings of ``autotune doctor``: values, screen and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.wording.text import clean
 
 
 class Verdict(StrEnum):
-    """What a finding means for a study."""
+    """Meaning of a finding for a study."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
     verdict: Verdict

@@ -65,7 +65,7 @@ def check_governor(governors: Sequence[str]) -> list[Finding]:
 
 
 def check_load(load: CpuLoad | None) -> Finding:
-    """Other programs: a cycle they disturb is discarded and repeated."""
+    """Finding on other programs: a cycle they disturb is discarded and repeated."""
     if load is None:
         return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
     text = f"{load.share:.0%} of the CPU is in use"
@@ -89,7 +89,7 @@ def look_at_gpus(
     name_of: Callable[[int], str],
     unfit: Callable[[], Sequence[GpuFault]] = tuple,
 ) -> list[Finding]:
-    """All that concerns GPUs.
+    """Findings on the GPUs.
 
     Args:
         visible: those ``CUDA_VISIBLE_DEVICES`` leaves.

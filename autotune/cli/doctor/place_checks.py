@@ -1,4 +1,4 @@
-"""Where things are kept: home, disk, database."""
+"""Checks of the places where data is kept: home, disk, database."""
 
 from __future__ import annotations
 

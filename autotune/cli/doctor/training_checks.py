@@ -48,42 +48,42 @@ def check_training(
     program = os.path.abspath(program)
     pip = f"{shlex.quote(program)} -m pip install"
     try:
-        told = probe(program)
+        answer = probe(program)
     except AutotuneError as error:
         return [Finding("training", Verdict.PROBLEM, str(error), f"{pip} {environment.pip}")]
-    packages: Mapping[str, str] = told.get("packages") or {}
-    bad = _unfit(program, told, packages, pip, environment, gpus=bool(gpus))
+    packages: Mapping[str, str] = answer.get("packages") or {}
+    bad = _unfit(program, answer, packages, pip, environment, gpus=bool(gpus))
     if bad is not None:
         return [bad]
     return [
-        Finding("training", Verdict.OK, _versions(program, told, packages, environment)),
+        Finding("training", Verdict.OK, _versions(program, answer, packages, environment)),
         *check_versions(packages, tested(environment.extra), pip),
         *check_optional(packages, pip, gpus=bool(gpus), optional=environment.wished),
         *check_attention(packages, gpus),
     ]
 
 
-def _versions(program: str, told: Mapping[str, Any], packages: Mapping[str, str], environment: Environment) -> str:
+def _versions(program: str, answer: Mapping[str, Any], packages: Mapping[str, str], environment: Environment) -> str:
     versions = ", ".join(f"{each.name} {packages[each.name]}" for each in environment.needed)
-    return f"{program}: Python {told.get('python', 'unknown')}, {versions}"
+    return f"{program}: Python {answer.get('python', 'unknown')}, {versions}"
 
 
 def _unfit(
     program: str,
-    told: Mapping[str, Any],
+    answer: Mapping[str, Any],
     packages: Mapping[str, str],
     pip: str,
     environment: Environment,
     *,
     gpus: bool,
 ) -> Finding | None:
-    """What keeps the interpreter from running trials, or from being measured as it should; ``None`` if nothing does."""
+    """The problem that keeps the interpreter from running or measuring trials; ``None`` if there is none."""
     missing = environment.lacking(packages)
     if missing:
         text = f"{program} lacks {', '.join(each.name for each in missing)}"
         return Finding("training", Verdict.PROBLEM, text, f"{pip} {environment.pip}")
-    text = _versions(program, told, packages, environment)
-    if not environment.takes_python(str(told.get("python", ""))):
+    text = _versions(program, answer, packages, environment)
+    if not environment.takes_python(str(answer.get("python", ""))):
         needed = f"an environment with Python {environment.python}"
         return Finding("training", Verdict.PROBLEM, f"{text}; the framework needs {needed}", "")
     outside = environment.outside(packages)

@@ -1,1 +1,1 @@
-"""What commands print for people."""
+"""Screens that commands print for people."""

@@ -1,4 +1,4 @@
-"""Where time goes, as bars that can be read without colour."""
+"""Bars of where time goes, readable without colour."""
 
 from __future__ import annotations
 

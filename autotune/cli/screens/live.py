@@ -1,4 +1,4 @@
-"""What a running study looks like: a state, how it changes, and the 80-column table drawn from it; pure."""
+"""The screen of a running study: a state, how it changes, and the 80-column table drawn from it; pure."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, leg
     return LiveState(study=study, budget=budget, now=now, trials=ordered, standings=ranked, legal=legal)
 
 
-def told_by_trials(event: Event) -> bool:
+def shown_by_trials(event: Event) -> bool:
     """Whether the trials themselves show what ``event`` says."""
     return event.kind in ("trial_started", "trial_finished")
 
 
 def with_event(state: LiveState, event: Event, now: float) -> LiveState:
-    """``data["ruled_out"]`` of any event, where given, updates the count."""
+    """The state after an event; ``data["ruled_out"]``, where given, updates the count."""
     ruled_out = event.data.get("ruled_out")
     if isinstance(ruled_out, int) and not isinstance(ruled_out, bool):
         state = replace(state, ruled_out=ruled_out)
@@ -71,7 +71,7 @@ def with_event(state: LiveState, event: Event, now: float) -> LiveState:
         state = replace(state, places={**state.places, event.trial: at})
     if event.kind == "trial_repeated":
         state = replace(state, phases={n: seen for n, seen in state.phases.items() if n != event.trial})
-    if told_by_trials(event):
+    if shown_by_trials(event):
         return replace(state, now=now)
     return replace(state, now=now, message=event.message)
 

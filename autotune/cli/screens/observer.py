@@ -14,7 +14,7 @@ from autotune.cli import console
 from autotune.cli.screens.live import (
     LiveState,
     live_table,
-    told_by_trials,
+    shown_by_trials,
     with_event,
     with_phase,
     with_tick,
@@ -177,7 +177,7 @@ class PlainObserver:
 
     def event(self, event: Event) -> None:
         self._state = with_event(self._state, event, self._now())
-        if not told_by_trials(event):
+        if not shown_by_trials(event):
             self._line(event.message)
 
     def trial(self, trial: Trial) -> None:

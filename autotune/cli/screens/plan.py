@@ -1,4 +1,4 @@
-"""What ``autotune plan`` found, for people; every figure stands under the word predicted."""
+"""The screen of ``autotune plan``; every figure stands under the word predicted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plan_screen(plan: Plan) -> RenderableType:
 
 
 def needs_screen(needs: Needs) -> RenderableType:
-    """One row for each GPU, one column for each way of training."""
+    """A table with a row for each GPU and a column for each way of training."""
     grid = LabelGrid()
     grid.add("", HEAD, "bold")
     _add_load(grid, needs.load)

@@ -32,7 +32,7 @@ def _elsewhere(settings: Settings) -> bool:
 
 
 def short_path(path: Path) -> str:
-    """From the working directory where that is inside it, else absolute."""
+    """A path relative to the working directory if it lies inside, else absolute."""
     absolute = Path(os.path.abspath(path))
     try:
         return str(absolute.relative_to(Path.cwd()))

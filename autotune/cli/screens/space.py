@@ -1,4 +1,4 @@
-"""What ``autotune space`` shows of a search space: the table of its knobs, the counts, and the same as JSON."""
+"""The screen of ``autotune space``: the table of knobs, the counts, and both as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
 
 
 def _class(name: str, values: Sequence[KnobValue]) -> str:
-    """What moving among ``values`` can change."""
+    """The strongest effect that moving among ``values`` can have."""
     effects = (KNOBS[name].effect_between(values[0], value) for value in values)
     return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
 
@@ -47,28 +47,30 @@ def _reach(name: str, framework: str) -> str:
     return "-" if setting is None else setting.reach.value
 
 
-def counted(name: str, space: SearchSpace, told: Explanation, resources: Resources, left_out: str = "") -> list[str]:
+def counted(
+    name: str, space: SearchSpace, explanation: Explanation, resources: Resources, left_out: str = ""
+) -> list[str]:
     """Lines: how many combinations there are, how many are legal on the machine, and what the framework lacks."""
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )
     machine += f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
     machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
-    about = "" if told.exact else "about "
+    about = "" if explanation.exact else "about "
     lines = [
         f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
-        f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
+        f"{machine}: {about}{explanation.combinations} that differ, {about}{explanation.legal} legal",
         *filter(None, [left_out]),
     ]
-    if not told.legal and told.removed:
+    if not explanation.legal and explanation.removed:
         from search_spaces.space_file import preset_names
 
-        worst = next(iter(told.removed))
+        worst = next(iter(explanation.removed))
         lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")
     return lines
 
 
-def shown(name: str, space: SearchSpace, framework: str, told: Explanation) -> dict[str, Any]:
+def shown(name: str, space: SearchSpace, framework: str, explanation: Explanation) -> dict[str, Any]:
     """The space as ``--json`` gives it."""
     knobs = []
     for knob, values in _listed(space).items():
@@ -84,4 +86,4 @@ def shown(name: str, space: SearchSpace, framework: str, told: Explanation) -> d
                 "summary": KNOBS[knob].summary,
             }
         )
-    return {"space": name, "framework": framework, "size": space.size, "knobs": knobs, **told.as_json()}
+    return {"space": name, "framework": framework, "size": space.size, "knobs": knobs, **explanation.as_json()}

@@ -73,19 +73,19 @@ def plan_screen(
         "measured": _measured(spec.protocol, spec),
         "stops": _stops(budget, now, spent_wall_s),
     }
-    told = [("published" if not i else "", sentence) for i, sentence in enumerate(scaling)]
-    told += [("workload", workload)] if workload else []
+    labelled = [("published" if not i else "", sentence) for i, sentence in enumerate(scaling)]
+    labelled += [("workload", workload)] if workload else []
     table = Table.grid(padding=0)
     table.add_column(width=LABEL_WIDTH, no_wrap=True)
     table.add_column(overflow="fold")
-    for label, sentence in told:
+    for label, sentence in labelled:
         table.add_row(Text(label, "bold"), Text(clean(sentence)))
     return Group(
         *(
             Text.assemble((f"{label:<{LABEL_WIDTH}}", "bold"), clean(text), no_wrap=True, overflow="ellipsis")
             for label, text in lines.items()
         ),
-        *([table] if told else []),
+        *([table] if labelled else []),
     )
 
 

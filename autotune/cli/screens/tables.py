@@ -25,7 +25,7 @@ VALUE_WIDTH = 9
 
 @dataclass(frozen=True)
 class KnobColumns:
-    """Which knobs get a column, under which head, and which were left out for want of room."""
+    """Knobs that get a column, under which head, and those left out for want of room."""
 
     heads: Mapping[str, str]
     hidden: tuple[str, ...]
@@ -34,7 +34,7 @@ class KnobColumns:
         return [fit(knob_value(configuration.get(name)), VALUE_WIDTH) for name in self.heads]
 
     def legend(self) -> str:
-        """How many knobs have no column, and ``mb micro_batch_size · ...`` for those that have."""
+        """Number of knobs without a column, and ``mb micro_batch_size · ...`` for those with one."""
         left_out = [f"{len(self.hidden)} more knobs not shown"] if self.hidden else []
         return " · ".join([*left_out, *(f"{head} {name}" for name, head in self.heads.items() if head != name)])
 
@@ -100,7 +100,7 @@ TRIALS_WIDTH = 46
 
 
 def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
-    """One row a trial, in the order given."""
+    """A table with a row for each trial, in the order given."""
     table = plain_table(
         [
             ("trial", "right"),

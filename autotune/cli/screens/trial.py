@@ -1,4 +1,4 @@
-"""One trial in full: configuration, how it ended, where its time and memory went; pure."""
+"""The screen of one trial: configuration, how it ended, where its time and memory went; pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def trial_screen(
     for note in legality.notes(trial.configuration, study.spec.resources):
         facts.add("rows", note)
     _add_figures(more, trial)
-    _add_told(more, trial, study, notes, {"memory": timeline_words(timeline), "log": log_path})
+    _add_details(more, trial, study, notes, {"memory": timeline_words(timeline), "log": log_path})
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
     parts.append(configuration_table(trial.configuration, study.spec.baseline))
     if trial.cycles:
@@ -84,12 +84,12 @@ def trial_screen(
     return Group(*parts)
 
 
-def _add_told(
-    grid: LabelGrid, trial: Trial, study: Study, notes: Sequence[NoteRecord], beside: Mapping[str, str]
+def _add_details(
+    grid: LabelGrid, trial: Trial, study: Study, notes: Sequence[NoteRecord], more: Mapping[str, str]
 ) -> None:
-    """What is said in a line each; ``beside`` are the lines of its memory and its log."""
-    told = {
-        "memory": beside["memory"],
+    """Adds the details that take a line each; ``more`` are the lines of its memory and its log."""
+    details = {
+        "memory": more["memory"],
         "energy": energy_words(trial_use(trial)),
         "attention": attention_words(notes),
         "GPUs": gpu_words(trial, study, notes),
@@ -97,9 +97,9 @@ def _add_told(
         "beware": beware_words(notes),
         "process": process_words(notes),
         "place": clean(place_of(notes).whole),
-        "log": beside["log"],
+        "log": more["log"],
     }
-    for name, words in told.items():
+    for name, words in details.items():
         if words:
             grid.add(name, words)
 
@@ -251,10 +251,12 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
 def limit_words(lengths: Sequence[int]) -> str:
     """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows; ...``."""
     found = lower_limits(lengths)
-    told = [f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]]
-    told += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
+    parts = [
+        f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]
+    ]
+    parts += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
     tried = "another algorithm, which a study of its own tries (`start --max-completion-length`)"
-    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows; {tried}" if told else ""
+    return f"max_completion_length {', '.join(parts)}; by {len(lengths)} rows; {tried}" if parts else ""
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:

@@ -94,7 +94,7 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
 
 
 def likely(holds: Array, least: float) -> NDArray[np.bool_]:
-    """Which candidates hold with probability ``least``; if none does, with the next lower of ``BARS``; if none, all."""
+    """Candidates that hold with probability ``least``; if none does, with the next lower of ``BARS``; if none, all."""
     for bar in (least, *(b for b in BARS if b < least)):
         if (found := holds >= bar).any():
             return found
@@ -132,15 +132,15 @@ class TrialCosts:
     """Timed cycles."""
     framework: str = "trl"
 
-    def restarts(self, asked: Sequence[Configuration]) -> NDArray[np.int64]:
+    def restarts(self, configurations: Sequence[Configuration]) -> NDArray[np.int64]:
         """``Restart`` of each; the whole process where none is there."""
         last = self.last
         if last is None:
-            return np.full(len(asked), int(Restart.PROCESS), dtype=np.int64)
-        names = sorted({name for c in (last, *asked) for name in c if RESTART.get(name) is not Restart.NONE})
+            return np.full(len(configurations), int(Restart.PROCESS), dtype=np.int64)
+        names = sorted({name for c in (last, *configurations) for name in c if RESTART.get(name) is not Restart.NONE})
         found: dict[tuple[KnobValue | None, ...], int] = {}
         costs = []
-        for configuration in asked:
+        for configuration in configurations:
             # Candidates are many, and differ in few of the knobs a restart is needed for.
             key = tuple([configuration.get(name) for name in names])
             if key not in found:

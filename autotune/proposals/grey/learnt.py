@@ -19,7 +19,7 @@ from autotune.proposals.translation import OptunaTrialStatus
 from autotune.statistics.distributions import normal_below
 
 Params = Mapping[str, Any]
-TOLD_FASTEST, TOLD_NEWEST = 40, 56
+KEPT_FASTEST, KEPT_NEWEST = 40, 56
 """Of a longer history only the fastest and the newest are told: a fit is cubic in their number."""
 SMALL = 0.03
 """A phase with less of all measured time than that shares a surface with the other small ones."""
@@ -80,31 +80,31 @@ class Predictions:
         return self.cycle_s is not None
 
 
-def learnt(axes: Axes, told: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
-    """Predicts the points ``asked``, (m, d), from the lessons of trials.
+def learnt(axes: Axes, lessons: Sequence[Lesson], inputs: Array, limit: float | None = None) -> Predictions:
+    """Predicts the points ``inputs``, (m, d), from the lessons of trials.
 
     Args:
         limit: most memory there is; ``None`` leaves running out of it to the failures.
     """
-    held = [one for one in told if one.standing is OptunaTrialStatus.FEASIBLE and math.isfinite(one.value)]
-    peaks = _peaks(told) if limit is not None and limit > 0 else []
-    holds = passes(axes, [one for one in told if not (peaks and one.memory)], asked)
+    held = [one for one in lessons if one.standing is OptunaTrialStatus.FEASIBLE and math.isfinite(one.value)]
+    peaks = _peaks(lessons) if limit is not None and limit > 0 else []
+    holds = passes(axes, [one for one in lessons if not (peaks and one.memory)], inputs)
     if peaks and limit is not None:
-        holds = holds * _fits(axes, told, peaks, asked, limit)
+        holds = holds * _fits(axes, lessons, peaks, inputs, limit)
     if not held:
-        return Predictions(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
-    pending = _places(axes, [one for one in told if one.standing is OptunaTrialStatus.PENDING])
-    points = np.concatenate([asked, _places(axes, held)])
+        return Predictions(np.zeros(len(inputs)), np.ones(len(inputs)), holds, 0.0)
+    pending = _places(axes, [one for one in lessons if one.standing is OptunaTrialStatus.PENDING])
+    points = np.concatenate([inputs, _places(axes, held)])
     rows, cycle_s = phase_rows(held), None
     if rows:
-        timed = [*held, *(one for one in told if one.standing is OptunaTrialStatus.CENSORED and one.phases)]
+        timed = [*held, *(one for one in lessons if one.standing is OptunaTrialStatus.CENSORED and one.phases)]
         level = statistics.median(one.value + math.log(sum(one.phases.values())) for one in held)
         logs, spread = _by_phases(axes, timed, rows, pending, points)
-        value, cycle_s = level - logs, np.exp(logs[: len(asked)])
+        value, cycle_s = level - logs, np.exp(logs[: len(inputs)])
     else:
-        value, spread = _as_a_whole(axes, told, held, pending, points)
-    best = float(value[len(asked) :].max())
-    return Predictions(value[: len(asked)], spread[: len(asked)], holds, best, cycle_s)
+        value, spread = _as_a_whole(axes, lessons, held, pending, points)
+    best = float(value[len(inputs) :].max())
+    return Predictions(value[: len(inputs)], spread[: len(inputs)], holds, best, cycle_s)
 
 
 def phase_rows(held: Sequence[Lesson]) -> tuple[tuple[str, ...], ...]:
@@ -145,40 +145,40 @@ def summed(means: Array, variances: Array) -> tuple[Array, Array]:
 
 
 def _as_a_whole(
-    axes: Axes, told: Sequence[Lesson], held: Sequence[Lesson], pending: Array, points: Array
+    axes: Axes, lessons: Sequence[Lesson], held: Sequence[Lesson], pending: Array, points: Array
 ) -> tuple[Array, Array]:
     values = np.array([[one.value for one in held]], dtype=np.float64)
-    bounds = [one for one in told if one.standing is OptunaTrialStatus.CENSORED and math.isfinite(one.value)]
+    bounds = [one for one in lessons if one.standing is OptunaTrialStatus.CENSORED and math.isfinite(one.value)]
     surface = fit(axes, _places(axes, held), values)
     surface = surface.bounded(_places(axes, bounds), np.array([one.value for one in bounds]), -1).believing(pending)
     belief = surface.at(points)
     return belief.mean[0], np.sqrt(belief.variance[0])
 
 
-def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array) -> Array:
+def passes(axes: Axes, lessons: Sequence[Lesson], points: Array) -> Array:
     """Probability of no failure: a surface through 1 where a trial held and -1 where it failed, read as a frequency."""
     decided = [one for one in lessons if one.standing is not OptunaTrialStatus.PENDING]
     marks = np.array([[-1.0 if one.standing is OptunaTrialStatus.INFEASIBLE else 1.0 for one in decided]])
     if not (marks < 0).any():
-        return np.ones(len(asked))
-    belief = fit(axes, _places(axes, decided), marks, means=np.array([OPTIMISM]), steps=MARK_STEPS).at(asked)
+        return np.ones(len(points))
+    belief = fit(axes, _places(axes, decided), marks, means=np.array([OPTIMISM]), steps=MARK_STEPS).at(points)
     found: Array = np.clip(0.5 + 0.5 * belief.mean[0], 0.02, 0.98)
     return found
 
 
-def _peaks(told: Sequence[Lesson]) -> list[Lesson]:
-    """Those with a measured peak; none while there are too few for a surface."""
+def _peaks(lessons: Sequence[Lesson]) -> list[Lesson]:
+    """Observations with a measured peak; none while there are too few for a surface."""
     seen = [
-        one for one in told if one.peak and one.standing in (OptunaTrialStatus.FEASIBLE, OptunaTrialStatus.CENSORED)
+        one for one in lessons if one.peak and one.standing in (OptunaTrialStatus.FEASIBLE, OptunaTrialStatus.CENSORED)
     ]
     return seen if len(seen) >= PEAKS_FROM else []
 
 
-def _fits(axes: Axes, told: Sequence[Lesson], peaks: Sequence[Lesson], asked: Array, limit: float) -> Array:
+def _fits(axes: Axes, lessons: Sequence[Lesson], peaks: Sequence[Lesson], points: Array, limit: float) -> Array:
     """Probability of a peak below the limit, by a surface through the measured ones; failures are bounds."""
-    failed = _places(axes, [one for one in told if one.memory])
+    failed = _places(axes, [one for one in lessons if one.memory])
     surface = fit(axes, _places(axes, peaks), np.log([[float(one.peak or 1.0) for one in peaks]]))
-    belief = surface.bounded(failed, np.full(len(failed), math.log(limit)), +1).at(asked)
+    belief = surface.bounded(failed, np.full(len(failed), math.log(limit)), +1).at(points)
     return normal_below((math.log(limit) - belief.mean[0]) / np.sqrt(belief.variance[0]))
 
 

@@ -1,4 +1,4 @@
-"""Which models of times and memory the grey-box sampler asks, of which candidates, and which trials they see."""
+"""The grey-box sampler's models of times and memory, and the trials and candidates they are given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals import memory, times
-from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
+from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeModel
 from autotune.proposals.grey.choice import likely_from
 from autotune.proposals.grey.surfaces import Array
 from autotune.proposals.memory import MemoryModel
@@ -30,13 +30,13 @@ class Models:
     peaks: PeakModel | None = None
 
 
-def models_for(task: Task, background: Background | None = None) -> Models:
+def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
     """The phase-time model and the memory model of a study, which know no trial of it yet.
 
     They begin with what earlier studies measured. Without a probe of the study's own kind of device the hardware is
     presumed.
     """
-    known = background or Background()
+    known = prior_data or PriorData()
     device = probed(known.probe)
     if device is not None and device.shared != (task.resources.device == "cpu"):
         device = None
@@ -46,7 +46,7 @@ def models_for(task: Task, background: Background | None = None) -> Models:
     return Models(task, before.fitted(task, ()), peaks)
 
 
-TOLD_FASTEST, TOLD_NEWEST = 40, 60
+KEPT_FASTEST, KEPT_NEWEST = 40, 60
 """A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
 MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
@@ -58,9 +58,9 @@ def cycle_seconds(trial: Trial) -> float | None:
     return statistics.fmean(c.seconds for c in cycles) if cycles else None
 
 
-def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
+def selected_trials(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
     """The fastest and the newest trials of a long history, by number; ``known`` says which are fast."""
-    kept = {e.number for e in selected(known, TOLD_FASTEST, TOLD_NEWEST)}
+    kept = {e.number for e in selected(known, KEPT_FASTEST, KEPT_NEWEST)}
     return tuple(t for t in trials if t.number in kept)
 
 

@@ -31,7 +31,7 @@ LEAST = 0.01
 CHUNK = 4096
 """Points asked about at once, which bounds memory."""
 JITTER = 1e-6
-UNTOLD = 1e6
+VAGUE = 1e6
 """A bound as vague as this says nothing."""
 
 _MIDDLE = np.log([0.7, 1.0, 0.01])
@@ -126,7 +126,7 @@ class Surfaces:
         )
 
     def believing(self, inputs: Array) -> Surfaces:
-        """As if points that are being measured had come out as expected (kriging believer)."""
+        """Surfaces as if pending points had come out as expected (kriging believer)."""
         if not len(inputs):
             return self
         return self.adding(inputs, self.at(inputs).mean, np.zeros((len(self.targets), len(inputs))) + JITTER)
@@ -144,7 +144,7 @@ class Surfaces:
         room = side * (mean - bounds) / np.sqrt(variance)
         ratio = normal_hazard(room)
         shrunk = np.clip(1.0 - ratio * (ratio + room), 0.05, 1.0)
-        telling = shrunk < 1.0 - 1.0 / UNTOLD
+        telling = shrunk < 1.0 - 1.0 / VAGUE
         if not telling.any():
             return self
         mean, variance, shrunk, ratio = mean[telling], variance[telling], shrunk[telling], ratio[telling]

@@ -64,7 +64,7 @@ class Part(StrEnum):
 
 
 class Moment(StrEnum):
-    """When the peak may be; the largest of them counts."""
+    """Moments of a cycle at which memory may peak; the largest counts."""
 
     GENERATE = "generate"
     SYNC = "sync"
@@ -111,7 +111,7 @@ _PASSING = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.SY
 
 @dataclass(frozen=True)
 class _Bytes:
-    """What the formulas gave."""
+    """Results of the memory formulas."""
 
     s: Settings
     held: States
@@ -216,7 +216,7 @@ def _cpu(task: Task, found: _Bytes) -> Matrix:
 
 
 def _device(found: _Bytes) -> Matrix:
-    """One training GPU."""
+    """Memory of one training GPU by part."""
     rows, s = _moments(found), found.s
     gaps = GPU_SLACK * (1.0 - 0.5 * s.columns.number("expandable_segments"))
     nothing = 0.0 * s.rows

@@ -36,7 +36,7 @@ FUSED = 0.15
 
 @dataclass(frozen=True)
 class Split:
-    """How a model lies on the GPUs."""
+    """Layout of a model on the GPUs."""
 
     tensor: Column
     stages: Column
@@ -79,7 +79,7 @@ def split(facts: ModelFacts, size: Dimensions, s: Settings) -> Split:
 
 
 def held(task: Task, size: Dimensions, s: Settings) -> dict[str, Column]:
-    """What ``training.States`` has of it: weights, gradients, optimizer state, and how much of that the host keeps."""
+    """Bytes of weights, gradients and optimizer state, and those kept on the host, as ``training.States`` has them."""
     found = split(task.resources.model, size, s)
     part = trainable(task.passthrough, task.resources.framework, size) / size.parameters
     shared = s.columns.number("distributed_optimizer", 1.0) > 0
@@ -102,7 +102,7 @@ def held(task: Task, size: Dimensions, s: Settings) -> dict[str, Column]:
 
 
 def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
-    """What ``training.Transients`` has of it: activations and logits.
+    """Bytes of activations and logits with Megatron: fields of ``training.Transients``.
 
     Args:
         tokens: of a micro-batch of the update, on a GPU.

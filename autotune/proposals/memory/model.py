@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.domain import Configuration, Pool, Trial
-from autotune.proposals.forecasts import Column, Earlier, PeakForecast, Task
+from autotune.proposals.forecasts import Column, EarlierTrials, PeakForecast, Task
 from autotune.proposals.memory.features import (
     MOMENTS,
     PARTS,
@@ -94,8 +94,8 @@ DOUBT = 1.0
 """Log score by which the formulas alone have to be ahead before earlier studies are left aside."""
 
 
-def carried_over(task: Task, earlier: Sequence[Earlier]) -> tuple[Observations, ...]:
-    """By pool of ``task`` the peaks of trials of earlier studies; none of a study that has other pools."""
+def carried_over(task: Task, earlier: Sequence[EarlierTrials]) -> tuple[Observations, ...]:
+    """Peaks of earlier studies' trials by pool of ``task``; none of a study that has other pools."""
     found = [nothing()] * len(pools(task))
     for one in earlier:
         if pools(one.task) != pools(task):
@@ -110,10 +110,12 @@ def _configurations(trials: Sequence[Trial]) -> tuple[Configuration, ...]:
 
 
 def _seen(task: Task, trials: Sequence[Trial], matrix: Matrix, *, alone: bool) -> list[Observations]:
-    """By pool, what trials say; ``matrix``: of their configurations."""
-    told, has_device = _configurations(trials), bool(task.resources.gpus)
+    """Observations of the trials by pool; ``matrix``: of their configurations."""
+    configurations, has_device = _configurations(trials), bool(task.resources.gpus)
     return [
-        observations(trials, pool, limit, dict(zip(told, own, strict=True)), alone=alone, has_device=has_device)
+        observations(
+            trials, pool, limit, dict(zip(configurations, own, strict=True)), alone=alone, has_device=has_device
+        )
         for pool, limit, own in zip(pools(task), limits(task), matrix, strict=True)
     ]
 

@@ -66,11 +66,11 @@ class Observations:
     """Of a whole trial: its residual tells of the noise."""
 
     def part(self, chosen: NDArray[np.bool_]) -> Observations:
-        """Some of them."""
+        """A selection of the observations."""
         return Observations(**{name: column[chosen] for name, column in vars(self).items()})
 
     def joined(self, others: Observations) -> Observations:
-        """These, then others."""
+        """These observations, then others."""
         both = {name: np.concatenate([mine, getattr(others, name)]) for name, mine in vars(self).items()}
         return Observations(**both)
 
@@ -112,16 +112,16 @@ def fit(prior: Coefficients, seen: Observations) -> Coefficients:
 
 def log_score(believed: Coefficients, seen: Observations) -> float:
     """Logarithm of the probability of whole trials' peaks and bounds, each by itself."""
-    told = seen.part(seen.whole)
-    if not len(told.level):
+    observed = seen.part(seen.whole)
+    if not len(observed.level):
         return 0.0
-    rows = told.rows(believed.mean)
+    rows = observed.rows(believed.mean)
     heights = np.maximum(rows @ believed.mean, 1e-9)
     own = np.sum((rows @ believed.covariance) * rows, axis=1) / heights**2
-    spread = np.sqrt(np.maximum(own, 0.0) + (believed.noise * told.noise) ** 2)
+    spread = np.sqrt(np.maximum(own, 0.0) + (believed.noise * observed.noise) ** 2)
     away = np.log(heights) / spread
     measured = -0.5 * away**2 - np.log(spread) - 0.5 * math.log(2.0 * math.pi)
-    return float(np.sum(np.where(told.censored, np.log(np.maximum(normal_below(away), 1e-12)), measured)))
+    return float(np.sum(np.where(observed.censored, np.log(np.maximum(normal_below(away), 1e-12)), measured)))
 
 
 def _noise(prior: float, seen: Observations, mean: Column, information: Square) -> float:
@@ -184,7 +184,7 @@ Rows = Mapping[Configuration, NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One figure."""
+    """An observation of one trial: its peak, or a bound of it."""
 
     parts: NDArray[np.float64]
     moments: tuple[Moment, ...]
@@ -235,7 +235,7 @@ def observations(
 
 
 def nothing() -> Observations:
-    """No trial told anything."""
+    """Observations without any trial."""
     return _stacked([])
 
 
@@ -254,7 +254,7 @@ def _stacked(found: Sequence[_Seen]) -> Observations:
 
 
 def noise_factor(level: Column) -> Column:
-    """How many times as noisy a peak of ``level`` bytes is than a great one."""
+    """Factor of the noise of a peak of ``level`` bytes over that of a large one."""
     found: Column = np.hypot(1.0, NOISE_BYTES / (NOISE * level))
     return found
 
@@ -262,7 +262,7 @@ def noise_factor(level: Column) -> Column:
 def _bound(
     trial: Trial, pool: Pool, limit: float | None, peak: int | None, meant: Collection[Pool | None]
 ) -> tuple[tuple[Moment, ...], float] | None:
-    """When and how high ``trial`` must have been at least, or ``None`` if it says nothing of ``pool``."""
+    """Moment and lower bound of the peak of ``trial``, or ``None`` if it says nothing of ``pool``."""
     outcome = trial.outcome
     if outcome is None or trial.state is not TrialState.FAIL:
         return (MOMENTS, float(peak)) if peak else None

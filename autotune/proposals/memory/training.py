@@ -158,7 +158,7 @@ def _offloaded(
 
 
 def _buckets(s: Settings, trained: float) -> tuple[Column, Column]:
-    """What ranks exchange, DDP and ZeRO; nothing on one rank."""
+    """Bytes of the buckets that ranks exchange, DDP and ZeRO; nothing on one rank."""
     several = (s.ranks > 1).astype(float)
     plain = several * (s.stage == 0) * (s.fsdp == 0)
     # DDP's buckets hold every gradient once more.

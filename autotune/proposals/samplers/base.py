@@ -9,13 +9,13 @@ import optuna
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
-from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.translation import Observation, distributions
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One proposal: the candidates it is chosen from."""
+    """The input of one proposal: the candidates it is chosen from."""
 
     grid: CandidateGrid
     left: Mask
@@ -44,7 +44,7 @@ class StudySampler:
         """A new sampler, seeded by ``turn``."""
         raise NotImplementedError
 
-    def bind(self, task: Task | None, background: Background | None = None) -> StudySampler:  # noqa: ARG002
+    def bind(self, task: Task | None, prior_data: PriorData | None = None) -> StudySampler:  # noqa: ARG002
         """A copy for one study, with its task and prior knowledge."""
         return self
 
@@ -56,7 +56,7 @@ class StudySampler:
         """A copy for one of several places; ``here`` are the trials that finished there."""
         return self
 
-    def told(
+    def observations(
         self,
         own: Sequence[Observation],
         known: Sequence[Observation],  # noqa: ARG002

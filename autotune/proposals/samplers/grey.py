@@ -16,10 +16,10 @@ from optuna.trial import FrozenTrial
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, highest
-from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
+from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
-from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Lesson, Params, Predictions, fastest
-from autotune.proposals.grey.models import Models, compared, cycle_seconds, likely_enough, models_for, told
+from autotune.proposals.grey.learnt import KEPT_FASTEST, KEPT_NEWEST, Lesson, Params, Predictions, fastest
+from autotune.proposals.grey.models import Models, compared, cycle_seconds, likely_enough, models_for, selected_trials
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey_box import GreyBoxSampler, Pool
@@ -48,8 +48,8 @@ class GreySampler(StudySampler):
     def __init__(self, models: Models | None = None) -> None:
         self._models = models
 
-    def bind(self, task: Task | None, background: Background | None = None) -> GreySampler:
-        return self if task is None else GreySampler(models_for(task, background))
+    def bind(self, task: Task | None, prior_data: PriorData | None = None) -> GreySampler:
+        return self if task is None else GreySampler(models_for(task, prior_data))
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> FittedGrey:
         return FittedGrey(self._models, trials, known)
@@ -67,7 +67,7 @@ class FittedGrey(StudySampler):
     def __init__(self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation]) -> None:
         self.known = {e.number: e for e in known}
         self.trials = sorted((t for t in trials if t.number in self.known), key=lambda t: t.number)
-        self.read = told(self.trials, known)
+        self.read = selected_trials(self.trials, known)
         self._models = models
         resources = models.task.resources if models is not None else None
         self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
@@ -136,15 +136,15 @@ class FittedGrey(StudySampler):
             self._fits_of[id(grid)] = self.peaks.forecast(grid.candidates).fits
         return self._fits_of[id(grid)][pool]
 
-    def told(
+    def observations(
         self, own: Sequence[Observation], known: Sequence[Observation], *, elsewhere: bool
     ) -> Sequence[Observation]:
         """Forecasts learn from every failure, and on the permitted track rank among all configurations."""
         if self.times is None:
-            return selected(own, TOLD_FASTEST, TOLD_NEWEST)
+            return selected(own, KEPT_FASTEST, KEPT_NEWEST)
         numbers = {e.number for e in own}
         found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
-        return selected(found, TOLD_FASTEST, TOLD_NEWEST)
+        return selected(found, KEPT_FASTEST, KEPT_NEWEST)
 
     def promising(self, grid: CandidateGrid, indices: Indices, times: TimeModel) -> Indices:
         """The candidates of ``indices`` that may be fastest; those unlikely to fit come last."""
@@ -167,7 +167,7 @@ class FittedGrey(StudySampler):
 
 @dataclass(frozen=True)
 class _Candidates:
-    """``grey_box.Candidates``: those of a turn."""
+    """The candidates of a turn, as ``grey_box.Candidates``."""
 
     fitted: FittedGrey
     turn: Turn
@@ -185,11 +185,11 @@ class _Candidates:
 
     def pool(
         self,
-        told: Sequence[Lesson],
+        lessons: Sequence[Lesson],
         before: Sequence[FrozenTrial],  # noqa: ARG002
         chance: np.random.Generator,  # noqa: ARG002
     ) -> Pool:
-        fitted, grid, held = self.fitted, self.turn.grid, fastest(told)
+        fitted, grid, held = self.fitted, self.turn.grid, fastest(lessons)
         indices = _looked_at(fitted, self.turn, held[0].params if held else None)
         configurations = [grid.candidates[i] for i in indices]
         restarts, fits = fitted.costs.restarts(configurations), fitted.fits(grid, indices)

@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.proposals.grey.choice import LIKELY, Outlook, choice
 from autotune.proposals.grey.learnt import (
-    TOLD_FASTEST,
-    TOLD_NEWEST,
+    KEPT_FASTEST,
+    KEPT_NEWEST,
     Lesson,
     Params,
     Predictions,
@@ -102,7 +102,7 @@ class Points:
         self._ranks = {name: _ranks(d) for name, d in self.space.items()}
 
     def place(self, params: Params) -> tuple[float, ...] | None:
-        """Where ``params`` lie by the axes; ``None`` if they lack one or hold a value that is not of the space."""
+        """Position of ``params`` on the axes; ``None`` if they lack one or hold a value outside the space."""
         found = [self._along(name, d, params[name]) if name in params else None for name, d in self.space.items()]
         known = tuple(place for place in found if place is not None)
         return known if len(known) == len(found) else None
@@ -117,14 +117,14 @@ class Points:
         low, high = scale(numbers.low), scale(numbers.high)
         return (scale(value) - low) / (high - low)
 
-    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
+    def pool(self, history: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
         """Points that may be proposed: nothing twice, unless everything was.
 
         Raises:
             ValueError: none was legal.
         """
-        found, places = self.candidates([one.params for one in fastest(told)[:BEST]], chance)
-        taken = {one.place for one in told}
+        found, places = self.candidates([one.params for one in fastest(history)[:BEST]], chance)
+        taken = {one.place for one in history}
         free = np.array([place not in taken for place in map(tuple, places.tolist())])
         if free.any():
             found, places = [p for p, one in zip(found, free, strict=True) if one], places[free]
@@ -223,7 +223,7 @@ def _size(distribution: BaseDistribution) -> float:
 
 
 def _values(distribution: BaseDistribution) -> Sequence[Any]:
-    """All values, of a distribution that has a finite number of them."""
+    """All values of a distribution that has a finite number of them."""
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
     numbers = _numbers(distribution)
@@ -261,10 +261,10 @@ class Candidates(Protocol):
     def axes(self) -> Axes: ...
 
     def place(self, params: Params) -> tuple[float, ...] | None:
-        """Where ``params`` lie by the axes; ``None`` if they lie outside the space."""
+        """Position of ``params`` on the axes; ``None`` if they lie outside the space."""
         ...
 
-    def pool(self, told: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
+    def pool(self, history: Sequence[Lesson], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
         """The points looked at; of many, ``chance`` draws some."""
         ...
 
@@ -333,13 +333,13 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         candidates = self._candidates or self._within(search_space)
         before = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         sign = 1.0 if study.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
-        told = lessons(candidates, before, sign)
+        history = lessons(candidates, before, sign)
         chance = np.random.default_rng([self._seed, trial.number])
-        pool = candidates.pool(told, before, chance)
-        decided = sum(one.standing is not OptunaTrialStatus.PENDING for one in told)
+        pool = candidates.pool(history, before, chance)
+        decided = sum(one.standing is not OptunaTrialStatus.PENDING for one in history)
         if decided < self._first:
-            return dict(pool.params(_farthest(pool.places, [one.place for one in told], chance)))
-        outlook, best = self._expected(candidates.axes, pool, told)
+            return dict(pool.params(_farthest(pool.places, [one.place for one in history], chance)))
+        outlook, best = self._expected(candidates.axes, pool, history)
         return dict(pool.params(choice(outlook, best, pool.least)))
 
     def sample_independent(
@@ -353,9 +353,9 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             self._points = self._points_of(space)
         return self._points
 
-    def _expected(self, axes: Axes, pool: Pool, told: Sequence[Lesson]) -> tuple[Outlook, float]:
-        """What is expected of ``pool``, and the value to improve on."""
-        taught = selected(told, TOLD_FASTEST, TOLD_NEWEST)
+    def _expected(self, axes: Axes, pool: Pool, history: Sequence[Lesson]) -> tuple[Outlook, float]:
+        """The expected results of ``pool``, and the value to improve on."""
+        taught = selected(history, KEPT_FASTEST, KEPT_NEWEST)
         if pool.fits is not None:
             taught = [one for one in taught if not one.memory]
         if pool.forecast is not None:
@@ -377,12 +377,12 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         warnings.warn(text, stacklevel=2)
 
 
-def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random.Generator) -> int:
+def _farthest(points: Array, places: Sequence[Sequence[float]], chance: np.random.Generator) -> int:
     """Of ``SPREAD`` drawn points the one whose nearest neighbour among ``places`` is farthest."""
-    drawn = chance.choice(len(asked), size=min(SPREAD, len(asked)), replace=False)
+    drawn = chance.choice(len(points), size=min(SPREAD, len(points)), replace=False)
     if not places:
         return int(drawn[0])
-    steps = np.abs(asked[drawn][:, None, :] - columns(places, asked.shape[1])[None]).clip(0.0, 1.0).sum(axis=2)
+    steps = np.abs(points[drawn][:, None, :] - columns(places, points.shape[1])[None]).clip(0.0, 1.0).sum(axis=2)
     return int(drawn[int(np.argmax(steps.min(axis=1)))])
 
 
@@ -404,7 +404,7 @@ def _value_of(measured: Sequence[float], sign: float) -> Callable[[float], float
 
 
 def _stands(trial: FrozenTrial) -> OptunaTrialStatus | None:
-    """``None``: it teaches nothing, as a FAIL that is no lack of memory."""
+    """State of an Optuna trial as a lesson; ``None`` if it teaches nothing, as a FAIL that is no lack of memory."""
     if trial.state in (TrialState.RUNNING, TrialState.WAITING):
         return OptunaTrialStatus.PENDING
     if trial.user_attrs.get(OOM) or any(c > 0 for c in trial.constraints.values()):
@@ -453,8 +453,8 @@ def _lesson(
 
 
 def _phases(trial: FrozenTrial) -> Mapping[str, float]:
-    told = trial.user_attrs.get(PHASES)
-    if not isinstance(told, Mapping):
+    seconds_of = trial.user_attrs.get(PHASES)
+    if not isinstance(seconds_of, Mapping):
         return {}
-    found = {str(name): number(seconds) for name, seconds in told.items()}
+    found = {str(name): number(seconds) for name, seconds in seconds_of.items()}
     return {n: s for n, s in found.items() if s is not None} if None not in found.values() else {}

@@ -356,8 +356,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Features:
 
 
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-    """What there is to know of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends
-    on no other."""
+    """Facts of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends on no other."""
     c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
     acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
@@ -367,7 +366,7 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
 
 
 def tabled(values: NDArray[np.float64]) -> Features:
-    """What was read of configurations by phase, each different row once."""
+    """Distinct rows of configurations by phase."""
     codes = coded_columns(values)
     return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
 

@@ -181,7 +181,7 @@ class Rows:
     """Which earlier study it is of: 0, 1, ...; -1: of this one."""
 
     def joined(self, others: Rows) -> Rows:
-        """These, then others."""
+        """These rows, then others."""
         own = {name: np.concatenate([column, others.knobs.own[name]]) for name, column in self.knobs.own.items()}
         values, noise = np.concatenate([self.values, others.values]), np.concatenate([self.noise, others.noise])
         return Rows(Knobs.of(own, len(values)), values, noise, np.concatenate([self.study, others.study]))
@@ -280,14 +280,16 @@ def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -
     return MeasuredRows(trials, places, tuple([rows.keys[i] for i in unique.tolist()]), Knobs.of(own, len(unique)))
 
 
-def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured, study: int = -1) -> tuple[Rows, float]:
+def residuals(
+    phase: str, measured: MeasuredRows, prior: Column, found: Measured, study: int = -1
+) -> tuple[Rows, float]:
     """Log ratios of measured to prior seconds, and the variance between trials of a row; arguments as in ``learn``."""
-    each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
-    process = pooled(each, told.places, PROCESS_SPREAD)
-    noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
-    weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.keys))
-    values = np.bincount(told.places, each / noise, minlength=len(told.keys)) / weight
-    return Rows(told.knobs, values, 1.0 / weight, np.full(len(values), study, dtype=np.intp)), process
+    each = np.log(found.seconds[phase][measured.trials] / prior[measured.trials])
+    process = pooled(each, measured.places, PROCESS_SPREAD)
+    noise = process + found.cycle_variance[phase] / found.cycles[measured.trials]
+    weight = np.bincount(measured.places, 1.0 / noise, minlength=len(measured.keys))
+    values = np.bincount(measured.places, each / noise, minlength=len(measured.keys)) / weight
+    return Rows(measured.knobs, values, 1.0 / weight, np.full(len(values), study, dtype=np.intp)), process
 
 
 @dataclass(frozen=True)
@@ -295,14 +297,14 @@ class PhasePosterior:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
     known: Process
-    told: MeasuredRows
+    measured: MeasuredRows
     process: float
     """Variance between trials of one row."""
 
     def at(self, rows: PhaseRows) -> tuple[Column, Column]:
         """Mean and variance of each row."""
         mean, variance = self.known.at(rows.unlike(self.known.rows.knobs.same), len(rows.keys))
-        both = [(place, at) for place, key in enumerate(self.told.keys) if (at := rows.places.get(key)) is not None]
+        both = [(place, at) for place, key in enumerate(self.measured.keys) if (at := rows.places.get(key)) is not None]
         if both:
             place, at = np.array(both, dtype=np.intp).T
             known = self.known.at_measured()
@@ -311,22 +313,22 @@ class PhasePosterior:
 
 
 def learn(
-    phase: str, told: MeasuredRows, prior: Column, found: Measured, level_sd: float, carried: Rows | None = None
+    phase: str, measured: MeasuredRows, prior: Column, found: Measured, level_sd: float, carried: Rows | None = None
 ) -> PhasePosterior:
-    """From trials.
+    """The posterior of a phase, learnt from trials.
 
     Args:
         phase: ``Phase`` value.
-        told: which rows they measured.
+        measured: which rows they measured.
         prior: seconds of each trial by the prior, at what its own cycles worked on; 0: it does not occur.
         level_sd: of the prior.
         carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
             together are less probable than each by itself.
     """
-    rows, process = residuals(phase, told, prior, found)
+    rows, process = residuals(phase, measured, prior, found)
     alone = fit(rows, level_sd)
     if carried is not None:
         begun = fit(rows.joined(carried), level_sd)
         if begun.evidence >= alone.evidence + fit(carried, level_sd).evidence - DOUBT:
-            return PhasePosterior(begun, told, process)
-    return PhasePosterior(alone, told, process)
+            return PhasePosterior(begun, measured, process)
+    return PhasePosterior(alone, measured, process)

@@ -119,7 +119,7 @@ def load(
 
 
 def _as_many(lengths: Sequence[int], rows: float) -> Sequence[int]:
-    """As they are where there are as many, else evenly spaced ones; never more than ``MOST_ROWS``."""
+    """As many lengths as rows, ``MOST_ROWS`` at most: unchanged if their number fits, else evenly spaced ones."""
     count = max(1, min(round(rows), MOST_ROWS))
     if len(lengths) == count:
         return lengths

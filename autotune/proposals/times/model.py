@@ -20,7 +20,7 @@ import numpy as np
 from autotune.domain import Configuration, Phase, Trial
 from autotune.machine import data_sheets
 from autotune.machine.data_sheets import Hardware
-from autotune.proposals.forecasts import Column, Earlier, Task, TimeForecast
+from autotune.proposals.forecasts import Column, EarlierTrials, Task, TimeForecast
 from autotune.proposals.reading import Reader
 from autotune.proposals.times.features import PHASES, Features, PhaseRows, features, read, tabled
 from autotune.proposals.times.learning import (
@@ -52,7 +52,7 @@ class Account:
     found: Measured
     """Seconds where the prior has them."""
     learnt: Mapping[str, PhasePosterior]
-    foretold: Mapping[str, Column]
+    prior_seconds: Mapping[str, Column]
     """Prior seconds of each trial, by ``Phase`` value."""
 
 
@@ -64,15 +64,15 @@ def prior_holds(ours: Account) -> bool:
 
 
 def score(account: Account) -> float:
-    """Log probability of the measured cycles, each foretold without its own rows; each configuration counts once."""
+    """Log probability of the measured cycles, each predicted without its own rows; each configuration counts once."""
     found = account.found
     moment = np.zeros(len(found.whole))
     seconds: dict[str, Column] = {}
     for phase, known in account.learnt.items():
-        occurs, place = known.told.trials, known.told.places
+        occurs, place = known.measured.trials, known.measured.places
         mean, variance = known.known.left_out()
         seconds[phase] = found.seconds[phase].copy()
-        seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
+        seconds[phase][occurs] = account.prior_seconds[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
         moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
     total = np.sum(list(seconds.values()), axis=0)
     variance_of_log = np.maximum(moment / np.square(total), 1e-6)
@@ -82,40 +82,42 @@ def score(account: Account) -> float:
 
 
 def account(prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows]) -> Account:
-    """Each phase's learnt part.
+    """Posterior of each phase over the prior's seconds.
 
     Args:
         prior: median seconds.
         table: of ``found.configurations``.
         carried: by phase, what earlier studies measured.
     """
-    found, seconds = foretold(prior, world, table, found)
+    found, seconds = with_prior_seconds(prior, world, table, found)
     learnt = {}
     for phase in PHASES:
         sd = math.hypot(LEVEL_SD[phase], world.spread)
-        told = measured_rows(phase, table.phases[phase], seconds[phase], found)
-        learnt[phase] = learn(phase, told, seconds[phase], found, sd, carried.get(phase))
+        rows = measured_rows(phase, table.phases[phase], seconds[phase], found)
+        learnt[phase] = learn(phase, rows, seconds[phase], found, sd, carried.get(phase))
     return Account(found, learnt, seconds)
 
 
 def without_prior(ours: Account) -> Account:
     """The same trials under a prior that only knows which phases occur, for comparison."""
-    seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.foretold.items()}
+    seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.prior_seconds.items()}
     learnt = {
-        phase: learn(phase, ours.learnt[phase].told, seconds[phase], ours.found, FLAT_LEVEL_SD) for phase in PHASES
+        phase: learn(phase, ours.learnt[phase].measured, seconds[phase], ours.found, FLAT_LEVEL_SD) for phase in PHASES
     }
     return Account(ours.found, learnt, seconds)
 
 
-def foretold(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Column]]:
-    """What was measured, by the phases the prior knows of, and the prior's seconds of each trial."""
+def with_prior_seconds(
+    prior: Prior, world: World, table: Features, found: Measured
+) -> tuple[Measured, dict[str, Column]]:
+    """The measurements by the phases that occur in the prior, and the prior's seconds of each trial."""
     observed = Observed(found.computed, found.prompt)
     seconds = {phase: prior(phase, _each(table.phases[phase]), world, observed) for phase in PHASES}
     return _placed(found, seconds), seconds
 
 
 def _each(rows: PhaseRows) -> PhaseRows:
-    """One row for each configuration, equal ones too; a prior does not ask which are equal."""
+    """A row for each configuration, equal ones too; a prior does not ask which are equal."""
     facts = {name: column[rows.index] for name, column in rows.facts.items()}
     return replace(rows, facts=facts, keys=(b"",) * len(rows.index))
 
@@ -129,29 +131,31 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
     return replace(found, seconds={phase: kept[phase] for phase in PHASES})
 
 
-def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: Sequence[Earlier]) -> dict[str, Rows]:
-    """By phase, what earlier studies measured over the prior of their own task and device; empty where nothing was.
+def carried_over(
+    prior: Prior, task: Task, hardware: Hardware | None, earlier: Sequence[EarlierTrials]
+) -> dict[str, Rows]:
+    """By phase, ratios of what earlier studies measured to their own prior; empty where nothing was measured.
 
     Args:
         hardware: its device, if it is known; an earlier study on such a device without a probe of its own has it too.
     """
     found: dict[str, Rows] = {}
     for study, one in enumerate(earlier):
-        told = measured(sorted(one.trials, key=lambda t: t.number))
-        if not told.trials:
+        observed = measured(sorted(one.trials, key=lambda t: t.number))
+        if not observed.trials:
             continue
-        world = World(one.task, _device(one, task, hardware), lengths_of(one.task, told))
-        table = features(one.task, told.configurations)
-        told, seconds = foretold(prior, world, table, told)
+        world = World(one.task, _device(one, task, hardware), lengths_of(one.task, observed))
+        table = features(one.task, observed.configurations)
+        observed, seconds = with_prior_seconds(prior, world, table, observed)
         for phase in PHASES:
-            rows = measured_rows(phase, table.phases[phase], seconds[phase], told)
-            own, _ = residuals(phase, rows, seconds[phase], told, study)
+            rows = measured_rows(phase, table.phases[phase], seconds[phase], observed)
+            own, _ = residuals(phase, rows, seconds[phase], observed, study)
             own = replace(own, noise=own.noise + (ROW_SD + ROW_SD_OF_DOUBLING * one.distance) ** 2)
             found[phase] = found[phase].joined(own) if phase in found else own
     return found
 
 
-def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
+def _device(one: EarlierTrials, task: Task, hardware: Hardware | None) -> Hardware:
     own = data_sheets.probed(one.probe)
     if own is not None:
         return own
@@ -227,7 +231,7 @@ class PhaseTimes:
         return TimeForecast(np.log(whole), spread, seconds, restart)
 
     def _prior_of(self, phase: str, rows: PhaseRows) -> Column:
-        """What the prior says of ``rows``: the same for as long as the study's lengths are."""
+        """The prior's seconds of ``rows``; cached as long as the study's lengths stay the same."""
         world, seconds = rows.kept.get(self.prior, (None, np.zeros(0)))
         if world != self.known:
             seconds = self.prior(phase, rows, self.known, None)

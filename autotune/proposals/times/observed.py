@@ -89,8 +89,8 @@ def measured(trials: Sequence[Trial]) -> Measured:
         whole=np.sum(list(seconds.values()), axis=0),
         cycles=number,
         cycle_variance={phase: _variance_of_cycles(column, place) for phase, column in flat.items()},
-        computed=_told([c.computed_tokens for cycles in each for c in cycles], place, number),
-        prompt=_told([c.prompt_tokens / max(1, c.rows) for cycles in each for c in cycles], place, number),
+        computed=_mean_of_cycles([c.computed_tokens for cycles in each for c in cycles], place, number),
+        prompt=_mean_of_cycles([c.prompt_tokens / max(1, c.rows) for cycles in each for c in cycles], place, number),
         rows=np.array([float(cycles[0].rows) for cycles in each]),
         lengths=next((tuple(c.lengths) for cycles in each for c in cycles if c.lengths), ()),
     )
@@ -101,7 +101,7 @@ def _variance_of_cycles(seconds: Column, place: Groups) -> float:
     return pooled(np.log(seconds[occurs]), place[occurs], CYCLE_SPREAD)
 
 
-def _told(values: Sequence[float], place: Groups, number: Column) -> Column:
+def _mean_of_cycles(values: Sequence[float], place: Groups, number: Column) -> Column:
     """Mean of each trial's cycles; NaN where no cycle tells."""
     mean = np.bincount(place, np.array(values, dtype=np.float64), minlength=len(number)) / number
     return np.where(mean > 0, mean, math.nan)
@@ -178,14 +178,14 @@ def starts_of(found: Measured, kinds: NDArray[np.intp]) -> Starts:
     A process tells once how long it took to be there. Where any does, a trial without that ran in a process another
     one had started, and says nothing of a start.
     """
-    told = any(SPAWN in trial.startup for trial in found.trials)
+    has_spawn = any(SPAWN in trial.startup for trial in found.trials)
     logs: dict[ProcessKind, float] = {}
     counts: dict[ProcessKind, int] = {}
     ratios = [WARM_UP]
     for trial, kind, cycle_s in zip(found.trials, map(ProcessKind, kinds.tolist()), found.whole.tolist(), strict=True):
         seconds = sum(trial.startup.values())
         warm = sum(c.seconds for c in trial.cycles if c.cycle_kind is CycleKind.WARMUP and c.rank == 0)
-        if seconds > 0 and (SPAWN in trial.startup or not told):
+        if seconds > 0 and (SPAWN in trial.startup or not has_spawn):
             logs[kind] = logs.get(kind, 0.0) + math.log(seconds)
             counts[kind] = counts.get(kind, 0) + 1
         if warm > 0:

@@ -41,7 +41,7 @@ from autotune.proposals.times.lengths import Lengths, load, longest_sum
 
 @dataclass(frozen=True)
 class World:
-    """All a prior depends on beside the configurations."""
+    """Inputs of a prior besides the configurations."""
 
     task: Task
     hardware: Hardware
@@ -152,7 +152,7 @@ def gathered(facts: Mapping[str, Column], world: World) -> Column:
 
 
 def gathers(facts: Mapping[str, Column], world: World, k: Column) -> Column:
-    """How often a micro-batch needs them; ``k`` as of the update, 2 without a backward pass."""
+    """Number of times a micro-batch gathers the weights; ``k`` as of the update, 2 without a backward pass."""
     kept = (facts["zero"] >= 3) & (world.weights <= KEPT)
     return np.where((k > 2.0) & ~kept, 2.0, 1.0)
 
@@ -255,8 +255,8 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
 def _loads(facts: Mapping[str, Column], world: World) -> tuple[Column, Column, Column]:
     """Steps, rows and context of the pieces of each row's decoding, padded with pieces of no steps."""
     cases, place = _different(facts, ("generations", "replicas", "rows", "sequences", "continuous"))
-    told = world.lengths.completions
-    found = [load(told, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
+    completions = world.lengths.completions
+    found = [load(completions, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
     most = max((len(one.steps) for one in found), default=1)
     padded = [np.stack([np.pad(c, (0, most - len(c))) for c in (o.steps, o.live, o.context)]) for o in found]
     whole = np.stack(padded)[place] if padded else np.zeros((0, 3, most))

@@ -126,7 +126,7 @@ class Agent:
         return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
 
     def free_port(self) -> int:
-        """One on which nothing listens here."""
+        """A port on which nothing listens here."""
         return free_ports(1, "")[0]
 
     def begin(self, assignment: Assignment) -> None:
@@ -162,7 +162,7 @@ class Agent:
             self._wire.beat()
 
     def attended(self) -> None:
-        """As ``alive``, in a process of the agent's own: from the first time on it ends where no more are heard."""
+        """Marks the tuner as alive, and on the first call makes this process end when such calls stop."""
         first = self._heard_at is None
         self.alive()
         if first:
@@ -198,7 +198,7 @@ class _Wire:
         self._gone = False
         self._answered = threading.Condition()
         self._answer = Answer()
-        self._told = 0
+        self._sent = 0
 
     @property
     def silent(self) -> bool:
@@ -215,10 +215,10 @@ class _Wire:
         return self._answer.enough
 
     def record(self, record: Record) -> None:
-        self._told += 1
+        self._sent += 1
         self.out.put(record)
         with self._answered:
-            while self._answer.stored < self._told and not self._answer.failed and not self.silent:
+            while self._answer.stored < self._sent and not self._answer.failed and not self.silent:
                 self._answered.wait(LOOK_S)
         if self._answer.failed:
             raise TunerFailedError
@@ -270,7 +270,7 @@ def _lane(share: Share) -> Lane:
 
 
 def _surroundings(environment: Mapping[str, str] | None, share: Share) -> None:
-    """What a trial started here will see: Ray sets the number of threads by the CPUs an actor has asked for."""
+    """Sets the environment of trials started here: Ray sets the number of threads by an actor's CPUs."""
     os.environ.pop("OMP_NUM_THREADS", None)
     if share.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -48,7 +48,7 @@ class GangRunner:
             meeting = Rendezvous(self._address, port, number, len(self._parts))
             own = replace(assignment, directory=part_of(assignment.directory, number), meeting=meeting)
             try:
-                report = self._parts[number].run(own, _Told(together, first=number == 0), together)
+                report = self._parts[number].run(own, _NodeWatcher(together, first=number == 0), together)
             except BaseException:
                 together.over = True
                 raise
@@ -78,7 +78,7 @@ def part_of(directory: Path, number: int) -> Path:
 
 
 def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport:
-    """One report of all nodes'. Pure.
+    """Joins the reports of all nodes into one. Pure.
 
     Args:
         reports: in the order in which they came; of two that say as much the first counts.
@@ -97,7 +97,7 @@ def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport
 
 
 def _distance(outcome: Outcome, diagnose: Diagnose) -> int:
-    """How far an outcome is from why an attempt on several nodes ended: it may only tell of another node."""
+    """How far a node's outcome is from the cause that ended the attempt: it may only tell of another node."""
     reason = outcome.reason
     if reason is None:
         return 6
@@ -112,7 +112,7 @@ def _distance(outcome: Outcome, diagnose: Diagnose) -> int:
 
 
 class _Together:
-    """What all nodes share: the watcher, told by one at a time, and ``ports.StopToken``, theirs and the user's."""
+    """The watcher and stop token that the runners of all nodes share; calls are serialised."""
 
     def __init__(self, watcher: Watcher, stop: StopToken) -> None:
         self._watcher, self._stop, self._lock = watcher, stop, threading.Lock()
@@ -145,8 +145,8 @@ class _Together:
             self._watcher.tick()
 
 
-class _Told:
-    """``ports.Watcher`` of one node; the phase that is shown is the first's."""
+class _NodeWatcher:
+    """``ports.Watcher`` of one node; only the first node's phase is shown."""
 
     def __init__(self, together: _Together, first: bool) -> None:
         self._together, self._first = together, first

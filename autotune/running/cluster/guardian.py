@@ -37,7 +37,7 @@ class Guardian:
         self._pipe = started.stdin
 
     def keep(self, tags: Iterable[str]) -> None:
-        """What is to be ended with the agent from now on: tags, those with a dash at the end as beginnings.
+        """Sets the tags of processes to end with the agent; a tag with a dash at the end is a prefix.
 
         Raises:
             OSError: the guardian itself is gone.

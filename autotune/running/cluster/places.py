@@ -1,4 +1,4 @@
-"""Which places of a cluster a study has: nodes, shared out. Pure."""
+"""Places of a study on a cluster: its nodes, shared out. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.wording.numbers import counted
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of a cluster."""
+    """A machine of a cluster."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
         each = f"{counted(gpus, 'GPU')} each" if gpus else "a CPU core each"
         each += f" on {together} nodes" if together > 1 else ""
         raise UsageError(
-            f"--ray: {wanted} trial{'s' * (wanted > 1)} of {each} do not fit on {_told(nodes)}; {would} would"
+            f"--ray: {wanted} trial{'s' * (wanted > 1)} of {each} do not fit on {_node_list(nodes)}; {would} would"
             + ("" if room == [n.gpus // max(1, gpus) for n in nodes] or not gpus else ", each with a CPU core")
         )
     return _numbered(nodes, sorted(found), gpus)
@@ -100,7 +100,7 @@ def _numbered(nodes: Sequence[Node], found: Sequence[Sequence[int]], gpus: int) 
     )
 
 
-def _told(nodes: Sequence[Node]) -> str:
+def _node_list(nodes: Sequence[Node]) -> str:
     return ", ".join(f"{node.name} ({node.cpus} CPUs, {counted(node.gpus, 'GPU')})" for node in nodes) or "no node"
 
 

@@ -165,7 +165,7 @@ class RayCluster:
             self._ray.kill(actor)
 
     def answer(self, node: Node, reference: Any, patience_s: float | None = None) -> Any:
-        """What a call gives, or raises. Raises ``LostError`` where it cannot give anything any more.
+        """The result of a remote call, or its error. Raises ``LostError`` if it can give none any more.
 
         Args:
             patience_s: for an answer; ``None``: as long as an agent would wait for the tuner.
@@ -280,7 +280,7 @@ SETTINGS = 4
 
 
 def fault(address: str) -> str | None:
-    """What is wrong with ``HOST:PORT``; ``None``: a server of gRPC answers there."""
+    """The problem with ``HOST:PORT``; ``None`` if a server of gRPC answers there."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         return "expected HOST:PORT, or auto"

@@ -90,7 +90,7 @@ class PlaceRunner:
             return lost_report(lost, self._clock.monotonic() - began, started)
 
     def free_port(self) -> int:
-        """One there. May raise ``LostError``."""
+        """A free port on the node. May raise ``LostError``."""
         return self._at_rest(lambda agent: agent.free_port())[1]
 
     def _begun(self, assignment: Assignment) -> Remote:
@@ -147,7 +147,7 @@ class _Attempt:
         self._failure: BaseException | None = None
 
     def follow(self) -> RunReport:
-        """Its report. Whatever the watcher raises is raised again when the attempt has been ended."""
+        """Follows the attempt and returns its report. Raises what the watcher raised, once the attempt is ended."""
         try:
             while True:
                 for message in self._agent.hear(self._answer()):

@@ -1,1 +1,1 @@
-"""How a database becomes the one the tables describe; run by ``autotune.store.schema``, without an ini file."""
+"""Migrations of a database to the tables of this version; run by ``autotune.store.schema``, without an ini file."""

@@ -25,7 +25,7 @@ def finished_home(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def finished(finished_home: Settings) -> Iterator[Reader]:
     reader = Reader(finished_home)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def settings(tmp_path: Path) -> Settings:
 def reader(settings: Settings) -> Iterator[Reader]:
     made = Reader(settings)
     yield made
-    made.library.close()
+    made.cache.close()
 
 
 def _running_study(store: Store) -> Study:

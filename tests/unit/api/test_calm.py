@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api import read_ahead
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.read_ahead import CALM_S, ReadAhead
 from autotune.domain import Study
 from autotune.settings import Settings
@@ -40,21 +40,21 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pages
 
 
-def begun(library: Any) -> ReadAhead:
+def begun(cache: Any) -> ReadAhead:
     failures: list[Exception] = []
-    reading = ReadAhead(library, failures.append)
+    reading = ReadAhead(cache, failures.append)
     reading.start()
-    assert library.read.wait(PATIENCE_S)
+    assert cache.read.wait(PATIENCE_S)
     assert failures == []
     return reading
 
 
 def test_nothing_is_drawn_while_somebody_asks_and_everything_afterwards(drawn: list[str]) -> None:
-    library = Asked()
-    reading = begun(library)
+    cache = Asked()
+    reading = begun(cache)
     reading.wait(3 * CALM_S)
     assert drawn == []
-    library.unasked_s = CALM_S
+    cache.unasked_s = CALM_S
     reading.wait(PATIENCE_S)
     assert drawn == ["answer", "study", "why"]
 
@@ -68,17 +68,17 @@ def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:
 
 
 def test_a_library_knows_since_when_nobody_has_asked(settings: Settings, study: Study) -> None:
-    library = Library(settings, lambda: open_store(settings.database))
-    assert library.unasked_s == float("inf")
-    library.revisions()
-    assert library.unasked_s == float("inf"), "looking for news is not asking for a study"
-    library.snapshot(study.id)
-    assert 0 <= library.unasked_s < 60
-    library.close()
+    cache = StudyCache(settings, lambda: open_store(settings.database))
+    assert cache.unasked_s == float("inf")
+    cache.revisions()
+    assert cache.unasked_s == float("inf"), "looking for news is not asking for a study"
+    cache.snapshot(study.id)
+    assert 0 <= cache.unasked_s < 60
+    cache.close()
 
 
 def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> None:
-    library = Library(settings, lambda: open_store(settings.database))
+    cache = StudyCache(settings, lambda: open_store(settings.database))
     began, go, made = threading.Event(), threading.Event(), list[str]()
 
     def build() -> bytes:
@@ -88,12 +88,12 @@ def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> No
         return b"page"
 
     found: list[bytes] = []
-    readers = [threading.Thread(target=lambda: found.append(library.kept("key", build))) for _ in range(4)]
+    readers = [threading.Thread(target=lambda: found.append(cache.kept("key", build))) for _ in range(4)]
     readers[0].start()
     assert began.wait(PATIENCE_S)
     for reader in readers[1:]:
         reader.start()
-    assert library.kept("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
+    assert cache.kept("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
     go.set()
     for reader in readers:
         reader.join(PATIENCE_S)
@@ -101,15 +101,15 @@ def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> No
 
 
 def test_what_failed_is_made_again_by_the_next(settings: Settings) -> None:
-    library = Library(settings, lambda: open_store(settings.database))
+    cache = StudyCache(settings, lambda: open_store(settings.database))
 
     def broken() -> bytes:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        library.kept("key", broken)
+        cache.kept("key", broken)
     found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.append(library.kept("key", lambda: b"page")), daemon=True)
+    reader = threading.Thread(target=lambda: found.append(cache.kept("key", lambda: b"page")), daemon=True)
     reader.start()
     reader.join(PATIENCE_S)
     assert found == [b"page"]

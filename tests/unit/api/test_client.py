@@ -33,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     served = Served(reader)
     yield served.url
     served.close()
-    reader.library.close()
+    reader.cache.close()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_memory_over_time_comes_typed_or_is_not_found(settings: Settings, study:
         with pytest.raises(NotFoundError, match=r"memory timeline|no attempt 2"):
             client.memory(1, number, attempt)
     served.close()
-    reader.library.close()
+    reader.cache.close()
 
 
 def test_a_log_is_followed(settings: Settings, study: Study) -> None:
@@ -166,7 +166,7 @@ def test_a_log_is_followed(settings: Settings, study: Study) -> None:
     path.write_bytes(b"one\ntwo\n")
     assert client.log(1, 1, first_byte=4) == b"two\n"
     served.close()
-    reader.library.close()
+    reader.cache.close()
 
 
 def test_a_proxy_is_not_told_the_token_of_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

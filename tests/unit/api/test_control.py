@@ -25,7 +25,7 @@ def asked(settings: Settings, study: Study) -> Iterator[Reader]:
     """A server that passes requests on."""
     reader = Reader(settings, Access(token=TOKEN), allow_control=True)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_server_that_was_not_told_to_only_reads(settings: Settings, study: Stu
         answer = ask(reader, {"action": "stop"})
         assert answer.status_code == 403
         assert "--allow-control" in answer.json()["detail"]
-        reader.library.close()
+        reader.cache.close()
 
 
 def test_control_without_a_token_is_refused_at_the_start() -> None:

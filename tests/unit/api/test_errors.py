@@ -118,7 +118,7 @@ def test_a_database_that_cannot_be_read_is_503_and_mends_itself(settings: Settin
     broken = False
     assert reader.ask("/readyz").status_code == 200
     assert reader.json("/api/v1/studies/1")["study"]["name"] == "first"
-    reader.library.close()
+    reader.cache.close()
 
 
 def test_a_database_of_a_newer_version_is_not_ready(reader: Reader, settings: Settings, study: Study) -> None:

@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from api.live import hub as hub_module
-from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener, SseMessage, event_told, revision_told
+from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener, SseMessage, event_message, revision_message
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -48,7 +48,7 @@ def test_events_are_paged_and_filtered(reader: Reader, study: Study, settings: S
 @pytest.fixture
 def served(reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
-    fast = Served(Reader(reader.library._settings))
+    fast = Served(Reader(reader.cache._settings))
     yield fast
     fast.close()
 
@@ -126,7 +126,7 @@ def test_a_stream_has_no_head(reader: Reader, study: Study) -> None:
 
 def test_with_its_last_listener_a_study_is_no_longer_watched(reader: Reader, study: Study) -> None:
     async def scene() -> None:
-        hub = Hub(reader.library, look_s=0.01)
+        hub = Hub(reader.cache, look_s=0.01)
         one, two = await hub.join(1, None), await hub.join(1, 0)
         assert (hub.listeners, len(hub._watchers)) == (2, 1)
         hub.leave(one)
@@ -149,7 +149,7 @@ def test_too_many_listeners_are_told_to_come_later(
 
 def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(reader: Reader, study: Study) -> None:
     async def scene() -> None:
-        hub = Hub(reader.library, look_s=3600.0)
+        hub = Hub(reader.cache, look_s=3600.0)
         slow, quick = await hub.join(1, None), await hub.join(1, None)
         taken: list[SseMessage] = []
 
@@ -160,11 +160,11 @@ def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(rea
         taking = asyncio.create_task(take())
         await asyncio.sleep(0.05)
         for number in range(2, LARGEST_QUEUE + 10):
-            hub._tell(1, event_told(Event("x", "", id=number)))
+            hub._tell(1, event_message(Event("x", "", id=number)))
             await asyncio.sleep(0)
         await asyncio.sleep(0.05)
         assert (slow.dropped, quick.dropped, hub.dropped, hub.listeners) == (True, False, 1, 1)
-        assert [told.id for told in taken if told.id is not None] == list(range(2, LARGEST_QUEUE + 10))
+        assert [entry.id for entry in taken if entry.id is not None] == list(range(2, LARGEST_QUEUE + 10))
         assert [b async for b in slow.batches()] == [], "its stream ends; it comes again with its last id"
         taking.cancel()
 
@@ -174,9 +174,9 @@ def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(rea
 def test_of_revisions_only_the_newest_waits() -> None:
     listener = Listener(None, 1, 0)  # type: ignore[arg-type]
     for revision in range(10 * LARGEST_QUEUE):
-        listener.put(revision_told(revision))
+        listener.put(revision_message(revision))
     assert not listener.dropped
-    assert list(listener._waiting) == [revision_told(10 * LARGEST_QUEUE - 1)]
+    assert list(listener._waiting) == [revision_message(10 * LARGEST_QUEUE - 1)]
 
 
 def test_who_does_not_read_is_disconnected_and_nothing_crashes(
@@ -206,7 +206,7 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
     assert tally.readers_cut_off == 1, "and who watches the server is told"
     line.close()
     served.close()
-    own.library.close()
+    own.cache.close()
 
 
 class Stumbling:
@@ -238,7 +238,7 @@ async def first_ids(listener: Listener, count: int) -> list[int]:
     found: list[int] = []
     async with asyncio.timeout(10):
         async for batch in listener.batches():
-            found += [told.id for told in batch if told.id is not None]
+            found += [entry.id for entry in batch if entry.id is not None]
             if len(found) >= count:
                 break
     return found
@@ -248,9 +248,9 @@ def test_what_could_not_be_read_is_not_left_out() -> None:
     """A stream that went on without it would move the reader's last id past it for ever."""
 
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=3600.0)  # type: ignore[arg-type]
-        library.fails = 1
+        cache = Stumbling()
+        hub = Hub(cache, look_s=3600.0)  # type: ignore[arg-type]
+        cache.fails = 1
         listener = await hub.join(1, 1)
         assert [batch async for batch in listener.batches()] == [], "its stream ends, with its last id where it was"
         assert listener.after == 1
@@ -264,14 +264,14 @@ def test_what_could_not_be_read_is_not_left_out() -> None:
 
 def test_a_look_that_failed_is_made_up_for() -> None:
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
         listener = await hub.join(1, None)
         reading = asyncio.create_task(first_ids(listener, 1))
         await asyncio.sleep(0.05)
-        library.fails = 3
-        library.happened.append(Event("x", "", id=4))
-        library.revision = 2
+        cache.fails = 3
+        cache.happened.append(Event("x", "", id=4))
+        cache.revision = 2
         assert await reading == [4]
         hub.leave(listener)
 
@@ -280,20 +280,20 @@ def test_a_look_that_failed_is_made_up_for() -> None:
 
 def test_a_watcher_that_broke_leaves_nobody_waiting() -> None:
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
         listener = await hub.join(1, None)
         reading = asyncio.create_task(first_ids(listener, 1))
         await asyncio.sleep(0.05)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        library.error, library.fails, library.revision = ValueError, 1, 2
+        cache.error, cache.fails, cache.revision = ValueError, 1, 2
         assert await reading == []
         assert hub._watchers == {}
         hub.leave(listener)
         again = await hub.join(1, None)
         assert len(hub._watchers) == 1
-        library.happened.append(Event("x", "", id=4))
-        library.revision = 3
+        cache.happened.append(Event("x", "", id=4))
+        cache.revision = 3
         assert await first_ids(again, 1) == [4]
         hub.leave(again)
 
@@ -326,15 +326,15 @@ def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypat
         pieces = listener.pieces()
         begun = await anext(pieces)
         assert begun.count(b"event: changed") == 1
-        small = [event_told(Event("x", "", id=n)) for n in range(4, 9)]
-        for told in (*small, revision_told(7)):
-            hub._tell(1, told)
-        assert await anext(pieces) == b"".join(told.wire for told in small) + revision_told(7).wire
+        small = [event_message(Event("x", "", id=n)) for n in range(4, 9)]
+        for entry in (*small, revision_message(7)):
+            hub._tell(1, entry)
+        assert await anext(pieces) == b"".join(entry.wire for entry in small) + revision_message(7).wire
         assert (await anext(pieces)).startswith(b":"), "a reader that hears nothing cannot tell a server that is gone"
-        large = [event_told(Event("x", "y" * (PIECE_BYTES - 1000), id=n)) for n in range(9, 12)]
-        for told in large:
-            hub._tell(1, told)
-        assert [await anext(pieces) for _ in large] == [told.wire for told in large], "who reads slowly is noticed"
+        large = [event_message(Event("x", "y" * (PIECE_BYTES - 1000), id=n)) for n in range(9, 12)]
+        for entry in large:
+            hub._tell(1, entry)
+        assert [await anext(pieces) for _ in large] == [entry.wire for entry in large], "who reads slowly is noticed"
         hub.leave(listener)
 
     asyncio.run(scene())
@@ -343,20 +343,20 @@ def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypat
 def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
     async def heard(listener: Listener) -> SseMessage:
         async for batch in listener.batches():
-            for told in batch:
-                if told.id == 4:
-                    return told
+            for entry in batch:
+                if entry.id == 4:
+                    return entry
         raise AssertionError("the stream ended")
 
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
         listeners = [await hub.join(1, None) for _ in range(3)]
         hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
-        library.happened.append(Event("x", "", id=4))
-        library.revision = 2
+        cache.happened.append(Event("x", "", id=4))
+        cache.revision = 2
         first, *others = await asyncio.gather(*hearing)
-        assert all(told is first for told in others)
+        assert all(entry is first for entry in others)
         for listener in listeners:
             hub.leave(listener)
 
@@ -367,22 +367,22 @@ def test_those_who_come_at_once_ask_the_database_once_and_miss_nothing() -> None
     """A page open on fifty screens comes again fifty times when its server was started anew."""
 
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.02)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.02)  # type: ignore[arg-type]
         came = await asyncio.gather(*(hub.join(1, None) for _ in range(50)))
         hearing = [asyncio.create_task(first_ids(listener, 2)) for listener in came]
-        assert library.asked["last"] == 1
-        library.happened += [Event("x", "", id=4), Event("x", "", id=5)]
+        assert cache.asked["last"] == 1
+        cache.happened += [Event("x", "", id=4), Event("x", "", id=5)]
         late, again = await hub.join(1, None), await hub.join(1, 4)
         assert (late.after, again.after) == (3, 4), "4 has happened, though nobody was told yet"
-        library.revision = 2
+        cache.revision = 2
         assert [await one for one in hearing] == [[4, 5]] * 50
         assert await first_ids(late, 2) == [4, 5]
         assert await first_ids(again, 1) == [5]
-        assert library.asked["events"] == 1, "what all are told is read once"
+        assert cache.asked["events"] == 1, "what all are told is read once"
         missed = await hub.join(1, 1)
         assert await first_ids(missed, 4) == [2, 3, 4, 5]
-        assert library.asked["events"] == 2
+        assert cache.asked["events"] == 2
         for listener in (*came, late, again, missed):
             hub.leave(listener)
         assert (hub._watchers, hub._beginnings) == ({}, {})
@@ -394,15 +394,15 @@ def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
     """Both waited for the same question to the database; the first took the watcher with it."""
 
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
 
         async def come_and_go() -> None:
             hub.leave(await hub.join(1, None))
 
         _, stayed = await asyncio.gather(come_and_go(), hub.join(1, None))
-        library.happened.append(Event("x", "", id=4))
-        library.revision = 2
+        cache.happened.append(Event("x", "", id=4))
+        cache.revision = 2
         assert await first_ids(stayed, 1) == [4]
         assert len(hub._watchers) == 1
         hub.leave(stayed)
@@ -412,17 +412,17 @@ def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
 
 def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
     async def scene() -> None:
-        library = Stumbling()
-        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        cache = Stumbling()
+        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
         first = await hub.join(1, None)
-        library.fails, library.revision = 10**9, 2
-        while library.asked["events"] < 2:
+        cache.fails, cache.revision = 10**9, 2
+        while cache.asked["events"] < 2:
             await asyncio.sleep(0.01)
 
         def gone(study_id: int) -> int:
             raise StoreError("gone")
 
-        library.last_event_id = gone  # type: ignore[method-assign]
+        cache.last_event_id = gone  # type: ignore[method-assign]
         with pytest.raises(StoreError):
             await hub.join(1, None)
         assert (hub.listeners, hub._joining, hub._beginnings) == (1, 0, {})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.cache.studies import FEW, KEPT_BODIES, Library
+from api.cache.studies import FEW, KEPT_BODIES, StudyCache
 from autotune.domain import Study, TrialState
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -48,14 +48,14 @@ def change(settings: Settings, study: Study, number: int) -> None:
 
 def test_an_unchanged_study_is_read_once(settings: Settings, study: Study) -> None:
     store = Counting(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    first = library.snapshot(study.id)
-    assert all(library.snapshot(study.id) is first for _ in range(20))
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    first = cache.snapshot(study.id)
+    assert all(cache.snapshot(study.id) is first for _ in range(20))
     assert store.reads == 1
     change(settings, study, 5)
-    assert len(library.snapshot(study.id).trials) == 6
+    assert len(cache.snapshot(study.id).trials) == 6
     assert store.reads == 2
-    library.close()
+    cache.close()
 
 
 @pytest.mark.parametrize("large", [True, False])
@@ -64,21 +64,21 @@ def test_the_collector_leaves_alone_what_took_long_to_read(
 ) -> None:
     monkeypatch.setattr("api.cache.study.LARGE_S", -1.0 if large else 60.0)
     gc.unfreeze()
-    library = Library(settings, lambda: Counting(settings))  # type: ignore[arg-type, return-value]
+    cache = StudyCache(settings, lambda: Counting(settings))  # type: ignore[arg-type, return-value]
     try:
-        found = library.snapshot(study.id)
+        found = cache.snapshot(study.id)
         assert (gc.get_freeze_count() > 0) is large
         assert any(kept is found for kept in gc.get_objects()) is not large
     finally:
         gc.unfreeze()
-        library.close()
+        cache.close()
 
 
 def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> None:
     store = Counting(settings)
     store.free.clear()
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    threads = [threading.Thread(target=library.snapshot, args=(study.id,)) for _ in range(12)]
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    threads = [threading.Thread(target=cache.snapshot, args=(study.id,)) for _ in range(12)]
     for thread in threads:
         thread.start()
     wait_for(lambda: store.reads, "the reading")
@@ -86,41 +86,41 @@ def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> 
     for thread in threads:
         thread.join()
     assert store.reads == 1
-    library.close()
+    cache.close()
 
 
 def test_a_study_that_always_changes_is_not_always_read(settings: Settings, study: Study) -> None:
     """While trials run it changes every second; reading it each time would take from what is measured."""
     store = Counting(settings)
-    library = Library(settings, lambda: store, patience=1e6)  # type: ignore[arg-type, return-value]
+    cache = StudyCache(settings, lambda: store, patience=1e6)  # type: ignore[arg-type, return-value]
     for number in range(5, 10):
-        library.snapshot(study.id)
+        cache.snapshot(study.id)
         change(settings, study, number)
     assert store.reads == 1
-    library.close()
+    cache.close()
 
 
 def test_a_trial_that_has_ended_is_never_read_again(settings: Settings, study: Study) -> None:
     store = Counting(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    library.snapshot(study.id)
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    cache.snapshot(study.id)
     assert store.rows == 5
     change(settings, study, 5)
-    assert len(library.snapshot(study.id).trials) == 6
+    assert len(cache.snapshot(study.id).trials) == 6
     assert store.rows == 5 + 3, "trial 3 runs and 4 waits; from 3 on all are read"
     direct = open_store(settings.database)
     direct.start_attempt(study.id, 4, factories.NOW)
     for number in (3, 4):
         outcome = factories.oom()
         direct.finish_trial(study.id, number, TrialState.FAIL, outcome, factories.NOW + 1, 1.0, None)
-    assert library.snapshot(study.id).trials == direct.trials(study.id)
+    assert cache.snapshot(study.id).trials == direct.trials(study.id)
     before = store.rows
     change(settings, study, 6)
-    found = library.snapshot(study.id)
+    found = cache.snapshot(study.id)
     assert store.rows == before + 1
     assert found.trials == direct.trials(study.id)
     direct.close()
-    library.close()
+    cache.close()
 
 
 def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
@@ -129,8 +129,8 @@ def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
     """A long transaction keeps the writer's log growing; two trials read at different times may both seem to run."""
     monkeypatch.setattr("api.cache.study.SLICE", 2)
     store = Counting(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    found = library.snapshot(study.id)
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    found = cache.snapshot(study.id)
     assert store.asked == [(0, 2), (2, 4), (3, None)]
     direct = open_store(settings.database)
     assert found.trials == direct.trials(study.id)
@@ -139,10 +139,10 @@ def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
         direct.finish_trial(study.id, number, TrialState.FAIL, factories.oom(), factories.NOW + 1, 1.0, None)
     for number in range(5, 8):
         change(settings, study, number)
-    assert library.snapshot(study.id).trials == direct.trials(study.id)
+    assert cache.snapshot(study.id).trials == direct.trials(study.id)
     assert store.asked[3:] == [(3, 5), (5, 7), (7, 9)]
     direct.close()
-    library.close()
+    cache.close()
 
 
 def test_the_collector_rests_while_a_study_is_read_and_works_afterwards(settings: Settings, study: Study) -> None:
@@ -155,51 +155,51 @@ def test_the_collector_rests_while_a_study_is_read_and_works_afterwards(settings
                 raise StoreError("gone")
             return super().trials(study_id, since, until)
 
-    library = Library(settings, lambda: Looking(settings), patience=0.0)  # type: ignore[arg-type, return-value]
-    library.snapshot(study.id)
+    cache = StudyCache(settings, lambda: Looking(settings), patience=0.0)  # type: ignore[arg-type, return-value]
+    cache.snapshot(study.id)
     assert (seen, gc.isenabled()) == ([False], True)
     change(settings, study, 5)
     with pytest.raises(StoreError):
-        library.snapshot(study.id)
+        cache.snapshot(study.id)
     assert (seen, gc.isenabled()) == ([False, False], True)
-    library.close()
+    cache.close()
 
 
 def test_while_one_reads_the_others_are_given_the_reading_before(settings: Settings, study: Study) -> None:
     store = Counting(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    first = library.snapshot(study.id)
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    first = cache.snapshot(study.id)
     change(settings, study, 5)
     store.free.clear()
-    reading = threading.Thread(target=library.snapshot, args=(study.id,))
+    reading = threading.Thread(target=cache.snapshot, args=(study.id,))
     reading.start()
     wait_for(lambda: store.reads == 2, "the second reading")
-    assert library.snapshot(study.id) is first
+    assert cache.snapshot(study.id) is first
     store.free.set()
     reading.join()
-    assert len(library.snapshot(study.id).trials) == 6
-    library.close()
+    assert len(cache.snapshot(study.id).trials) == 6
+    cache.close()
 
 
 def test_spending_alone_makes_no_new_version(settings: Settings, study: Study) -> None:
     """Every second of a running study changes its spending; lists of its trials stay what they are."""
-    library = Library(settings, partial(open_store, settings.database), patience=0.0)
-    first = library.snapshot(study.id)
+    cache = StudyCache(settings, partial(open_store, settings.database), patience=0.0)
+    first = cache.snapshot(study.id)
     store = open_store(settings.database)
     store.spend(store.open_session(study.id, 1.0), 5.0, 0.0, 2.0)
-    second = library.snapshot(study.id)
+    second = cache.snapshot(study.id)
     assert second.spent[0] == first.spent[0] + 5.0
     assert second.stamp != first.stamp
     assert (second.version, second.settled) == (first.version, first.settled)
     assert second.listed is first.listed
     store.add_cycle(study.id, 3, 1, factories.cycle(0))
-    third = library.snapshot(study.id)
+    third = cache.snapshot(study.id)
     assert third.version != second.version
     assert third.settled == second.settled, "the answer rests on trials that have ended"
     change(settings, study, 5)
-    assert library.snapshot(study.id).settled != third.settled
+    assert cache.snapshot(study.id).settled != third.settled
     store.close()
-    library.close()
+    cache.close()
 
 
 def test_an_order_is_what_sorting_everything_anew_gives(settings: Settings, study: Study) -> None:
@@ -229,11 +229,11 @@ def test_an_order_is_what_sorting_everything_anew_gives(settings: Settings, stud
         lambda: finish(7, 20.0),
         lambda: finish(8, 6.0),
     ]
-    library, kept = Library(settings, partial(open_store, settings.database), patience=0.0), []
+    cache, kept = StudyCache(settings, partial(open_store, settings.database), patience=0.0), []
     for step in [lambda: None, *steps]:
         step()
-        found = library.snapshot(study.id)
-        anew = Library(settings, partial(open_store, settings.database), patience=0.0)
+        found = cache.snapshot(study.id)
+        anew = StudyCache(settings, partial(open_store, settings.database), patience=0.0)
         for name, (key, admits) in orders.items():
             expected = [one.trial for one in anew.snapshot(study.id).ordered(name, key, admits)]
             assert [one.trial for one in found.ordered(name, key, admits)] == expected, (name, len(kept))
@@ -241,22 +241,22 @@ def test_an_order_is_what_sorting_everything_anew_gives(settings: Settings, stud
         kept.append(found.kept if found.earlier else 0)
     assert kept == [0, 3, 3, 4, 4, 4, 6, 7, 8]
     direct.close()
-    library.close()
+    cache.close()
 
 
 def test_another_study_is_another_reading(settings: Settings, study: Study) -> None:
     store = open_store(settings.database)
     other = store.create_study(factories.study_spec("other"), factories.NOW)
     store.close()
-    library = Library(settings, partial(open_store, settings.database), patience=1000.0)
-    assert len(library.snapshot(study.id).trials) == 5
-    assert library.snapshot(other.id).trials == ()
-    assert library.snapshot(study.id).stamp != library.snapshot(other.id).stamp
-    library.close()
+    cache = StudyCache(settings, partial(open_store, settings.database), patience=1000.0)
+    assert len(cache.snapshot(study.id).trials) == 5
+    assert cache.snapshot(other.id).trials == ()
+    assert cache.snapshot(study.id).stamp != cache.snapshot(other.id).stamp
+    cache.close()
 
 
 def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) -> None:
-    library = Library(settings, partial(open_store, settings.database))
+    cache = StudyCache(settings, partial(open_store, settings.database))
     built: list[int] = []
 
     def build(number: int) -> bytes:
@@ -264,19 +264,19 @@ def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) 
         return b"%d" % number
 
     for _ in range(3):
-        assert library.kept("key", lambda: build(0)) == b"0"
+        assert cache.kept("key", lambda: build(0)) == b"0"
     assert built == [0]
     for number in range(1, KEPT_BODIES + 1):
-        library.kept(number, partial(build, number))
-    library.kept("key", lambda: build(0))
+        cache.kept(number, partial(build, number))
+    cache.kept("key", lambda: build(0))
     assert built.count(0) == 2
 
 
 def test_while_one_makes_a_body_anew_the_others_are_given_the_one_before(settings: Settings) -> None:
     """Were all readers to make it, or to wait, one slow body would hold up every thread there is."""
-    library = Library(settings, partial(open_store, settings.database))
-    assert library.lately("name", 1, lambda: b"old") == b"old"
-    assert library.lately("name", 1, lambda: b"never") == b"old"
+    cache = StudyCache(settings, partial(open_store, settings.database))
+    assert cache.lately("name", 1, lambda: b"old") == b"old"
+    assert cache.lately("name", 1, lambda: b"never") == b"old"
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> bytes:
@@ -284,24 +284,24 @@ def test_while_one_makes_a_body_anew_the_others_are_given_the_one_before(setting
         go_on.wait(PATIENCE_S)
         return b"new"
 
-    making = threading.Thread(target=library.lately, args=("name", 2, slow))
+    making = threading.Thread(target=cache.lately, args=("name", 2, slow))
     making.start()
     begun.wait(PATIENCE_S)
-    assert library.lately("name", 2, lambda: b"twice") == b"old"
+    assert cache.lately("name", 2, lambda: b"twice") == b"old"
     go_on.set()
     making.join()
-    assert library.lately("name", 2, lambda: b"twice") == b"new"
-    assert library.lately("other", 2, lambda: b"its own") == b"its own"
+    assert cache.lately("name", 2, lambda: b"twice") == b"new"
+    assert cache.lately("other", 2, lambda: b"its own") == b"its own"
     for number in range(2 * KEPT_BODIES):
-        library.lately(number, 1, lambda: b"x")
-    assert len(library._made) == KEPT_BODIES
+        cache.lately(number, 1, lambda: b"x")
+    assert len(cache._made) == KEPT_BODIES
 
 
 def test_a_closed_library_can_be_closed_again(settings: Settings, study: Study) -> None:
-    library = Library(settings, partial(open_store, settings.database))
-    library.snapshot(study.id)
-    library.close()
-    library.close()
+    cache = StudyCache(settings, partial(open_store, settings.database))
+    cache.snapshot(study.id)
+    cache.close()
+    cache.close()
 
 
 def test_what_is_slow_to_make_is_made_as_seldom_as_a_study_is_read(settings: Settings) -> None:
@@ -309,10 +309,10 @@ def test_what_is_slow_to_make_is_made_as_seldom_as_a_study_is_read(settings: Set
         time.sleep(0.02)
         return b"old"
 
-    library = Library(settings, lambda: None, patience=1e6)  # type: ignore[arg-type, return-value]
-    assert library.lately("name", 1, slow) == b"old"
-    assert library.lately("name", 2, lambda: b"new") == b"old", "20 ms of work are kept for hours at this patience"
-    eager = Library(settings, lambda: None, patience=0.0)  # type: ignore[arg-type, return-value]
+    cache = StudyCache(settings, lambda: None, patience=1e6)  # type: ignore[arg-type, return-value]
+    assert cache.lately("name", 1, slow) == b"old"
+    assert cache.lately("name", 2, lambda: b"new") == b"old", "20 ms of work are kept for hours at this patience"
+    eager = StudyCache(settings, lambda: None, patience=0.0)  # type: ignore[arg-type, return-value]
     assert eager.lately("name", 1, slow) == b"old"
     assert eager.lately("name", 2, lambda: b"new") == b"new"
 
@@ -343,18 +343,18 @@ def many_studies(settings: Settings, count: int) -> None:
 def test_a_list_of_studies_is_one_query_however_many_there_are(settings: Settings) -> None:
     many_studies(settings, 3 * FEW)
     store = Asked(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    found = library.studies()
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    found = cache.studies()
     assert [study.spec.name for study in found] == [f"study {n}" for n in reversed(range(3 * FEW))]
     assert (store.calls["studies"], store.calls["study"]) == (1, 0)
-    assert library.studies() == found
+    assert cache.studies() == found
     assert (store.calls["studies"], store.calls["study"]) == (1, 0), "what has not changed is not read again"
     other = open_store(settings.database)
     other.add_event(found[3].id, factories.event())
     other.close()
-    assert library.studies()[3].revision > found[3].revision
+    assert cache.studies()[3].revision > found[3].revision
     assert (store.calls["studies"], store.calls["study"]) == (1, 1), "of one that has changed only that one"
-    library.close()
+    cache.close()
 
 
 def test_more_studies_than_are_kept_by_default_are_kept_all_the_same(
@@ -363,28 +363,28 @@ def test_more_studies_than_are_kept_by_default_are_kept_all_the_same(
     monkeypatch.setattr("api.cache.studies.KEPT_SPECS", 4)
     many_studies(settings, 3 * FEW)
     store = Asked(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     for _ in range(5):
-        found = library.studies()
+        found = cache.studies()
         assert len(found) == 3 * FEW
         other = open_store(settings.database)
         other.add_event(found[0].id, factories.event())
         other.close()
     assert (store.calls["studies"], store.calls["study"]) == (1, 4)
-    library.close()
+    cache.close()
 
 
 def test_a_gpu_that_is_not_known_is_not_asked_for_by_every_reader(settings: Settings, study: Study) -> None:
     store = Asked(settings)
-    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     for _ in range(5):
-        assert library.gpu_names() == {study.id: ""}
+        assert cache.gpu_names() == {study.id: ""}
     assert store.calls["fingerprint"] == 1
     other = open_store(settings.database)
     other.save_fingerprint(study.id, factories.fingerprint(hardware={"gpus": [{"name": "NVIDIA H200"}]}), factories.NOW)
     other.add_event(study.id, factories.event())
     other.close()
     for _ in range(5):
-        assert library.gpu_names() == {study.id: "NVIDIA H200"}
+        assert cache.gpu_names() == {study.id: "NVIDIA H200"}
     assert store.calls["fingerprint"] == 2
-    library.close()
+    cache.close()

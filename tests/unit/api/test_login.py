@@ -33,7 +33,7 @@ class Clock:
 def locked(finished_home: Settings) -> Iterator[Reader]:
     reader = Reader(finished_home, Access(token=TOKEN))
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def enter(reader: Reader, code: str) -> Any:
@@ -44,7 +44,7 @@ def test_a_code_becomes_a_cookie_that_opens_the_page(locked: Reader) -> None:
     away = locked.ask("/studies/1", headers=PAGE)
     assert (away.status_code, away.headers["location"]) == (303, "/login")
     form = locked.ask("/login", headers=PAGE)
-    (code,) = locked.told
+    (code,) = locked.codes
     assert 'name="code"' in form.text
     assert code not in form.text
     assert 'name="token"' not in form.text
@@ -60,20 +60,20 @@ def test_a_code_becomes_a_cookie_that_opens_the_page(locked: Reader) -> None:
 
 def test_behind_a_proxy_with_tls_the_cookie_travels_by_tls_alone(locked: Reader) -> None:
     locked.ask("/login")
-    answer = locked.ask("/login", "POST", data={"code": locked.told[0]}, headers={"Origin": "https://127.0.0.1:7788"})
+    answer = locked.ask("/login", "POST", data={"code": locked.codes[0]}, headers={"Origin": "https://127.0.0.1:7788"})
     assert "Secure" in answer.headers["set-cookie"].split("; ")
 
 
 def test_it_works_once_and_the_login_page_tells_the_next(locked: Reader) -> None:
     locked.ask("/login")
     locked.ask("/login")
-    assert len(locked.told) == 1, "a code that holds is not replaced by whoever opens the page"
-    code = locked.told[0]
+    assert len(locked.codes) == 1, "a code that holds is not replaced by whoever opens the page"
+    code = locked.codes[0]
     assert enter(locked, code).status_code == 303
     again = enter(locked, code)
     assert (again.status_code, "set-cookie" in again.headers) == (403, False)
-    assert len(set(locked.told)) == 2
-    assert enter(locked, locked.told[1]).status_code == 303
+    assert len(set(locked.codes)) == 2
+    assert enter(locked, locked.codes[1]).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_guessing_is_refused_with_a_time_to_wait(locked: Reader) -> None:
     assert [a.status_code for a in answers] == [403] * BURST + [429] * 3
     assert all(0 < int(a.headers["retry-after"]) <= EVERY_S for a in answers[BURST:])
     locked.ask("/login")
-    right = enter(locked, locked.told[-1])
+    right = enter(locked, locked.codes[-1])
     assert (right.status_code, "set-cookie" in right.headers) == (429, False), "who must wait is not listened to"
     assert locked.ask("/api/v1/studies", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
@@ -101,51 +101,51 @@ def test_where_no_token_is_needed_there_is_nothing_to_log_in_to(finished: Reader
         answer = finished.ask("/login", method)
         assert (answer.status_code, answer.headers["location"]) == (303, "/")
         assert "set-cookie" not in answer.headers
-    assert finished.told == []
+    assert finished.codes == []
 
 
 def test_a_code_ends_with_its_time_or_its_tries() -> None:
-    clock, told = Clock(), []
-    codes = Codes(told.append, clock)
+    clock, invited = Clock(), []
+    codes = Codes(invited.append, clock)
     assert not codes.spend("")
     codes.invite()
     clock.now += LIFE_S - 1
     codes.invite()
-    assert len(told) == 1
+    assert len(invited) == 1
     clock.now += 2
-    assert not codes.spend(told[0]), "it is too old"
+    assert not codes.spend(invited[0]), "it is too old"
     codes.invite()
-    assert len(told) == 2
+    assert len(invited) == 2
     assert [codes.spend("wrong") for _ in range(MOST_TRIES)] == [False] * MOST_TRIES
-    assert not codes.spend(told[1]), "it was tried too often"
+    assert not codes.spend(invited[1]), "it was tried too often"
     codes.invite()
-    assert codes.spend(told[2])
-    assert not codes.spend(told[2])
+    assert codes.spend(invited[2])
+    assert not codes.spend(invited[2])
 
 
 @given(st.text(max_size=80))
 def test_only_the_code_is_the_code(given: str) -> None:
-    told: list[str] = []
-    codes = Codes(told.append)
+    invited: list[str] = []
+    codes = Codes(invited.append)
     codes.invite()
-    assert codes.spend(given) is (given.upper().replace("-", "") == told[0].replace("-", ""))
+    assert codes.spend(given) is (given.upper().replace("-", "") == invited[0].replace("-", ""))
 
 
 def test_people_may_write_it_as_they_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codes_module.secrets, "choice", lambda _: "0")
     for written in ("00000-00000", "0000000000", " ooooo-OOOOO ", "o0o0o o0o0o"):
-        told: list[str] = []
-        codes = Codes(told.append)
+        invited: list[str] = []
+        codes = Codes(invited.append)
         codes.invite()
-        assert told == ["00000-00000"]
+        assert invited == ["00000-00000"]
         assert codes.spend(written), written
 
 
 def test_codes_are_not_alike() -> None:
-    told: list[str] = []
+    invited: list[str] = []
     for _ in range(200):
-        Codes(told.append).invite()
-    plain = [code.replace("-", "") for code in told]
+        Codes(invited.append).invite()
+    plain = [code.replace("-", "") for code in invited]
     assert len(set(plain)) == 200
     assert {len(code) for code in plain} == {LENGTH}
     assert set("".join(plain)) == set(ALPHABET)

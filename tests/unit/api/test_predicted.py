@@ -29,7 +29,7 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A home without a study."""
     reader = Reader(settings_in(tmp_path_factory.mktemp("nobody")))
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def test_what_nobody_ran_is_predicted_and_says_so(nobody: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

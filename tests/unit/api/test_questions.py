@@ -27,7 +27,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Any:
         whole_study(settings, name, workload=work)
     reader = Reader(settings)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def test_the_nearest_study_answers_and_says_how_far_it_is(two: Reader) -> None:

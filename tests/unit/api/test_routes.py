@@ -254,7 +254,7 @@ def test_reading_never_writes(settings: Settings, study: Study) -> None:
         assert reader.ask(path, headers={"Accept": "text/html"}).status_code == 200
     assert reader.crashes == []
     assert _revision(settings) == revision
-    reader.library.close()
+    reader.cache.close()
 
 
 def _revision(settings: Settings) -> int:

@@ -31,7 +31,7 @@ def locked(finished_home: Settings) -> Iterator[Reader]:
     """A server that wants a token."""
     reader = Reader(finished_home, Access(token=TOKEN))
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def addresses(reader: Reader) -> list[str]:
@@ -122,10 +122,10 @@ def test_nothing_can_be_changed(finished: Reader, method: str) -> None:
 )
 def test_a_form_of_another_site_is_refused(locked: Reader, headers: dict[str, str]) -> None:
     locked.ask("/login")
-    answer = locked.ask("/login", "POST", headers=headers, data={"code": locked.told[-1]})
+    answer = locked.ask("/login", "POST", headers=headers, data={"code": locked.codes[-1]})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
-    assert locked.ask("/login", "POST", data={"code": locked.told[-1]}).status_code == 303, "it was not used up"
+    assert locked.ask("/login", "POST", data={"code": locked.codes[-1]}).status_code == 303, "it was not used up"
 
 
 def test_a_large_body_is_refused_before_it_is_read(locked: Reader) -> None:

@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from api.app import create_app
 from api.cache import studies as library_module
 from api.cache.sharing import LARGEST_BODY, Shared
-from api.cache.studies import Library
+from api.cache.studies import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import Access
 from autotune.domain import Study
@@ -59,7 +59,7 @@ async def begun(inner: Application, asked: int) -> None:
 
 
 class Looks:
-    """A library that is looked at, and that has changed when it is told so."""
+    """A cache of studies that is looked at, and that has changed when a test says so."""
 
     looks_seldom = True
 
@@ -106,16 +106,16 @@ def looks() -> Looks:
 
 
 @pytest.fixture
-def told() -> list[None]:
+def counted() -> list[None]:
     return []
 
 
 @pytest.fixture
-def shared(inner: Application, looks: Looks, told: list[None]) -> Shared:
-    return Shared(inner, looks, partial(told.append, None))  # type: ignore[arg-type]
+def shared(inner: Application, looks: Looks, counted: list[None]) -> Shared:
+    return Shared(inner, looks, partial(counted.append, None))  # type: ignore[arg-type]
 
 
-def test_many_who_ask_at_once_are_answered_once(shared: Shared, inner: Application, told: list[None]) -> None:
+def test_many_who_ask_at_once_are_answered_once(shared: Shared, inner: Application, counted: list[None]) -> None:
     async def scene() -> list[tuple[int, bytes]]:
         inner.held = asyncio.Event()
         asking = [asyncio.create_task(answer(shared, scope())) for _ in range(20)]
@@ -127,7 +127,7 @@ def test_many_who_ask_at_once_are_answered_once(shared: Shared, inner: Applicati
 
     assert asyncio.run(scene()) == [(200, b"1")] * 20
     assert inner.asked == 1
-    assert len(told) == 19
+    assert len(counted) == 19
 
 
 def test_after_the_next_look_nobody_is_given_an_answer_of_before(
@@ -250,17 +250,17 @@ def test_a_reader_who_takes_nothing_holds_up_nobody(shared: Shared, inner: Appli
 
 
 @pytest.fixture
-def library(settings: Settings, study: Study) -> Iterator[Library]:
-    made = Library(settings, partial(open_store, settings.database))
+def cache(settings: Settings, study: Study) -> Iterator[StudyCache]:
+    made = StudyCache(settings, partial(open_store, settings.database))
     yield made
     made.close()
 
 
 def test_the_whole_application_shares_and_tells_what_has_changed(
-    library: Library, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    cache: StudyCache, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library_module, "GLANCE_S", 3600.0)
-    app = create_app(library, Access(), lambda _: None, "1", codes=Codes(lambda _: None))
+    app = create_app(cache, Access(), lambda _: None, "1", codes=Codes(lambda _: None))
 
     async def scene() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=URL) as client:
@@ -284,7 +284,7 @@ def test_the_whole_application_shares_and_tells_what_has_changed(
             store = open_store(settings.database)
             store.add_event(1, factories.event())
             store.close()
-            library._seen = None
+            cache._seen = None
             assert (await client.get(LIST)).json()["studies"][0]["revision"] == before + 1
 
     asyncio.run(scene())

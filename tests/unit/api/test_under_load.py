@@ -31,7 +31,7 @@ HALF_OPEN = {
 @pytest.fixture
 def served(reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
-    made = Served(Reader(reader.library._settings))
+    made = Served(Reader(reader.cache._settings))
     yield made
     made.close()
 
@@ -145,8 +145,8 @@ def test_a_database_that_is_away_is_said_and_comes_back(
     store.add_event(1, factories.event("after", "it is back"))
     store.close()
     wait_for(lambda: status(served) == 200, "the server to see it again")
-    told = next(line for line in iter(stream.readline, b"") if b"it is back" in line)
-    assert json.loads(told.partition(b": ")[2])["kind"] == "after"
+    log_line = next(line for line in iter(stream.readline, b"") if b"it is back" in line)
+    assert json.loads(log_line.partition(b": ")[2])["kind"] == "after"
     stream.close()
 
 

@@ -28,7 +28,7 @@ def h100_home(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def h100(h100_home: Settings) -> Iterator[Reader]:
     reader = Reader(h100_home)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def section(page: str, name: str) -> str:

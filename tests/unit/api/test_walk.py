@@ -61,7 +61,7 @@ def locked(finished_home: Settings, request: pytest.FixtureRequest) -> Iterator[
     access, control = LOCKED[request.param]
     reader = Reader(finished_home, access, allow_control=control)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def abroad(finished_home: Settings) -> Iterator[Reader]:
     """A server for other machines."""
     reader = Reader(finished_home, ABROAD)
     yield reader
-    reader.library.close()
+    reader.cache.close()
 
 
 def walked(reader: Reader) -> set[tuple[str, str]]:
@@ -146,7 +146,7 @@ def test_with_a_wrong_token_everything_is_401_and_soon_429(locked: Reader) -> No
 
 def test_a_code_is_no_token_and_the_token_no_code(locked: Reader) -> None:
     locked.ask("/login")
-    (code,) = locked.told
+    (code,) = locked.codes
     headers = {"Authorization": f"Bearer {code}", "Cookie": f"autotune={code}"}
     for method, path in closed(locked)[:BURST]:
         assert locked.ask(path, method, headers=headers).status_code == 401

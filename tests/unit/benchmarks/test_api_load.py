@@ -167,20 +167,20 @@ def test_of_many_clients_every_answer_is_counted() -> None:
     assert found[0] * 1.0 <= answered
 
 
-def told(*ids: int) -> Heard:
+def heard_of(*ids: int) -> Heard:
     found = Heard()
     for number in ids:
         for line in (b"data: {}\n", b"event: event\n", b"id: %d\n" % number, b"\n"):
-            found.told(line)
+            found.add_line(line)
     return found
 
 
 def test_a_listener_heard_all_from_its_first_event_without_a_gap_to_the_last_look() -> None:
-    late, gap, early_end = told(4, 5, 6), told(2, 3, 5, 6), told(2, 3)
-    whole = told(*range(2, 7))
+    late, gap, early_end = heard_of(4, 5, 6), heard_of(2, 3, 5, 6), heard_of(2, 3)
+    whole = heard_of(*range(2, 7))
     assert (whole.events, whole.missing, gap.missing, late.missing) == (5, 0, 1, 0)
     assert heard_all([whole, late, gap, early_end, Heard()]) == 3, "one look behind is none that missed anything"
-    behind = told(2, 3)
-    assert heard_all([behind, told(*range(2, 5 + ONE_LOOK))]) == 1
+    behind = heard_of(2, 3)
+    assert heard_all([behind, heard_of(*range(2, 5 + ONE_LOOK))]) == 1
     early_end.ended = True
     assert heard_all([whole, early_end]) == 1

@@ -37,9 +37,9 @@ def test_every_kind_of_question_is_asked() -> None:
     assert len(cases) >= 100
 
 
-def write(folder: Path, name: str, **told: object) -> None:
+def write(folder: Path, name: str, **values: object) -> None:
     (folder / name).mkdir(parents=True)
-    (folder / name / "case.yaml").write_text(yaml.safe_dump(told))
+    (folder / name / "case.yaml").write_text(yaml.safe_dump(values))
     (folder / name / "log.txt").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB")
 
 
@@ -61,23 +61,23 @@ def test_a_wrong_answer_is_told_with_what_is_right(
 ) -> None:
     write(tmp_path, "one", ask="diagnose", framework="trl", input="log.txt", phase="update", right=right)
     assert main([str(tmp_path)]) == (1 if words else 0)
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("wrong" if words else "right")
-    assert words in told[0]
-    assert told[1] == ("0 of 1 right" if words else "1 of 1 right")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("wrong" if words else "right")
+    assert words in lines[0]
+    assert lines[1] == ("0 of 1 right" if words else "1 of 1 right")
 
 
 def test_all_are_told_in_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a", ask="diagnose", framework="trl", input="log.txt", right={"reason": "OOM"})
     write(tmp_path, "b/c", ask="diagnose", framework="verl", input="log.txt", right={"reason": "HANG"})
     assert main([str(tmp_path), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cases"], told["wrong"]) == (2, 1)
-    assert [Path(name).name for name in told["answers"]] == ["a", "c"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["cases"], document["wrong"]) == (2, 1)
+    assert [Path(name).name for name in document["answers"]] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("text", "words"),
     [
         ("", "expected a mapping"),
         ("ask: [", "not YAML"),
@@ -93,9 +93,9 @@ def test_all_are_told_in_one_document(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_a_case_that_cannot_be_read_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str, words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
 ) -> None:
-    (tmp_path / "case.yaml").write_text(told)
+    (tmp_path / "case.yaml").write_text(text)
     assert main([str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert words in said
@@ -111,9 +111,9 @@ def test_a_crash_of_the_product_is_a_wrong_answer(tmp_path: Path, capsys: pytest
     write(tmp_path, "a", ask="diagnose", framework="nobody's", input="log.txt", right={"reason": "OOM"})
     write(tmp_path, "b", ask="diagnose", framework="trl", input="log.txt", right={"reason": "OOM"})
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert "the product crashed: " in told[0]
-    assert told[1].startswith("right")
+    lines = capsys.readouterr().out.splitlines()
+    assert "the product crashed: " in lines[0]
+    assert lines[1].startswith("right")
 
 
 def test_a_plan_is_judged_by_what_is_likely(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from autotune.tables.files import read
 from benchmarks.gpu import design, journal, table
 from benchmarks.gpu.__main__ import Asked, left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES
-from benchmarks.gpu.run import Run, Wanted
+from benchmarks.gpu.run import Run, RunRequest
 from benchmarks.gpu.summary import TRIED, summary
 from tests.support import factories
 
@@ -27,7 +27,7 @@ SECONDS = {DEFAULTS: 10.0, COMPETENT: 5.0, QUICK: 2.5}
 
 
 def run(out: Path, *, arch: str = "qwen2.5-0.5b", device: str = "cuda", rounds: int = 2) -> Run:
-    wanted = Wanted(
+    wanted = RunRequest(
         ARCHITECTURES[arch], device, "/python", out, trials=5, rows=8, completion=128, prompt=64, rounds=rounds
     )
     spec = replace(factories.study_spec(), baseline=DEFAULTS)

@@ -63,11 +63,11 @@ def test_what_was_above_a_limit_is_told_as_a_failure() -> None:
     assert low.host_peak is not None
     assert high.host_peak is not None
     limit = (low.host_peak + high.host_peak) // 2
-    assert memory_model.retold(low, low.host_peak, limit) is low
-    told = memory_model.retold(high, high.host_peak, limit)
-    assert (told.state, told.host_peak, told.fits) == (TrialState.FAIL, limit, False)
-    assert told.outcome is not None
-    assert told.outcome.reason is FailureReason.OOM
+    assert memory_model.as_limited(low, low.host_peak, limit) is low
+    failed = memory_model.as_limited(high, high.host_peak, limit)
+    assert (failed.state, failed.host_peak, failed.fits) == (TrialState.FAIL, limit, False)
+    assert failed.outcome is not None
+    assert failed.outcome.reason is FailureReason.OOM
 
 
 def test_verdicts_are_about_trials_near_a_limit() -> None:

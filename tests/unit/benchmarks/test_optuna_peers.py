@@ -18,7 +18,7 @@ from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.samplers.base import CandidateSampler
 from autotune.proposals.translation import Observation, evidence, selected
-from benchmarks.search.optuna_peers import TOLD_FASTEST, TOLD_NEWEST, Choose, cmaes, gp
+from benchmarks.search.optuna_peers import KEPT_FASTEST, KEPT_NEWEST, Choose, cmaes, gp
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.support import factories
 
@@ -126,9 +126,9 @@ def test_of_a_long_history_the_fastest_the_newest_and_the_pending_are_told() -> 
     world = landscape()
     made = [complete(i, c, 1000.0 - i) for i, c in enumerate(world.permitted[:300])]
     made.append(factories.trial(300, configuration=world.permitted[300]))
-    told = [e.number for e in selected(evidence(made), TOLD_FASTEST, TOLD_NEWEST)]
-    assert told == [*range(TOLD_FASTEST), *range(300 - TOLD_NEWEST, 301)]
-    assert [e.number for e in selected(evidence(made[:50]), TOLD_FASTEST, TOLD_NEWEST)] == list(range(50))
+    numbers = [e.number for e in selected(evidence(made), KEPT_FASTEST, KEPT_NEWEST)]
+    assert numbers == [*range(KEPT_FASTEST), *range(300 - KEPT_NEWEST, 301)]
+    assert [e.number for e in selected(evidence(made[:50]), KEPT_FASTEST, KEPT_NEWEST)] == list(range(50))
 
 
 SEEDS = 32

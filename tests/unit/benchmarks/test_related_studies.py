@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from autotune.proposals.forecasts import Background, Earlier
+from autotune.proposals.forecasts import EarlierTrials, PriorData
 from benchmarks import related_studies as bench
 
 
-def update_seconds(found: Earlier) -> tuple[list[int], np.ndarray]:
+def update_seconds(found: EarlierTrials) -> tuple[list[int], np.ndarray]:
     """Places and log seconds of the update, of what was measured."""
     places = {c: i for i, c in enumerate(bench.EVERY)}
     held = [t for t in found.trials if t.feasible]
@@ -50,8 +50,8 @@ def test_histories_are_what_they_are_called() -> None:
 
 def test_a_search_counts_the_trials_it_needs() -> None:
     here = bench.machine(bench.task_of(), *bench.drawn(np.random.default_rng(2))).limited()
-    found = bench.search(here, Background(), 0, 3)
-    assert found == bench.search(here, Background(), 0, 3)
+    found = bench.search(here, PriorData(), 0, 3)
+    assert found == bench.search(here, PriorData(), 0, 3)
     assert all(n in (1, 2, 3, math.inf) for n in found.reached)
     assert found.reached[0] <= found.reached[1]
 

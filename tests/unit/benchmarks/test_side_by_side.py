@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain import Beforehand, EarlierStudy, FailureReason, Study, Trial
+from autotune.domain import EarlierStudy, FailureReason, PriorKnowledge, Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import read_settings
 from autotune.store import open_store
@@ -71,7 +71,7 @@ def test_other_workloads_and_inherited_knowledge_are_refused() -> None:
         check([one, other])
     earlier = EarlierStudy(1, "by-tpe", (0, 1), 0.0, "study 'by-tpe'")
     with pytest.raises(UsageError, match="'by-grey' began with what 'by-tpe' measured"):
-        check([one, replace(two, beforehand=Beforehand(earlier=(earlier,)))])
+        check([one, replace(two, beforehand=PriorKnowledge(earlier=(earlier,)))])
     with pytest.raises(UsageError, match="baseline has no tokens/hour"):
         search_of(one, [f.failed(0)], 1.0)
 

@@ -147,14 +147,14 @@ def test_the_map_tells_what_became_of_each_pair() -> None:
     chart = feasibility_map(
         study(), ("micro_batch_size", "gradient_checkpointing"), listed, known, lambda x, y: f"/?x={x}&y={y}"
     )
-    told = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
+    cells_by_pair = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
     assert chart.heads[1:] == ("1", "2", "4", "8", "16"), "numbers by size, not by their letters"
-    assert told["off", "8"] == "1 OOM in update (host)"
-    assert told["on", "1"] == "1 CRASH"
-    assert told["on", "4"].startswith("1 of 1 fit, best ")
-    assert told["on", "8"] == "ruled out: trial 3"
-    assert told["off", "16"] == "not tried"
-    assert len(told) == 10
+    assert cells_by_pair["off", "8"] == "1 OOM in update (host)"
+    assert cells_by_pair["on", "1"] == "1 CRASH"
+    assert cells_by_pair["on", "4"].startswith("1 of 1 fit, best ")
+    assert cells_by_pair["on", "8"] == "ruled out: trial 3"
+    assert cells_by_pair["off", "16"] == "not tried"
+    assert len(cells_by_pair) == 10
     assert "/?x=8&amp;y=off" in chart.drawing
     assert "/?x=16" not in chart.drawing, "nothing to list"
 
@@ -162,8 +162,8 @@ def test_the_map_tells_what_became_of_each_pair() -> None:
 def test_a_pair_that_fitted_and_failed_is_neither() -> None:
     trials = [*study(), oom(6, micro_batch_size=4, logprob_rows=8)]
     chart = feasibility_map(trials, ("micro_batch_size", "gradient_checkpointing"), {}, {})
-    told = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
-    assert re.fullmatch(r"1 of 2 fit, best \S+ tokens/hour; 1 OOM in update \(host\)", told["on", "4"])
+    cells_by_pair = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
+    assert re.fullmatch(r"1 of 2 fit, best \S+ tokens/hour; 1 OOM in update \(host\)", cells_by_pair["on", "4"])
     assert "cell-mixed" in chart.drawing
 
 

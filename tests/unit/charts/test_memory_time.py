@@ -74,8 +74,8 @@ def test_both_series_are_lines_that_differ_in_form_and_columns_of_the_table() ->
     assert chart.heads == ("after", "phase", "process tree", "fullest GPU")
     assert ("5.0 s", "update of cycle 0", "", "60.0 GiB") in chart.rows
     assert ("4.0 s", "update of cycle 0", "3.00 GiB", "") in chart.rows
-    told = "the fullest GPU held most after 5.0 s, in update of cycle 0: 60.0 GiB, 75% of the limit."
-    assert chart.says.endswith(told)
+    sentence = "the fullest GPU held most after 5.0 s, in update of cycle 0: 60.0 GiB, 75% of the limit."
+    assert chart.says.endswith(sentence)
     assert [mark.glyph for mark in chart.legend[:2]] == ["━", "┅"]
     assert chart.drawing.count('class="line of-') == 2
     assert over_time(f.timeline(), DEVICE).drawing.count('class="line of-') == 1

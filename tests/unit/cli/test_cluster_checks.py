@@ -16,7 +16,7 @@ PACKAGES = {"Python": "3.11.7", "torch": "2.13.0", "trl": "1.16.0", "vllm": "0.3
 LIKE = NodeLook(64, 512 * GIB, 500 * GIB, ("H100 80.0 GiB",) * 8, "590.10", (), CpuLoad(0.01), PACKAGES)
 
 
-def told(ahead: dict[str, float] | None = None, **others: NodeLook) -> list[tuple[str, Verdict, str]]:
+def findings(ahead: dict[str, float] | None = None, **others: NodeLook) -> list[tuple[str, Verdict, str]]:
     """What is said beside the line of each node."""
     looks = {"n1": LIKE, "n2": LIKE, **others}
     found = side_by_side(looks, ahead or {})
@@ -25,7 +25,7 @@ def told(ahead: dict[str, float] | None = None, **others: NodeLook) -> list[tupl
 
 
 def test_nodes_that_are_alike_are_a_line_each() -> None:
-    assert told() == []
+    assert findings() == []
     line = side_by_side({"n1": LIKE}, {})[0].detail
     assert line == "8 × H100 80.0 GiB, driver 590.10, 64 CPU cores, 500 GiB of memory free, Python 3.11.7"
 
@@ -34,7 +34,7 @@ def test_a_package_a_driver_and_a_user_are_three_sentences() -> None:
     lacks = replace(LIKE, packages={name: version for name, version in PACKAGES.items() if name != "vllm"})
     other = replace(LIKE, driver="580.65")
     busy = replace(LIKE, users=("GPU 3 has 40.0 GiB in use",))
-    assert told(n3=lacks, n4=other, n5=busy) == [
+    assert findings(n3=lacks, n4=other, n5=busy) == [
         ("node n5", Verdict.WARNING, "GPU 3 has 40.0 GiB in use: trials on it are refused"),
         ("node n3", Verdict.PROBLEM, "vllm: not there, and most nodes have 0.31.0"),
         ("node n4", Verdict.WARNING, "driver: 580.65, and most nodes have 590.10"),
@@ -56,12 +56,12 @@ def test_a_package_a_driver_and_a_user_are_three_sentences() -> None:
     ],
 )
 def test_what_one_node_has_and_the_others_have_not(changed: dict[str, Any], verdict: Verdict, sentence: str) -> None:
-    assert told(n3=replace(LIKE, **changed)) == [("node n3", verdict, sentence)]
+    assert findings(n3=replace(LIKE, **changed)) == [("node n3", verdict, sentence)]
 
 
 def test_a_clock_that_differs_is_told_and_only_a_problem_blocks() -> None:
-    assert told({"n2": 0.4}) == []
-    assert told({"n2": 5.0}) == [("node n2", Verdict.WARNING, "its clock is 5 s ahead of the one here")]
-    assert told({"n1": -90.0}) == [("node n1", Verdict.WARNING, "its clock is 90 s behind the one here")]
+    assert findings({"n2": 0.4}) == []
+    assert findings({"n2": 5.0}) == [("node n2", Verdict.WARNING, "its clock is 5 s ahead of the one here")]
+    assert findings({"n1": -90.0}) == [("node n1", Verdict.WARNING, "its clock is 90 s behind the one here")]
     assert not blocking(side_by_side({"n1": LIKE, "n2": LIKE}, {"n2": 5.0}))
     assert blocking(side_by_side({"n1": LIKE, "n2": replace(LIKE, problem="no torch")}, {}))

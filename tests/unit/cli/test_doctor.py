@@ -198,11 +198,11 @@ PACKAGES = {
 
 
 def test_a_torch_for_the_cpu_beside_a_gpu_is_a_problem(tmp_path: Path) -> None:
-    told = {"packages": PACKAGES, "trl_supported": True}
-    (found,) = check_training(python(tmp_path), lambda _: told, gpus=[(9, 0)])
+    answer = {"packages": PACKAGES, "trl_supported": True}
+    (found,) = check_training(python(tmp_path), lambda _: answer, gpus=[(9, 0)])
     assert found.verdict is Verdict.PROBLEM
     assert "cannot use the GPU" in found.detail
-    assert check_training(python(tmp_path), lambda _: told)[0].verdict is Verdict.OK
+    assert check_training(python(tmp_path), lambda _: answer)[0].verdict is Verdict.OK
 
 
 def test_versions_outside_what_was_tested_are_one_warning() -> None:
@@ -254,7 +254,7 @@ def test_what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it(
 
 
 @pytest.mark.parametrize(
-    ("torch", "vllm", "gpus", "told"),
+    ("torch", "vllm", "gpus", "warned"),
     [
         ("2.13.0+cu130", "", [(9, 0)], True),
         ("2.11.0", "", [(8, 0), (10, 3)], True),
@@ -266,12 +266,12 @@ def test_what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it(
     ],
 )
 def test_cudnns_attention_is_told_of_where_torch_takes_it_and_nothing_switches_it_off(
-    torch: str, vllm: str, gpus: list[tuple[int, int]], told: bool, tmp_path: Path
+    torch: str, vllm: str, gpus: list[tuple[int, int]], warned: bool, tmp_path: Path
 ) -> None:
     packages = {**FULL, "torch": torch, "vllm": vllm}
     found = check_training(python(tmp_path), lambda _: {"python": "3.11.7", "packages": packages}, gpus=gpus)
     said = [each.detail for each in found if each.name == "attention"]
-    assert len(said) == told
+    assert len(said) == warned
     assert all("torch.backends.cuda.enable_cudnn_sdp(False)" in text and torch in text for text in said)
 
 
@@ -374,12 +374,12 @@ def test_verl_is_told_of_more_cpus_than_a_small_machine_has(
     autotune: Run, wiring: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wiring.probe = lambda *_: {"python": "3.12.1", "packages": {}}
-    told = {}
+    output = {}
     for cores in (2, 12):
         monkeypatch.setattr(hardware, "usable_cores", lambda cores=cores: cores)
-        told[cores] = " ".join(autotune("doctor", "--framework", "verl")[1].split())
-    assert "verl holds 12 CPUs in Ray's count" in told[2]
-    assert "Ray's count" not in told[12]
+        output[cores] = " ".join(autotune("doctor", "--framework", "verl")[1].split())
+    assert "verl holds 12 CPUs in Ray's count" in output[2]
+    assert "Ray's count" not in output[12]
 
 
 def test_a_folder_that_a_package_of_the_environment_hides_is_a_warning(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "verdict", "told"),
+    ("found", "code", "verdict", "sentences"),
     [
         (Faults(BROKEN), 2, "problem", BROKEN),
         (Faults(BROKEN[:1], "names no dataset"), 2, "problem", BROKEN[:1]),
@@ -450,7 +450,7 @@ def test_every_fault_of_a_configuration_is_a_finding(
     found: Faults,
     code: int,
     verdict: str,
-    told: tuple[str, ...],
+    sentences: tuple[str, ...],
 ) -> None:
     asked: list[Any] = []
     wiring.config_faults = lambda *arguments: asked.append(arguments) or found
@@ -460,7 +460,7 @@ def test_every_fault_of_a_configuration_is_a_finding(
     ended, out, _ = autotune("doctor", "--config", "grpo.yaml", "--gpus", "0", "--rollout-gpus", "2", "--json")
     findings = [each for each in json.loads(out)["findings"] if each["name"] == "config"]
     assert ended == code
-    assert [(each["verdict"], each["detail"]) for each in findings] == [(verdict, sentence) for sentence in told]
+    assert [(each["verdict"], each["detail"]) for each in findings] == [(verdict, sentence) for sentence in sentences]
     ((request, machine),) = asked
     assert (request.config_name, request.baseline["rollout_gpus"], machine.gpus) == ("grpo.yaml", 2, 0)
 

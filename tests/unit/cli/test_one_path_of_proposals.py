@@ -136,11 +136,11 @@ def test_what_is_run_is_what_an_optuna_study_was_asked_for(
 
 def assert_holds(study: optuna.Study, before: list[Any]) -> None:
     """The study holds what was tried: failures as broken constraints, speeds as values."""
-    told = {t.user_attrs["number"]: t for t in study.trials if "number" in t.user_attrs}
-    assert set(told) <= {t.number for t in before}
-    assert len(told) == len(before)
+    by_number = {t.user_attrs["number"]: t for t in study.trials if "number" in t.user_attrs}
+    assert set(by_number) <= {t.number for t in before}
+    assert len(by_number) == len(before)
     for ours in before:
-        there = told[ours.number]
+        there = by_number[ours.number]
         assert there.state is TrialState.COMPLETE
         failed = any(value > 0 for value in there.constraints.values())
         assert failed == (ours.outcome is not None and not ours.fits)

@@ -192,5 +192,5 @@ def test_a_published_baseline_and_its_scaling_are_told_whole() -> None:
     )
     drawn = lines(plan(scaling=sentences))
     assert drawn[5].startswith("published")
-    told = " ".join(line[LABEL_WIDTH:].strip() for line in drawn[5:])
-    assert told == " ".join(sentences)
+    joined = " ".join(line[LABEL_WIDTH:].strip() for line in drawn[5:])
+    assert joined == " ".join(sentences)

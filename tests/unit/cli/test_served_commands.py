@@ -61,7 +61,7 @@ def serving(settings: Settings) -> Iterator[str]:
     served = Served(reader)
     yield served.url
     served.close()
-    reader.library.close()
+    reader.cache.close()
     assert reader.crashes == []
 
 
@@ -254,7 +254,7 @@ def listed(home: HomePaths, study: Study) -> str:
     """What a server answers to the list of its studies."""
     reader = Reader(read_settings())
     text = reader.ask("/api/v1/studies").text
-    reader.library.close()
+    reader.cache.close()
     return text
 
 

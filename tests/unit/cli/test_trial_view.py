@@ -55,9 +55,9 @@ def test_what_a_lower_limit_would_cut_is_told_from_natural_lengths() -> None:
     lengths = (100,) * 80 + (1000,) * 20
     natural = factories.cycle(0, cycle_kind=CycleKind.NATURAL, lengths=lengths)
     drawn = text(show(factories.finished(1).with_(cycles=(natural,))))
-    told = " ".join(drawn.split())
-    assert "max_completion_length 100 would cut 20% of rows and save 64% of tokens; by 100 rows" in told
-    assert "a study of its own tries (`start --max-completion-length`)" in told
+    joined = " ".join(drawn.split())
+    assert "max_completion_length 100 would cut 20% of rows and save 64% of tokens; by 100 rows" in joined
+    assert "a study of its own tries (`start --max-completion-length`)" in joined
     recorded = factories.cycle(0, lengths=lengths)
     assert "would cut" not in text(show(factories.finished(1).with_(cycles=(recorded,)))), (
         "replayed lengths say nothing new"

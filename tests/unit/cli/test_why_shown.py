@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.domain import Beforehand, EarlierStudy, Study
+from autotune.domain import EarlierStudy, PriorKnowledge, Study
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.unit.cli.conftest import Run
@@ -41,7 +41,7 @@ def test_the_report_has_a_section(autotune: Run, study: Study) -> None:
 def test_both_name_the_earlier_study_the_search_began_with(autotune: Run, study: Study, home: HomePaths) -> None:
     store = open_store(home.database)
     earlier = EarlierStudy(7, "small", (0, 3), 1.0, "study 'small': 4 cores instead of 2 (1.0 doublings away)")
-    store.set_beforehand(study.id, Beforehand({}, (earlier,)))
+    store.set_beforehand(study.id, PriorKnowledge({}, (earlier,)))
     store.close()
     words = "2 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)"
     assert words in " ".join(autotune("best")[1].split())

@@ -60,8 +60,8 @@ def test_counts_are_those_of_the_space_and_of_the_failures(spec: StudySpec, tria
     assert memory.count == sum(dominance.covers(region, c) for c in every) > 0
     assert memory.trials == (2,)
     assert memory.exact
-    told = space.explain(spec.baseline, spec.resources)
-    assert {r.name: r.count for r in why.ruled_out if r.by is RulingCause.LEGALITY} == dict(told.removed)
+    explanation = space.explain(spec.baseline, spec.resources)
+    assert {r.name: r.count for r in why.ruled_out if r.by is RulingCause.LEGALITY} == dict(explanation.removed)
 
 
 def test_a_memory_failure_one_step_further_is_a_limit(spec: StudySpec, trials: list[Trial]) -> None:

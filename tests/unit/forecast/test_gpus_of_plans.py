@@ -127,13 +127,13 @@ def test_what_is_no_kind_of_gpu_is_told_what_to_write(word: str, said: str) -> N
 
 def test_half_precision_of_the_data_sheets_without_sparsity() -> None:
     """TFLOPS as verl's ``utils/flops_counter.py`` (1dda039) and the makers' sheets have them."""
-    told = {
+    published = {
         "MI300X": 1307.4, "H100": 989.4, "H200": 989.4, "H800": 989.4, "GH200": 989.4, "H20": 148, "H20-3e": 148,
         "A100-80": 312, "A100-40": 312, "A800": 312, "L40S": 362.05, "L40": 181.05, "A40": 149.7, "L20": 119.5,
         "L4": 121, "RTX 4090": 165.2, "RTX 5090": 209.5, "RTX 3090": 71, "A10": 125, "A30": 165, "B200": 2250,
         "H100-PCIe": 756,
     }  # fmt: skip
-    assert {name: SHEETS[name].flops["bf16"] / 1e12 for name in told} == pytest.approx(told)
+    assert {name: SHEETS[name].flops["bf16"] / 1e12 for name in published} == pytest.approx(published)
 
 
 def test_a_slip_of_the_keys_is_mended() -> None:

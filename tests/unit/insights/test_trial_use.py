@@ -39,8 +39,8 @@ def trial(
 ) -> Trial:
     """Three steady cycles of ten seconds; ``main`` and ``cores`` are used all along."""
     uses = {"generate": generate or gpu(), "update": update or gpu(), "cycle": whole or gpu()}
-    told = ProcessUse({p: main * s for p, s in PHASES.items()}, {p: cores * s for p, s in PHASES.items()})
-    one = make.cycle(seconds=10.0, phases=PHASES, gpu=uses, process=replace(told, **(process or {})))
+    use = ProcessUse({p: main * s for p, s in PHASES.items()}, {p: cores * s for p, s in PHASES.items()})
+    one = make.cycle(seconds=10.0, phases=PHASES, gpu=uses, process=replace(use, **(process or {})))
     cycles = tuple(replace(one, index=index, **(cycle or {})) for index in range(3))
     return make.finished(1, cycles=0).with_(cycles=cycles, configuration=make.configuration(**knobs))
 
@@ -111,8 +111,8 @@ def test_gradients_that_nothing_hides_are_blamed_though_the_gpu_is_busy_meanwhil
 def test_the_table_of_cycles_tells_how_gradients_were_summed() -> None:
     cells = by_cycle(trial(process={"gradient_sync_seconds": 0.12, "gradient_sync_hidden": 0.75}).cycles)
     assert cells is not None
-    told = dict(zip(cells.heads, cells.rows[0], strict=True))
-    assert (told["sync"], told["hidden"]) == ("0.12 s", "75 %")
+    row = dict(zip(cells.heads, cells.rows[0], strict=True))
+    assert (row["sync"], row["hidden"]) == ("0.12 s", "75 %")
     alone = by_cycle(trial().cycles)
     assert alone is not None
     assert not {"sync", "hidden"} & set(alone.heads)

@@ -117,8 +117,8 @@ def test_a_gpu_that_has_to_be_cut_first_cannot_be_used() -> None:
 
 
 def test_whole_gpus_are_told_by_number_which_deepspeed_needs_and_counted_by_the_bus() -> None:
-    told = environment((large(4), large(6)))
-    assert told == {"CUDA_VISIBLE_DEVICES": "4,6", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    variables = environment((large(4), large(6)))
+    assert variables == {"CUDA_VISIBLE_DEVICES": "4,6", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def test_a_study_whose_gpus_are_gone_is_told_how_many_are_left() -> None:

@@ -52,8 +52,8 @@ def test_what_lies_outside_the_cycle_or_in_another_one_does_not_count() -> None:
 def test_joules_are_the_counters_where_there_is_one_and_else_the_powers() -> None:
     counted = [sample(1000.0 + 0.5 * n, "update", joules=100.0 * n, watts=999.0) for n in range(5)]
     assert use_of(counted, cycle(update=2.0))["update"].joules == pytest.approx(400.0)
-    told = [sample(1000.0 + 0.5 * n, "update", watts=150.0) for n in range(5)]
-    assert use_of(told, cycle(update=2.0))["update"].joules == pytest.approx(300.0)
+    samples = [sample(1000.0 + 0.5 * n, "update", watts=150.0) for n in range(5)]
+    assert use_of(samples, cycle(update=2.0))["update"].joules == pytest.approx(300.0)
 
 
 def test_several_gpus_share_their_means_and_add_their_sums() -> None:

@@ -134,8 +134,8 @@ def test_what_else_bears_on_it(pool: Pool, phase: str, changes: dict[str, Any], 
 
 
 def test_an_engine_told_for_how_many_sequences_does_not_care_for_the_rows_of_a_generation() -> None:
-    told = BASE.with_(max_num_seqs=64)
-    trial = failed(told, Pool.DEVICE, "capture")
-    assert rules_out(trial, told.with_(steps_per_generation=1, micro_batch_size=1))
-    assert rules_out(trial, told.with_(max_num_seqs=128))
-    assert not rules_out(trial, told.with_(max_num_seqs=4))
+    sized = BASE.with_(max_num_seqs=64)
+    trial = failed(sized, Pool.DEVICE, "capture")
+    assert rules_out(trial, sized.with_(steps_per_generation=1, micro_batch_size=1))
+    assert rules_out(trial, sized.with_(max_num_seqs=128))
+    assert not rules_out(trial, sized.with_(max_num_seqs=4))

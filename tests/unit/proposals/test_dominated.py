@@ -34,11 +34,11 @@ def made(number: int, one: tuple[dict[str, Any], bool]) -> Trial:
     st.lists(st.sets(st.integers(0, 13)), min_size=1, max_size=6),
 )
 def test_what_was_worked_out_before_changes_no_answer(
-    told: list[tuple[dict[str, Any], bool]], asked: list[set[int]]
+    drawn: list[tuple[dict[str, Any], bool]], asked: list[set[int]]
 ) -> None:
     """Retries take trials out of a history, so what is asked about need not only grow."""
     memory = dominance.RegionCache()
-    every = [made(number, one) for number, one in enumerate(told)]
+    every = [made(number, one) for number, one in enumerate(drawn)]
     for chosen in [set(range(4)), *asked, set(range(14))]:
         trials = [t for t in every if t.number in chosen]
         kept = dominance.regions(trials, one_memory=True, memory=memory)

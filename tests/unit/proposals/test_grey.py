@@ -228,11 +228,11 @@ def test_what_hardly_fits_is_looked_at_last() -> None:
 def test_a_long_history_is_told_in_part_the_fastest_always() -> None:
     trials = [measured(i, c) for i, c in enumerate(CANDIDATES[:400])]
     known = evidence(trials)
-    kept = models.told(trials, known)
-    assert len(kept) <= models.TOLD_FASTEST + models.TOLD_NEWEST
+    kept = models.selected_trials(trials, known)
+    assert len(kept) <= models.KEPT_FASTEST + models.KEPT_NEWEST
     assert min(total(t.configuration) for t in kept) == min(total(t.configuration) for t in trials)
     assert [t.number for t in kept] == sorted(t.number for t in kept)
-    assert models.told(kept, known) == kept
+    assert models.selected_trials(kept, known) == kept
 
 
 def test_one_lucky_measurement_is_not_what_has_to_be_beaten() -> None:

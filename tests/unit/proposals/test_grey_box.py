@@ -143,8 +143,8 @@ def test_a_used_up_space_begins_again() -> None:
     assert len(study.trials) == 9
 
 
-@pytest.mark.parametrize("told", ["fail", "pruned", "constraint", "complete"])
-def test_trials_that_ran_out_of_memory_teach_where_not_to_go(told: str) -> None:
+@pytest.mark.parametrize("ending", ["fail", "pruned", "constraint", "complete"])
+def test_trials_that_ran_out_of_memory_teach_where_not_to_go(ending: str) -> None:
     """More rows are faster, and above 4 do not fit: told by whichever means, the second half seldom asks for that."""
 
     def objective(trial: optuna.Trial) -> float:
@@ -154,13 +154,13 @@ def test_trials_that_ran_out_of_memory_teach_where_not_to_go(told: str) -> None:
         value = 9.0 - rows + other
         if rows <= 4:
             return value
-        if told == "constraint":
+        if ending == "constraint":
             trial.set_constraint("memory", 1.0)
             return value
         trial.set_user_attr("oom", True)
-        if told == "complete":
+        if ending == "complete":
             return value
-        raise optuna.TrialPruned if told == "pruned" else MemoryError
+        raise optuna.TrialPruned if ending == "pruned" else MemoryError
 
     study = optuna.create_study(sampler=GreyBoxSampler(seed=3, memory_limit=4.5e9))
     study.optimize(objective, n_trials=22, catch=(MemoryError,))

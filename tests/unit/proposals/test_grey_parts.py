@@ -205,24 +205,24 @@ def test_phases_are_used_only_where_they_tell_the_value() -> None:
     def lesson(value: float, **phases: float) -> Lesson:
         return Lesson((0.0, 0.0), OptunaTrialStatus.FEASIBLE, value, phases)
 
-    told = [lesson(-math.log(10.0), a=6.0, b=3.9, c=0.1), lesson(-math.log(5.0), a=4.0, b=0.95, c=0.05)]
-    assert phase_rows(told) == (("a",), ("b",), ("c",))
-    assert phase_rows([*told, lesson(-math.log(20.0), a=1.0, b=1.0)]) == ()
-    assert phase_rows([*told, lesson(-math.log(7.0))]) == ()
+    lessons = [lesson(-math.log(10.0), a=6.0, b=3.9, c=0.1), lesson(-math.log(5.0), a=4.0, b=0.95, c=0.05)]
+    assert phase_rows(lessons) == (("a",), ("b",), ("c",))
+    assert phase_rows([*lessons, lesson(-math.log(20.0), a=1.0, b=1.0)]) == ()
+    assert phase_rows([*lessons, lesson(-math.log(7.0))]) == ()
 
 
 def test_peaks_below_the_limit_make_more_of_the_same_likely_and_more_than_that_unlikely() -> None:
     axes = Axes((True,))
-    told = [Lesson((x,), OptunaTrialStatus.FEASIBLE, 1.0, peak=1e9 * (1 + 4 * x)) for x in (0.0, 0.2, 0.4, 0.5)]
-    found = learnt(axes, told, np.array([[0.1], [0.45], [0.65]]), limit=3.2e9)
+    lessons = [Lesson((x,), OptunaTrialStatus.FEASIBLE, 1.0, peak=1e9 * (1 + 4 * x)) for x in (0.0, 0.2, 0.4, 0.5)]
+    found = learnt(axes, lessons, np.array([[0.1], [0.45], [0.65]]), limit=3.2e9)
     assert found.holds[0] > 0.9
     assert found.holds[0] > found.holds[1] > found.holds[2]
     assert found.holds[2] < LIKELY
     out = Lesson((0.6,), OptunaTrialStatus.INFEASIBLE, memory=True)
-    fails = learnt(axes, [*told, out], np.array([[0.6]]), limit=3.2e9)
-    assert fails.holds[0] < learnt(axes, told, np.array([[0.6]]), limit=3.2e9).holds[0]
-    few = learning.TOLD_FASTEST, learning.TOLD_NEWEST
-    assert len(selected([*told] * 60, *few)) == sum(few)
+    fails = learnt(axes, [*lessons, out], np.array([[0.6]]), limit=3.2e9)
+    assert fails.holds[0] < learnt(axes, lessons, np.array([[0.6]]), limit=3.2e9).holds[0]
+    few = learning.KEPT_FASTEST, learning.KEPT_NEWEST
+    assert len(selected([*lessons] * 60, *few)) == sum(few)
 
 
 COLD = {"import": 9.0, "load": 3.0, "first_batch": 2.0}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration, Trial
-from autotune.proposals.forecasts import Earlier, Task
+from autotune.proposals.forecasts import EarlierTrials, Task
 from autotune.proposals.memory import MemoryModel, carried_over, features
 from autotune.proposals.memory.features import PARTS
 from autotune.proposals.memory.model import ENOUGH
@@ -32,7 +32,7 @@ def trials(task: Task, seed: int, count: int, truth: np.ndarray = TRUTH) -> list
     return [measured(i, c, p) for i, (c, p) in enumerate(zip(chosen, heights.tolist(), strict=True))]
 
 
-def beginning(*studies: Earlier) -> MemoryModel:
+def beginning(*studies: EarlierTrials) -> MemoryModel:
     return MemoryModel.before(CPU, carried_over(CPU, studies))
 
 
@@ -40,8 +40,8 @@ def error(model: MemoryModel) -> float:
     return float(np.mean(np.abs(np.log(model.forecast(POOL).peak / peaks(CPU, POOL)))))
 
 
-def there(truth: np.ndarray = TRUTH, distance: float = 1.0) -> Earlier:
-    return Earlier(THERE, tuple(trials(THERE, 8, 40, truth)), distance)
+def there(truth: np.ndarray = TRUTH, distance: float = 1.0) -> EarlierTrials:
+    return EarlierTrials(THERE, tuple(trials(THERE, 8, 40, truth)), distance)
 
 
 def test_a_study_like_it_starts_it_ahead() -> None:
@@ -59,7 +59,7 @@ def test_one_of_another_memory_is_left_aside_after_a_few_trials(factor: float) -
 
 def test_what_ran_out_of_memory_elsewhere_bounds_nothing_here() -> None:
     failed = [out_of_memory(i, c, 50 * GIB) for i, c in enumerate(POOL[:10])]
-    model = beginning(Earlier(THERE, tuple(failed), 0.0))
+    model = beginning(EarlierTrials(THERE, tuple(failed), 0.0))
     assert np.array_equal(model.forecast(POOL).peak, MemoryModel.before(CPU).forecast(POOL).peak)
 
 

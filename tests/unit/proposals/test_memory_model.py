@@ -160,9 +160,9 @@ def test_running_out_of_memory_raises_what_is_said_and_lowers_nothing(
     assert here >= bound / above * (1 - 1e-9)
     if above > 1.1:
         assert here > 1.01 * bound / above
-        untold = before.fitted(task, trials).forecast([configuration]).fits[0]
-        told = after.forecast([configuration]).fits[0]
-        assert told < untold or untold == 1.0
+        without = before.fitted(task, trials).forecast([configuration]).fits[0]
+        with_failure = after.forecast([configuration]).fits[0]
+        assert with_failure < without or without == 1.0
 
 
 def test_a_synthetic_machine_is_recovered() -> None:
@@ -240,13 +240,13 @@ def taught(*trials: Trial) -> float:
 def test_which_trials_teach() -> None:
     untaught = taught()
     high = 2.0 * untaught
-    told = taught(measured(1, BASE, high))
-    assert told > 1.15 * untaught, "half of what was measured is many times what anybody believed possible"
+    learnt = taught(measured(1, BASE, high))
+    assert learnt > 1.15 * untaught, "half of what was measured is many times what anybody believed possible"
     assert taught(*(measured(i, BASE, high) for i in range(8))) > 1.6 * untaught
     pruned = factories.stopped(1, configuration=BASE, watchdog_peak=int(high), cycles=0)
-    assert taught(pruned) == told
+    assert taught(pruned) == learnt
     bound = taught(out_of_memory(1, BASE, high))
-    assert 1.15 * untaught < bound <= told
+    assert 1.15 * untaught < bound <= learnt
     for silent in (
         out_of_memory(1, BASE, high, fresh=False),
         out_of_memory(1, BASE, high, pool=Pool.ROLLOUT_CACHE),

@@ -19,8 +19,8 @@ FAST, SLOW, OTHER = WORLD.headline[:3]
 
 
 def test_speed_is_told_in_tokens_per_hour_to_be_maximised() -> None:
-    told = frozen_trials(GRID, evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)]))
-    values = [t.value for t in told]
+    frozen = frozen_trials(GRID, evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)]))
+    values = [t.value for t in frozen]
     assert values == [36_000, 72_000]
     lessons = evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)])
     study = rebuilt_study(GRID, lessons, optuna.samplers.RandomSampler())
@@ -32,32 +32,32 @@ def test_speed_is_told_in_tokens_per_hour_to_be_maximised() -> None:
 )
 def test_failures_are_infeasible_with_the_worst_feasible_value(reason: FailureReason) -> None:
     trials = [complete(0, SLOW, 10.0), complete(1, FAST, 20.0), ended(2, OTHER, reason)]
-    told = frozen_trials(GRID, evidence(trials))
-    assert [t.state for t in told] == [optuna.trial.TrialState.COMPLETE] * 3
-    assert told[2].value == told[0].value
-    assert all(v <= 0 for t in told[:2] for v in t.constraints.values())
-    assert all(v > 0 for v in told[2].constraints.values())
-    assert all(t.constraints for t in told), "a trial without a constraint would count as unconstrained"
+    frozen = frozen_trials(GRID, evidence(trials))
+    assert [t.state for t in frozen] == [optuna.trial.TrialState.COMPLETE] * 3
+    assert frozen[2].value == frozen[0].value
+    assert all(v <= 0 for t in frozen[:2] for v in t.constraints.values())
+    assert all(v > 0 for v in frozen[2].constraints.values())
+    assert all(t.constraints for t in frozen), "a trial without a constraint would count as unconstrained"
 
 
 def test_a_failure_before_any_success_has_a_finite_value() -> None:
-    (told,) = frozen_trials(GRID, evidence([ended(0, OTHER, FailureReason.OOM)]))
-    assert told.value is not None
-    assert math.isfinite(told.value)
+    (frozen,) = frozen_trials(GRID, evidence([ended(0, OTHER, FailureReason.OOM)]))
+    assert frozen.value is not None
+    assert math.isfinite(frozen.value)
 
 
 def test_what_did_not_pass_the_worst_case_is_infeasible() -> None:
-    (told,) = evidence([complete(0, FAST, 20.0, worst_case_passed=False)])
-    assert told.standing is OptunaTrialStatus.INFEASIBLE
+    (frozen,) = evidence([complete(0, FAST, 20.0, worst_case_passed=False)])
+    assert frozen.standing is OptunaTrialStatus.INFEASIBLE
 
 
 @pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.RUNNING])
 def test_unfinished_trials_are_pending(state: TrialState) -> None:
     lessons = evidence([factories.trial(3, state=state, configuration=FAST)])
     assert [e.standing for e in lessons] == [OptunaTrialStatus.PENDING]
-    (told,) = frozen_trials(GRID, lessons)
-    assert told.state is optuna.trial.TrialState.RUNNING
-    assert told.params
+    (frozen,) = frozen_trials(GRID, lessons)
+    assert frozen.state is optuna.trial.TrialState.RUNNING
+    assert frozen.params
 
 
 @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])
@@ -99,17 +99,17 @@ def test_a_stopped_trial_is_told_as_at_most_its_bound_and_never_among_the_better
     low, high = stopped(3, better, 3600.0 * 5.0), stopped(4, middle, 3600.0 * 39.0)
     lessons = evidence([*known, low, high])
     assert [e.standing for e in lessons[3:]] == [OptunaTrialStatus.CENSORED] * 2
-    told = frozen_trials(GRID, lessons)
-    assert told[3].value == pytest.approx(3600.0 * 5.0)
-    assert told[4].value == pytest.approx(3600.0 * 20.0)
-    assert all(v <= 0 for t in told for v in t.constraints.values())
+    frozen = frozen_trials(GRID, lessons)
+    assert frozen[3].value == pytest.approx(3600.0 * 5.0)
+    assert frozen[4].value == pytest.approx(3600.0 * 20.0)
+    assert all(v <= 0 for t in frozen for v in t.constraints.values())
     study = rebuilt_study(GRID, lessons, optuna.samplers.RandomSampler())
     assert study.best_trial.number == 2
 
 
 def test_a_bound_is_told_even_where_nothing_was_measured_in_full() -> None:
-    (told,) = frozen_trials(GRID, evidence([stopped(3, FAST, 3600.0)]))
-    assert told.value == pytest.approx(3600.0)
+    (frozen,) = frozen_trials(GRID, evidence([stopped(3, FAST, 3600.0)]))
+    assert frozen.value == pytest.approx(3600.0)
 
 
 def test_a_stopped_trial_without_a_bound_teaches_nothing() -> None:

@@ -153,9 +153,9 @@ def test_a_stopped_trials_bound_is_in_tokens_per_hour_and_ranked_in_the_objectiv
     assert judge.ceiling.at_most > 0.9 * (running.with_(state=trials[0].state).tokens_per_hour or 0.0)
     assert judge.ceiling.at_most < judge.ceiling.best_at_least
     ended = running.with_(state=f.domain.TrialState.PRUNED, outcome=f.domain.Outcome(ceiling=judge.ceiling))
-    (told,) = evidence([ended])
-    assert told.standing is OptunaTrialStatus.CENSORED
-    assert told.value == pytest.approx(math.log(judge.ceiling.at_most / 8))
+    (observation,) = evidence([ended])
+    assert observation.standing is OptunaTrialStatus.CENSORED
+    assert observation.value == pytest.approx(math.log(judge.ceiling.at_most / 8))
     by_hour = judge_of(SPEC, running.with_(per_gpu=False), measured(SPEC), lambda: 1e9)
     assert by_hour is not None
     by_hour.see(running.with_(per_gpu=False))

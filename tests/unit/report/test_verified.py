@@ -34,19 +34,19 @@ def repeated(number: int, seconds: float) -> Trial:
     return f.finished(number, kind=draft.kind, configuration=LEADER, source=draft.source, cycle_seconds=seconds)
 
 
-def told(trials: list[Trial]) -> str:
+def report_of(trials: list[Trial]) -> str:
     answer = AnswerSource.RECOMMENDATION, recommend(STUDY.spec, trials, "")
     return report(StudyReading(STUDY, trials, known_answer=answer))
 
 
 def test_a_study_without_either_has_no_such_section() -> None:
     assert section(STUDY, searched()) == []
-    assert "## Verified" not in told(searched())
+    assert "## Verified" not in report_of(searched())
 
 
 def test_a_long_run_is_judged_by_the_figure_as_it_stands() -> None:
     trials = [*searched(), long_run(2, 6.0)]
-    text = told(trials)
+    text = report_of(trials)
     assert "## Verified" in text
     assert "measured / predicted = 0.833" in text
     assert "reason    generate took 0.50 s a cycle longer than predicted (3.00 s instead of 2.50 s)" in text

@@ -29,10 +29,10 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def settings_of_grpc(asking: socket.socket) -> None:
-    told = b""
-    while len(told) < len(addresses.HELLO):
-        told += asking.recv(64)
-    assert told == addresses.HELLO
+    received = b""
+    while len(received) < len(addresses.HELLO):
+        received += asking.recv(64)
+    assert received == addresses.HELLO
     asking.sendall(b"\0\0\6\4\0\0\0\0\0" + b"\0\3\x7f\xff\xff\xff")
 
 

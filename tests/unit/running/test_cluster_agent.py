@@ -178,20 +178,20 @@ def test_a_tuner_says_that_it_is_there_while_nothing_runs(monkeypatch: pytest.Mo
     monkeypatch.setattr("autotune.running.cluster.runner.PULSE_S", 0.01)
     idle = Counted()
     place = PlaceRunner(lambda: idle, lambda: None, local_runner(HOME).recover, RealClock(), idle)
-    wait_for(lambda: idle.told >= 3, "three signs of life")
+    wait_for(lambda: idle.signs >= 3, "three signs of life")
     place.close()
-    told = idle.told
+    signs = idle.signs
     time.sleep(0.3)
-    assert idle.told <= told + 1, "one may have been on its way"
+    assert idle.signs <= signs + 1, "one may have been on its way"
 
 
 class Counted:
     """An agent that counts the signs of life."""
 
-    told = 0
+    signs = 0
 
     def alive(self) -> None:
-        self.told += 1
+        self.signs += 1
 
     def close(self) -> tuple[int, ...]:
         return ()
@@ -230,6 +230,8 @@ def test_the_tuners_folder_is_known_by_what_is_in_it(tmp_path: Path) -> None:
 def test_an_agent_takes_the_tuners_variables_where_it_has_none() -> None:
     os.environ.update({"OMP_NUM_THREADS": "1", "HF_HOME": "/here"})
     Agent(local_runner(HOME), ALONE, {"HF_HOME": "/there", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4"})
-    told = {name: os.environ.get(name) for name in ("HF_HOME", "NCCL_DEBUG", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")}
+    variables = {
+        name: os.environ.get(name) for name in ("HF_HOME", "NCCL_DEBUG", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+    }
     expected = {"HF_HOME": "/here", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": ""}
-    assert told == expected
+    assert variables == expected

@@ -79,12 +79,12 @@ def test_both_nodes_meet_at_the_first_and_tell_as_one_trial(tmp_path: Path) -> N
     first, second = ranks(seen)
     assert first == second == list(range(len(first)))
     assert len(first) > 3
-    told = [
+    environments = [
         {name: (part_of(given.directory, number) / name.lower()).read_text() for name in names} for number in (0, 1)
     ]
-    assert [one["RANK"] for one in told] == ["0", "1"]
-    assert {(one["MASTER_ADDR"], one["WORLD_SIZE"]) for one in told} == {(ADDRESS, "2")}
-    assert told[0]["MASTER_PORT"] == told[1]["MASTER_PORT"]
+    assert [one["RANK"] for one in environments] == ["0", "1"]
+    assert {(one["MASTER_ADDR"], one["WORLD_SIZE"]) for one in environments} == {(ADDRESS, "2")}
+    assert environments[0]["MASTER_PORT"] == environments[1]["MASTER_PORT"]
     assert report.host_peak
     records, result = runner.recover(given.directory)
     assert sorted((r.rank, r.index) for r in records if isinstance(r, CycleRecord)) == sorted(

@@ -61,9 +61,9 @@ def test_a_cycle_gets_what_was_read_in_it(tmp_path: Path) -> None:
     records = [
         make.cycle(n, seconds=2.0, phases={"generate": 1.0, "update": 1.0}, started=started + 2.0 * n) for n in (0, 1)
     ]
-    told = [here.add_to(record) for record in records]
-    assert [told[n].gpu["generate"].busy for n in (0, 1)] == pytest.approx([0.2, 0.7])
-    assert [told[n].gpu["update"].samples for n in (0, 1)] == [5, 5]
+    cycles = [here.add_to(record) for record in records]
+    assert [cycles[n].gpu["generate"].busy for n in (0, 1)] == pytest.approx([0.2, 0.7])
+    assert [cycles[n].gpu["update"].samples for n in (0, 1)] == [5, 5]
     assert here.add_to(make.cycle(1, rank=1)).gpu == {}, "one record has the figures of all GPUs"
     assert len(here._samples) <= 12, "what lies before a cycle that was told is forgotten"
 
@@ -149,7 +149,7 @@ def test_a_driver_that_never_answers_does_not_hold_up_the_end(tmp_path: Path, mo
 def clocked(tmp_path: Path, clocks: list[tuple[float, float]], **changes: Any) -> list[tuple[bool, float | None]]:
     """(marked, drift) of cycles in which the GPU had this clock and was held down by heat this share of the time."""
     clock, reader, mark = FakeClock(), Reader(), PhaseMark(tmp_path / "phase")
-    here, told = sampler(lambda: reader, tmp_path, clock), []
+    here, verdicts = sampler(lambda: reader, tmp_path, clock), []
     for index, (mhz, hot) in enumerate(clocks):
         started = clock.now()
         mark.set("update", index, "recorded")
@@ -159,8 +159,8 @@ def clocked(tmp_path: Path, clocks: list[tuple[float, float]], **changes: Any) -
             here.look(reader)  # type: ignore[arg-type]
         record = make.cycle(index, seconds=1.0, phases={"update": 1.0}, started=started, drift=0.01, **changes)
         found = here.add_to(record)
-        told.append((found.noisy, found.drift))
-    return told
+        verdicts.append((found.noisy, found.drift))
+    return verdicts
 
 
 def test_a_cycle_whose_clock_fell_is_marked_with_what_it_lost(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_it_is_waited_for_as_long_as_a_mount_takes(
                 (tmp_path / "renamed").rename(tmp_path / "model")
 
     clock = Returning()
-    told = looked.wait(spec, clock, seen, FakeStop(), 1000.0)
-    assert (told is not None) is away
+    sentence = looked.wait(spec, clock, seen, FakeStop(), 1000.0)
+    assert (sentence is not None) is away
     assert clock.monotonic() <= PATIENCE_S + 1.0
     assert len(seen.ticks) >= min(back_after, PATIENCE_S)
 

@@ -46,9 +46,9 @@ def test_ranks_of_several_nodes_meet_at_the_first() -> None:
     made, meeting = replace(spec(2), world_size=8), Rendezvous("10.0.0.1", 29501, node=1, nodes=2)
     argv = command("/env/bin/python", START, PATHS, made, meeting)
     options = argv[3 : argv.index("/child/start.py")]
-    told = dict(zip(options[::2], options[1::2], strict=True))
-    assert (told["--nnodes"], told["--node-rank"], told["--nproc-per-node"]) == ("2", "1", "4")
-    assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "29501")
+    by_option = dict(zip(options[::2], options[1::2], strict=True))
+    assert (by_option["--nnodes"], by_option["--node-rank"], by_option["--nproc-per-node"]) == ("2", "1", "4")
+    assert (by_option["--master-addr"], by_option["--master-port"]) == ("10.0.0.1", "29501")
     assert "--standalone" not in options
     assert environment(made, 8, {}, meeting) == {"OMP_NUM_THREADS": "2"}, "the node's cores, among its own ranks"
 

@@ -33,12 +33,12 @@ class Looking:
         alive = set()
         for child in psutil.Process().children():
             try:
-                told, cpus = child.environ(), tuple(child.cpu_affinity())
+                environment, cpus = child.environ(), tuple(child.cpu_affinity())
             except psutil.Error:
                 continue
-            if tag := told.get(TAG_VARIABLE):
+            if tag := environment.get(TAG_VARIABLE):
                 alive.add(tag)
-                self.seen.setdefault(tag, set()).add((cpus, told[CPUS_VARIABLE]))
+                self.seen.setdefault(tag, set()).add((cpus, environment[CPUS_VARIABLE]))
         self.most = max(self.most, len(alive))
 
     def phase(self, phase: Any) -> None: ...

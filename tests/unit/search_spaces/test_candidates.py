@@ -180,18 +180,18 @@ def test_what_a_space_requires_is_said() -> None:
     data = {"require": {"gpus": 4, "frameworks": ["trl"]}, "knobs": {"micro_batch_size": [4, 8]}}
     space = SearchSpace.from_json(data)
     assert space.candidates(BASELINE, RESOURCES, same_learning=True) == ()
-    told = space.explain(BASELINE, RESOURCES)
-    assert told.legal == 0
-    assert told.examples["space_requires"].sentence == "the space needs 4 GPUs on each node, and 0 are given."
+    explanation = space.explain(BASELINE, RESOURCES)
+    assert explanation.legal == 0
+    assert explanation.examples["space_requires"].sentence == "the space needs 4 GPUs on each node, and 0 are given."
 
 
 def test_an_empty_result_says_which_rule_killed_most() -> None:
     space = space_of(attn_implementation=["flash_attention_2", "flash_attention_3"], micro_batch_size=[1, 8])
-    told = space.explain(BASELINE, RESOURCES)
-    assert told.combinations == 4
-    assert told.legal == 0
-    assert dict(told.removed) == {"attention_kernel": 4}
-    assert "this is a CPU run" in told.examples["attention_kernel"].sentence
+    explanation = space.explain(BASELINE, RESOURCES)
+    assert explanation.combinations == 4
+    assert explanation.legal == 0
+    assert dict(explanation.removed) == {"attention_kernel": 4}
+    assert "this is a CPU run" in explanation.examples["attention_kernel"].sentence
 
 
 HUGE = {

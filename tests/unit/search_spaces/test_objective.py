@@ -40,7 +40,7 @@ def test_the_key_is_named(settings: dict[str, Any], said: str) -> None:
 def test_a_study_is_told() -> None:
     """Else the rule would never speak."""
     request = ResolvedRequest(passthrough={"loss_type": "bnpo"}, rows_per_update=16, max_completion_length=8)
-    told = resources_for(Resources(), request, ModelFacts(), {})
-    assert told.per_micro_batch == "loss_type bnpo"
-    assert told.as_json()["per_micro_batch"] == "loss_type bnpo"
+    resources = resources_for(Resources(), request, ModelFacts(), {})
+    assert resources.per_micro_batch == "loss_type bnpo"
+    assert resources.as_json()["per_micro_batch"] == "loss_type bnpo"
     assert "per_micro_batch" not in Resources().as_json(), "studies stored before keep their digest"

@@ -115,9 +115,9 @@ def test_same_learning_keeps_what_is_learned() -> None:
 )
 def test_node_presets_serve_the_other_frameworks(name: str, framework: str) -> None:
     machine = replace(MACHINES[name], framework=framework)
-    told = SearchSpace.load(name).explain(baseline(name), machine)
-    assert told.legal > 1000
-    assert "framework_has_knob" not in told.removed
+    explanation = SearchSpace.load(name).explain(baseline(name), machine)
+    assert explanation.legal > 1000
+    assert "framework_has_knob" not in explanation.removed
 
 
 @pytest.mark.parametrize("name", ["node-8gpu", "multi-node"])

@@ -82,9 +82,9 @@ def test_only_knobs_of_the_batch_and_the_split_change_and_each_is_told(baseline:
     batch = {"micro_batch_size", "gradient_accumulation_steps", "steps_per_generation", "logprob_rows"}
     split = {"rollout_mode", "rollout_gpus", "rollout_data_parallel_size", "gpu_memory_utilization"}
     assert changed <= batch | split | {"tensor_parallel_size"}
-    told = " ".join(found.lines)
-    assert "tensor_parallel_size" not in changed or "tensor_parallel_size" in told
-    assert "rollout_mode" not in changed or "colocated" in told
+    text = " ".join(found.lines)
+    assert "tensor_parallel_size" not in changed or "tensor_parallel_size" in text
+    assert "rollout_mode" not in changed or "colocated" in text
 
 
 @given(ANY, st.integers(1, 64))

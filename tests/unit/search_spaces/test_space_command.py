@@ -66,9 +66,9 @@ def test_the_preset_for_the_machine_is_checked(machine: list[str]) -> None:
     assert "whole_groups removes" in text
     assert "nearest legal: " in text
     _, document = run("check", *machine, "--rows-per-update", "256", "--json")
-    told = json.loads(document)
-    assert 0 < told["legal"] < told["combinations"]
-    assert {"rule", "sentence", "nearest", "combinations"} <= set(told["removed"][0])
+    answer = json.loads(document)
+    assert 0 < answer["legal"] < answer["combinations"]
+    assert {"rule", "sentence", "nearest", "combinations"} <= set(answer["removed"][0])
 
 
 def test_ranks_and_rows_are_called_as_start_calls_them() -> None:

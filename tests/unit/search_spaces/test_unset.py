@@ -41,8 +41,8 @@ def test_a_candidate_simply_does_not_set_it() -> None:
     }
     assert len(found) == space.size == 6
     assert UNSET not in {v for c in found for v in c.values()}
-    told = space.explain(BASELINE, GPU)
-    assert (told.combinations, told.legal) == (6, 6)
+    explanation = space.explain(BASELINE, GPU)
+    assert (explanation.combinations, explanation.legal) == (6, 6)
 
 
 def test_a_baseline_that_leaves_it_unset_is_one_of_the_candidates() -> None:

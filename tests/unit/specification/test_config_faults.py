@@ -110,27 +110,27 @@ THREE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "name", "framework", "gpus", "told"), THREE, ids=[row[2] for row in THREE])
+@pytest.mark.parametrize(("text", "name", "framework", "gpus", "faults"), THREE, ids=[row[2] for row in THREE])
 def test_three_faults_are_told_in_one_go(
-    text: str, name: str, framework: str, gpus: int, told: list[tuple[int, str]]
+    text: str, name: str, framework: str, gpus: int, faults: list[tuple[int, str]]
 ) -> None:
     got = found(text, name, framework, gpus)
     assert len(got.sentences) == 3, got
-    for line, words in told:
+    for line, words in faults:
         (one,) = [sentence for sentence in got.sentences if words in sentence]
         assert one.startswith(f"{name}, line {line}: ")
 
 
-@pytest.mark.parametrize(("text", "name", "framework", "gpus", "told"), THREE, ids=[row[2] for row in THREE])
+@pytest.mark.parametrize(("text", "name", "framework", "gpus", "faults"), THREE, ids=[row[2] for row in THREE])
 def test_start_refuses_with_all_of_them(
-    text: str, name: str, framework: str, gpus: int, told: list[tuple[int, str]]
+    text: str, name: str, framework: str, gpus: int, faults: list[tuple[int, str]]
 ) -> None:
     asked = request(text, name, framework, data="" if framework != "verl" else "/d.jsonl")
     with pytest.raises(FaultsError) as caught:
         read_whole(asked, Asked(), machine(framework, gpus), "", lambda _: None)
     assert caught.value.exit_code == 2
-    assert len(caught.value.sentences) >= len(told)
-    for _, words in told:
+    assert len(caught.value.sentences) >= len(faults)
+    for _, words in faults:
         assert words in str(caught.value)
 
 
@@ -240,8 +240,8 @@ def test_a_python_program_is_refused_as_one(framework: str, name: str) -> None:
 def test_a_launchers_option_is_taken_out_without_the_script_it_starts() -> None:
     for option in ("--config_file z.yaml", "--mixed_precision bf16"):
         for script in ("grpo.py", "-m trl.scripts.grpo"):
-            told = f"r.sh, line 1: {option.split()[0]}: x."
-            cut, _ = without_key(f"accelerate launch {option} {script} --a 1", "r.sh", told)
+            sentence = f"r.sh, line 1: {option.split()[0]}: x."
+            cut, _ = without_key(f"accelerate launch {option} {script} --a 1", "r.sh", sentence)
             assert cut.split() == ["accelerate", "launch", *script.split(), "--a", "1"]
 
 

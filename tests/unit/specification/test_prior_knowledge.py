@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import wiring
-from autotune.domain import Beforehand, Outcome, Study, TrialKind, TrialState
+from autotune.domain import Outcome, PriorKnowledge, Study, TrialKind, TrialState
 from autotune.errors import UsageError
 from autotune.ports import Store
-from autotune.proposals.forecasts import Background
+from autotune.proposals.forecasts import PriorData
 from autotune.proposals.grey.models import models_for
 from autotune.proposals.times import PhaseTimes
 from autotune.specification import prior_knowledge
@@ -59,7 +59,7 @@ def test_the_device_is_measured_once_and_kept_with_the_study(store: Store) -> No
     said: list[str] = []
     python = Asked()
     study = prior_knowledge.begun(made(store), store, python, {"cpu": "this one"}, said.append)
-    assert study.beforehand == Beforehand(dict(ANSWER))
+    assert study.beforehand == PriorKnowledge(dict(ANSWER))
     assert store.study(study.id) == study
     assert prior_knowledge.begun(store.study(study.id), store, python, {"cpu": "this one"}, said.append) == study
     assert python.questions == [({"cpu": "this one"}, "cpu")]
@@ -96,16 +96,16 @@ def test_a_study_that_has_trials_goes_on_as_it_began(store: Store) -> None:
     store.add_trial(study.id, f.draft(TrialKind.BASELINE), f.NOW)
     assert prior_knowledge.begun(store.study(study.id), store, python, {}, pytest.fail).beforehand is None
     assert python.questions == []
-    assert prior_knowledge.background(store.study(study.id), store).probe == {}
+    assert prior_knowledge.prior_data(store.study(study.id), store).probe == {}
 
 
 def test_a_probe_that_fails_is_told_and_not_tried_again(store: Store) -> None:
     said: list[str] = []
     study = prior_knowledge.begun(made(store), store, Asked(ok=False, message="no module named torch"), {}, said.append)
-    assert study.beforehand == Beforehand()
+    assert study.beforehand == PriorKnowledge()
     assert "no module named torch" in said[-1]
     prior_knowledge.begun(store.study(study.id), store, Asked(), {}, pytest.fail)
-    assert store.study(study.id).beforehand == Beforehand()
+    assert store.study(study.id).beforehand == PriorKnowledge()
 
 
 def test_a_sweep_measures_its_device_at_the_first_start_at_which_it_can(store: Store) -> None:
@@ -119,24 +119,24 @@ def test_a_sweep_measures_its_device_at_the_first_start_at_which_it_can(store: S
     assert "table" in said[-1]
     study = prior_knowledge.recorded(study, store, python, {"cpu": "this one"}, pytest.fail)
     assert study == store.study(study.id)
-    assert study.beforehand == Beforehand(dict(ANSWER), history=False)
+    assert study.beforehand == PriorKnowledge(dict(ANSWER), history=False)
     assert prior_knowledge.recorded(study, store, python, {"cpu": "this one"}, pytest.fail) == study
     assert python.questions == [({"cpu": "this one"}, "cpu")]
 
 
 def test_what_was_stored_decides_what_is_proposed_after_a_resume(store: Store) -> None:
     study = made(store)
-    store.set_beforehand(study.id, Beforehand(dict(ANSWER)))
+    store.set_beforehand(study.id, PriorKnowledge(dict(ANSWER)))
     history = [f.finished(0, configuration=study.spec.baseline)]
 
     def proposals() -> list[Any]:
         there = store.study(study.id)
-        proposer, told = wiring.proposer_for(there.spec, prior_knowledge.background(there, store)), list(history)
+        proposer, trials = wiring.proposer_for(there.spec, prior_knowledge.prior_data(there, store)), list(history)
         found = []
         for number in range(1, 6):
-            found.append(proposer.propose(told, number))
+            found.append(proposer.propose(trials, number))
             assert found[-1] is not None
-            told.append(f.finished(number, configuration=found[-1][0], source=found[-1][1]))
+            trials.append(f.finished(number, configuration=found[-1][0], source=found[-1][1]))
         return found
 
     assert proposals() == proposals()
@@ -162,18 +162,18 @@ def test_it_begins_with_what_related_studies_have_measured_so_far(store: Store) 
     (found,) = study.beforehand.earlier
     assert (found.study_id, found.name, found.trials, found.distance) == (there.id, "small", tuple(range(6)), 1.0)
     assert said[-1] == "begins with 6 trials of study 'small': 1 cores instead of 2 (1.0 doublings away)"
-    before = prior_knowledge.background(study, store)
+    before = prior_knowledge.prior_data(study, store)
     store.finish_trial(there.id, 6, TrialState.COMPLETE, Outcome(), f.NOW, 1.0, 2 * f.GIB)
-    assert prior_knowledge.background(store.study(study.id), store) == before, "what it measured since does not count"
-    (told,) = before.earlier
-    assert [t.number for t in told.trials] == list(range(6))
-    assert told.task.resources.cpu_cores == 1
+    assert prior_knowledge.prior_data(store.study(study.id), store) == before, "what it measured since does not count"
+    (known,) = before.earlier
+    assert [t.number for t in known.trials] == list(range(6))
+    assert known.task.resources.cpu_cores == 1
 
 
 def test_no_history_begins_with_none_and_is_kept(store: Store) -> None:
     earlier(store)
     study = prior_knowledge.begun(made(store, name="here"), store, Asked(), {}, lambda _: None, history=False)
-    assert study.beforehand == Beforehand(dict(ANSWER), (), history=False)
+    assert study.beforehand == PriorKnowledge(dict(ANSWER), (), history=False)
     assert prior_knowledge.begun(study, store, Asked(), {}, lambda _: None) == study
 
 
@@ -196,7 +196,7 @@ def test_of_many_trials_some_are_taken_spread_over_all(count: int, failed: set[i
 
 
 def hardware(answer: Mapping[str, Any], **changes: Any) -> Any:
-    times = models_for(task(**changes), Background(answer)).times
+    times = models_for(task(**changes), PriorData(answer)).times
     assert isinstance(times, PhaseTimes)
     return times.known.hardware
 

@@ -26,7 +26,7 @@ from autotune.specification.build import fingerprint_of
 from autotune.store import open_store, schema
 from autotune.store.locks import FileStudyLock
 from autotune.store.models import Base
-from tests.contracts.store_processes import PATIENCE_S, remaining, running, told
+from tests.contracts.store_processes import PATIENCE_S, received, remaining, running
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore, spec_of, told_today
 from tests.support import factories as make
 from tests.support.migrated import real_migrations
@@ -206,10 +206,10 @@ def test_of_processes_that_open_it_at_once_one_migrates_and_the_others_wait(old:
         running(open_and_read, str(old), None) as (_, three),
     ):
         gates = (one, two, three)
-        assert [told(gate) for gate in gates] == ["ready"] * 3
+        assert [received(gate) for gate in gates] == ["ready"] * 3
         for gate in gates:
             gate.send("go")
-        answers = [told(gate) for gate in gates]
+        answers = [received(gate) for gate in gates]
     assert [trials for trials, _ in answers] == [4, 4, 4]
     assert sorted(len(said) for _, said in answers) == [0, 0, 1]
     assert len(copies(old)) == 1
@@ -226,7 +226,7 @@ def test_a_database_a_tuner_is_working_in_is_not_migrated(old: Path, version: st
     """It would go on with the code of its own version."""
     before = dumped(old)
     with running(hold_file_lock, str(old), 1) as (process, gate):
-        assert told(gate) == "held"
+        assert received(gate) == "held"
         with pytest.raises(StudyBusyError, match=f"'first' is being run by process {process.pid}"):
             open_store(old)
         assert remaining(gate) == []

@@ -20,7 +20,7 @@ from autotune.domain import StudyStatus
 from autotune.errors import StoreError, StudyBusyError
 from autotune.store import OutageLimits, open_store
 from tests.contracts.store_cases import begin
-from tests.contracts.store_processes import PATIENCE_S, hold_lock, running, told
+from tests.contracts.store_processes import PATIENCE_S, hold_lock, received, running
 from tests.support import factories as make
 from tests.support.fakes import FakeStop
 
@@ -290,7 +290,7 @@ def test_a_full_disk_is_named_and_loses_nothing(used: Path, almost_full: None) -
 def test_the_holder_of_a_study_is_named_while_it_lives(used: Path) -> None:
     store = open_store(used)
     with running(hold_lock, str(used), 1) as (process, gate):
-        assert told(gate) == "held"
+        assert received(gate) == "held"
         named = f"process {process.pid} on {os.uname().nodename} since 20[0-9: -]* UTC"
         with pytest.raises(StudyBusyError, match=named), store.lock(1):
             pytest.fail("two tuners hold one study")

@@ -154,8 +154,8 @@ def started(number: int, engine_s: float, spawn: bool = True, **knobs: object) -
 
 def test_that_one_engine_compiled_says_nothing_of_those_that_do_not() -> None:
     plain, compiled = started(0, 2.0, enforce_eager=True), started(1, 50.0, enforce_eager=False)
-    for told in (plain, started(0, 2.0, spawn=False, enforce_eager=True)):
-        cost = predict([told, compiled], told.configuration)
+    for trial in (plain, started(0, 2.0, spawn=False, enforce_eager=True)):
+        cost = predict([trial, compiled], trial.configuration)
         assert cost is not None
         assert cost.start_up == pytest.approx(5.0)
 

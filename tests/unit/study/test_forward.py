@@ -36,15 +36,15 @@ class SetBack(FakeClock):
 @given(st.lists(st.floats(0, 2e9), min_size=1, max_size=30))
 def test_no_time_is_before_one_told_earlier(moments: list[float]) -> None:
     machine = SetBack()
-    clock, told = ForwardClock(machine), []
+    clock, times = ForwardClock(machine), []
     for moment in moments:
         machine.behind = FakeClock.now(machine) - moment
-        told.append(clock.now())
-        assert told[-1] >= machine.now() - 1e-6
-    assert told == sorted(told)
-    clock.not_before(told[-1] + 5.0)
+        times.append(clock.now())
+        assert times[-1] >= machine.now() - 1e-6
+    assert times == sorted(times)
+    clock.not_before(times[-1] + 5.0)
     machine.behind += HOUR_S
-    assert clock.now() > told[-1] + 5.0
+    assert clock.now() > times[-1] + 5.0
 
 
 class Study:

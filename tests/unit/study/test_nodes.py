@@ -12,7 +12,7 @@ from autotune.documents.recommendation import gain_json
 from autotune.domain import Budget, Trial, TrialKind, TrialState
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.proposals.proposer import make_proposer
-from autotune.proposals.translation import evidence as told
+from autotune.proposals.translation import evidence as observations
 from autotune.statistics import evidence, nodes
 from autotune.store import open_store
 from autotune.study import confirmation, neighbours, schedule
@@ -70,7 +70,7 @@ def test_search_trials_are_put_on_one_level() -> None:
     speeds = {t.configuration: t.tokens_per_hour for t in trials if t.kind is TrialKind.SEARCH}
     assert speeds[FAST] / speeds[f.numbered(3)] == pytest.approx(SLOWER)  # type: ignore[operator]
     assert merits[FAST] / merits[f.numbered(3)] == pytest.approx(1.0, abs=0.02)  # type: ignore[operator]
-    values = {e.configuration: e.value for e in told(trials)}
+    values = {e.configuration: e.value for e in observations(trials)}
     assert values[FAST] == pytest.approx(values[f.numbered(3)], abs=0.02)
 
 

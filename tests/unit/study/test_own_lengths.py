@@ -77,8 +77,8 @@ def test_the_headline_keeps_the_temperature_and_the_other_row_says_what_it_chang
 
 
 def test_the_report_does_not_say_that_all_did_the_same_work(study: StudyResult) -> None:
-    told = " ".join(protocol(study.study, study.trials))
-    assert "At another temperature completions become longer or shorter" in told
+    text = " ".join(protocol(study.study, study.trials))
+    assert "At another temperature completions become longer or shorter" in text
     same = [t for t in study.trials if at(t) == 1.0]
     assert "temperature" not in " ".join(protocol(study.study, same))
 

@@ -314,9 +314,9 @@ def test_what_ran_out_of_memory_while_it_was_compiled_is_tried_once_more_and_tau
     assert [n for n, *_ in runner.ran].count(1) == 2
     assert result.trials[1].state is TrialState.COMPLETE
     assert result.trials[1].attempt == 2
-    told = [e.message for e in house.observer.events if e.kind == "trial_repeated"]
-    assert len(told) == 1
-    assert "a compiler ran" in told[0]
+    messages = [e.message for e in house.observer.events if e.kind == "trial_repeated"]
+    assert len(messages) == 1
+    assert "a compiler ran" in messages[0]
     assert not [e for e in house.observer.events if e.kind == "ruled_out"]
 
 

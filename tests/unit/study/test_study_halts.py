@@ -104,17 +104,17 @@ class KilledAt:
         return write
 
 
-def _told(events: tuple[Event, ...], kind: str, number: int) -> int:
+def _count_events(events: tuple[Event, ...], kind: str, number: int) -> int:
     return sum(e.kind == kind and e.trial == number for e in events)
 
 
 def _every_change_is_told(house: House) -> None:
     events = house.store.events(1, limit=10_000)
     for trial in house.store.trials(1):
-        assert _told(events, "trial_started", trial.number) == trial.attempt
-        assert _told(events, "trial_finished", trial.number) == int(trial.state.is_finished)
+        assert _count_events(events, "trial_started", trial.number) == trial.attempt
+        assert _count_events(events, "trial_finished", trial.number) == int(trial.state.is_finished)
         over = trial.attempt - int(trial.state in (TrialState.RUNNING,) or trial.state.is_finished)
-        assert _told(events, "trial_repeated", trial.number) == over
+        assert _count_events(events, "trial_repeated", trial.number) == over
 
 
 @pytest.mark.parametrize("after", [False, True])

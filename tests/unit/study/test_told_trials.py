@@ -21,10 +21,10 @@ class Recorded:
     def __init__(self, inner: Proposer) -> None:
         self._inner = inner
         self.ruled_out, self.count_ruled_out = inner.ruled_out, inner.count_ruled_out
-        self.told: list[Sequence[Trial]] = []
+        self.histories: list[Sequence[Trial]] = []
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        self.told.append(history)
+        self.histories.append(history)
         return self._inner.propose(history, number)
 
 
@@ -51,8 +51,8 @@ def test_a_sampler_is_told_of_a_finished_trial_by_one_object() -> None:
     house = House()
     recorded = Recorded(_proposer(house))
     _searched(house, recorded)
-    assert len(recorded.told) > 3
-    for before, after in itertools.pairwise(recorded.told):
+    assert len(recorded.histories) > 3
+    for before, after in itertools.pairwise(recorded.histories):
         finished = [t for t in before if t.state.is_finished]
         assert len(finished) > 0
-        assert all(known is told for known, told in zip(finished, after, strict=False))
+        assert all(known is later for known, later in zip(finished, after, strict=False))

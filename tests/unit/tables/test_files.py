@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.domain import SWEEP, Beforehand, FailureReason, Trial, TrialKind
+from autotune.domain import SWEEP, FailureReason, PriorKnowledge, Trial, TrialKind
 from autotune.errors import UsageError
 from autotune.tables.files import lines, parsed, read, write
 from autotune.tables.table import RecordedTable, table_of
@@ -114,7 +114,7 @@ def test_a_row_is_there_once_and_the_baseline_is_spelt_as_the_rows_are() -> None
 
 def test_a_table_carries_what_its_device_was_measured_to_do(tmp_path: Path) -> None:
     measured = {"device": "cpu", "flops": {"fp32": 1.5e11}, "bandwidth": 1.2e10}
-    study = f.study(beforehand=Beforehand(measured))
+    study = f.study(beforehand=PriorKnowledge(measured))
     path = tmp_path / "t.jsonl"
     write(table_of(study, [f.finished(0)], {}, f.fingerprint()), path)
     assert read(path).header.probe == measured

@@ -47,7 +47,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(
-    ("driver", "told"),
+    ("driver", "capability"),
     [
         (Driver((9, 0)), (9, 0)),
         (Driver((8, 9), (8, 9)), (8, 9)),
@@ -56,8 +56,10 @@ class Driver:
         *((Driver((9, 0), broken=broken), None) for broken in ("init", "count", "handle", "capability")),
     ],
 )
-def test_the_driver_tells_the_capability_of_gpus_that_are_alike(driver: Driver, told: tuple[int, int] | None) -> None:
-    assert driver_capability(lambda _: driver) == told
+def test_the_driver_tells_the_capability_of_gpus_that_are_alike(
+    driver: Driver, capability: tuple[int, int] | None
+) -> None:
+    assert driver_capability(lambda _: driver) == capability
     assert driver.opened == 0, "it is closed again"
 
 
@@ -91,9 +93,11 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             sys.modules[name] = before[name]  # type: ignore[assignment]
 
 
-def brought_in(told: tuple[int, int] | None, device: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "cuda") -> Any:
+def brought_in(
+    capability: tuple[int, int] | None, device: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "cuda"
+) -> Any:
     """What was imported, and the import said to have opened the device."""
-    monkeypatch.setattr(preload, "driver_capability", lambda: told)
+    monkeypatch.setattr(preload, "driver_capability", lambda: capability)
     monkeypatch.setattr(preload, "GpuOpenWatch", lambda after: GpuOpenWatch(device.exists, there=True, after=after))
     framework: Any = SimpleNamespace(bring_in_ahead=lambda _: __import__(ASKS))
     culprit = preload.import_ahead(framework, SimpleNamespace(device=kind))
@@ -117,11 +121,11 @@ def test_afterwards_torch_answers_itself_whoever_kept_the_function(
     assert not hasattr(asked.torch.cuda.get_device_capability, "__wrapped__")
 
 
-@pytest.mark.parametrize(("told", "kind"), [(None, "cuda"), ((9, 0), "cpu")])
+@pytest.mark.parametrize(("capability", "kind"), [(None, "cuda"), ((9, 0), "cpu")])
 def test_where_the_driver_does_not_say_torch_does_and_the_import_is_named(
-    device: Path, monkeypatch: pytest.MonkeyPatch, told: tuple[int, int] | None, kind: str
+    device: Path, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | None, kind: str
 ) -> None:
-    asked, culprit = brought_in(told, device, monkeypatch, kind)
+    asked, culprit = brought_in(capability, device, monkeypatch, kind)
     assert asked.found == (8, 0)
     assert culprit.startswith(ASKS)
 

@@ -103,8 +103,8 @@ def test_values_go_over_in_vllms_words() -> None:
 
 def test_what_is_guessed_ahead_is_one_argument_and_none_where_nothing_is() -> None:
     guesses = {"speculative_decoding": "ngram", "speculative_tokens": 4, "speculative_lookup": 2}
-    told = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}
-    assert engine.engine_arguments(guesses) == {"speculative_config": told}
+    settings = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}
+    assert engine.engine_arguments(guesses) == {"speculative_config": settings}
     assert engine.engine_arguments({"speculative_decoding": "none"}) == {}
 
 
@@ -149,12 +149,12 @@ def test_graphs_are_captured_for_what_the_rows_can_come_to(
     """Where rows wait for a place, batches of any size occur, and what the user asked for stays."""
     monkeypatch.setattr(engine, "held_bytes", lambda _: 0)
     engine.install_engine(seams, "cuda")
-    told = generation.LLM(model="m", max_num_seqs=rows).arguments.get("compilation_config") or {}
-    sizes = told.get("cudagraph_capture_sizes")
+    compilation = generation.LLM(model="m", max_num_seqs=rows).arguments.get("compilation_config") or {}
+    sizes = compilation.get("cudagraph_capture_sizes")
     assert (sizes and max(sizes)) == largest
     assert sizes is None or (sizes == sorted(set(sizes)) and sizes[:4] == [1, 2, 4, 8])
-    assert told.get("mode") == ("NONE" if "vllm_compile_mode" in seams else None)
-    assert told.get("max_cudagraph_capture_size") == seams.get("cuda_graph_max_batch")
+    assert compilation.get("mode") == ("NONE" if "vllm_compile_mode" in seams else None)
+    assert compilation.get("max_cudagraph_capture_size") == seams.get("cuda_graph_max_batch")
 
 
 def test_128_rows_need_19_graphs_where_256_sequences_had_51() -> None:
@@ -311,12 +311,12 @@ def test_what_torchs_own_backend_compiled_is_read_although_it_lacks_a_step(
 
 
 def test_what_vllms_own_backend_compiled_keeps_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    engine_made = SimpleNamespace(finalize_loading=told.append)
+    calls: list[str] = []
+    engine_made = SimpleNamespace(finalize_loading=calls.append)
     reading = Reading(monkeypatch, engine_made)
     engine.read_what_was_compiled()
     assert reading.again() is reading.found
-    assert told == ["config"]
+    assert calls == ["config"]
 
 
 def test_a_file_that_cannot_be_read_is_compiled_again_and_torchs_reader_is_put_back(
@@ -353,11 +353,11 @@ def test_what_was_compiled_for_another_cpu_is_not_found(monkeypatch: pytest.Monk
 
 
 def test_a_cpu_is_told_by_what_it_can_do_and_not_by_its_speed_of_the_moment() -> None:
-    told = engine.cpu()
-    assert told == engine.cpu()
-    assert len(told) > len("x86_64; ")
-    assert "MHz" not in told
-    assert "\n" not in told
+    described = engine.cpu()
+    assert described == engine.cpu()
+    assert len(described) > len("x86_64; ")
+    assert "MHz" not in described
+    assert "\n" not in described
 
 
 def test_a_vllm_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,8 +92,8 @@ def imported(framework: str, key: str, value: Any) -> Imported:
     words = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict | bool) else str(value)]
     program, processes = ("megatron", 4) if key.startswith(PREFIX) else ("swift", 1)
     key = key.removeprefix(PREFIX)
-    told = "" if key == "rlhf_type" else "--rlhf_type grpo "
-    text = f"{program} rlhf {told}\\\n --{key} {shlex.join(map(str, words))}"
+    kind = "" if key == "rlhf_type" else "--rlhf_type grpo "
+    text = f"{program} rlhf {kind}\\\n --{key} {shlex.join(map(str, words))}"
     return import_swift(text, "own.sh", SWIFT, processes)
 
 

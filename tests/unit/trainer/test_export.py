@@ -231,9 +231,9 @@ def test_vllm_on_a_cpu_always_needs_the_launcher_and_says_so() -> None:
     on_gpu = export(wanted(configuration=VLLM, device="cuda"))
     assert on_gpu.parts == ()
     assert "launch.py" not in on_gpu.files
-    told = export(wanted(configuration={**VLLM, **ENGINE}, device="cuda"))
-    assert told.seams == {"enforce_eager": True, "max_num_seqs": 16}
-    assert "autotune_engine.install_engine(ENGINE, 'cuda')" in told.files["launch.py"]
+    exported = export(wanted(configuration={**VLLM, **ENGINE}, device="cuda"))
+    assert exported.seams == {"enforce_eager": True, "max_num_seqs": 16}
+    assert "autotune_engine.install_engine(ENGINE, 'cuda')" in exported.files["launch.py"]
 
 
 def test_the_exported_engine_prepares_for_what_the_trial_prepared_for() -> None:

@@ -30,7 +30,7 @@ class FrameworkError(Exception):
     """What a framework raises: the text must tell, not the type."""
 
 
-def told(error: BaseException, phase: Phase | None = None, mark: str = "engine", **facts: Any) -> Outcome:
+def outcome_of_error(error: BaseException, phase: Phase | None = None, mark: str = "engine", **facts: Any) -> Outcome:
     """The outcome of a trial whose child reported ``error``."""
     result = classify(error, phase)
     return outcome_of(Ending(1, 9.0, result=result, phase=here(mark), **facts), TRL, "/log.txt")
@@ -61,7 +61,7 @@ def test_in_a_log(row: Row) -> None:
 
 @EACH
 def test_as_an_exception_of_the_trials_own_process(row: Row) -> None:
-    got = told(FrameworkError(row.text))
+    got = outcome_of_error(FrameworkError(row.text))
     assert kind(got) == (row.reason, row.pool)
     assert got.phase == (row.phase or "engine")
     assert row.try_ in got.suggestion
@@ -70,7 +70,7 @@ def test_as_an_exception_of_the_trials_own_process(row: Row) -> None:
 
 @EACH
 def test_within_a_cycle_the_meter_knows_the_place(row: Row) -> None:
-    got = told(FrameworkError(row.text), Phase.SYNC, "sync")
+    got = outcome_of_error(FrameworkError(row.text), Phase.SYNC, "sync")
     assert got.phase == ("reward" if row.reason is FailureReason.REWARD_ERROR else "sync")
     assert kind(got) == (row.reason, row.pool)
 
@@ -81,14 +81,14 @@ def test_the_cause_counts_whatever_only_tells_of_it(row: Row) -> None:
         assert kind(logged(f"{row.text}\n{echo}")) == (row.reason, row.pool), echo
         raised = FrameworkError(echo)
         raised.__cause__ = FrameworkError(row.text)
-        assert kind(told(raised)) == (row.reason, row.pool), echo
-        elsewhere = told(FrameworkError(echo), Phase.GENERATE, "generate", log_tail=LOG.format(row.text))
+        assert kind(outcome_of_error(raised)) == (row.reason, row.pool), echo
+        elsewhere = outcome_of_error(FrameworkError(echo), Phase.GENERATE, "generate", log_tail=LOG.format(row.text))
         assert kind(elsewhere) == (row.reason, row.pool), echo
 
 
 @pytest.mark.parametrize("echo", ECHOES, ids=lambda text: text[:30])
 def test_what_only_tells_of_a_failure_is_a_crash_that_says_where_to_look(echo: str) -> None:
-    for got in (logged(echo), told(FrameworkError(echo))):
+    for got in (logged(echo), outcome_of_error(FrameworkError(echo))):
         assert kind(got) == (FailureReason.CRASH, None)
         assert "further up in the log" in got.suggestion
 
@@ -131,7 +131,7 @@ def test_a_rank_that_fell_with_those_killed_at_the_memory_limit_does_not_hide_it
 @pytest.mark.parametrize("text", TIMEOUTS)
 def test_a_collective_that_waited_too_long_is_a_hang_unless_a_rank_ran_out_of_memory(text: str) -> None:
     assert kind(logged(text)) == (FailureReason.HANG, None)
-    assert kind(told(FrameworkError(text))) == (FailureReason.HANG, None)
+    assert kind(outcome_of_error(FrameworkError(text))) == (FailureReason.HANG, None)
     assert kind(logged(f"CUDA error: out of memory\n{text}")) == (FailureReason.OOM, Pool.DEVICE)
 
 
@@ -165,7 +165,7 @@ def test_rays_task_tells_host_from_device_by_what_it_failed_with() -> None:
 )
 def test_an_error_without_words_is_known_by_its_type(module: str, name: str, pool: Pool) -> None:
     error = type(name, (RuntimeError,), {"__module__": module})()
-    assert kind(told(error, Phase.UPDATE)) == (FailureReason.OOM, pool)
+    assert kind(outcome_of_error(error, Phase.UPDATE)) == (FailureReason.OOM, pool)
 
 
 def test_every_text_of_the_table_is_found_by_a_failure_above() -> None:
@@ -228,7 +228,7 @@ def test_a_cache_too_small_is_never_answered_with_a_smaller_share() -> None:
 def test_an_optimizer_that_finds_no_room_beside_the_engine_is_not_told_of_the_weights() -> None:
     """As an H100 had it: the engine held 0.8 of the device when the optimizer's state was made."""
     text = "CUDA out of memory. Tried to allocate 54.00 MiB. GPU 0 has a total capacity of 79.18 GiB"
-    got = told(FrameworkError(text), None, "first_batch")
+    got = outcome_of_error(FrameworkError(text), None, "first_batch")
     assert (*kind(got), got.phase) == (FailureReason.OOM, Pool.DEVICE, "first_batch")
     assert got.suggestion.startswith("lower gpu_memory_utilization")
     assert "alone" not in failures.suggest(FailureReason.OOM, "first_batch", Pool.HOST)

@@ -78,10 +78,10 @@ FORKS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}
 def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor its engine processes below it, which keep a core busy while they generate: else every cycle of a trial with a
     server would be thrown away."""
-    told: list[float] = []
+    seen: list[float] = []
 
     def of_all(own: float) -> float:
-        told.append(own)
+        seen.append(own)
         return own
 
     monkeypatch.setattr(guard, "tree_cpu", lambda: 0.0)  # a trial's server is no child of its own, as this one is
@@ -96,8 +96,8 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
         verdicts = [each.after(of_all) for each in guards]
         for pid in [*descendants(server.pid), server.pid]:
             os.kill(pid, signal.SIGKILL)
-    assert told[0] == pytest.approx(0.5, abs=0.3)
-    assert told[1] == 0.0
+    assert seen[0] == pytest.approx(0.5, abs=0.3)
+    assert seen[1] == 0.0
     assert verdicts[0].outside_cpu is not None
     assert verdicts[1].outside_cpu is not None
     assert verdicts[0].outside_cpu < verdicts[1].outside_cpu
@@ -129,10 +129,10 @@ def test_outside_share_is_of_the_whole_machine_and_never_negative() -> None:
 
 
 def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
-    told = machine_cpu()
-    assert told is not None
-    assert told[1] >= 1
-    assert tree_cpu() <= told[0] + 1.0
+    counted = machine_cpu()
+    assert counted is not None
+    assert counted[1] >= 1
+    assert tree_cpu() <= counted[0] + 1.0
 
 
 def test_children_belong_to_the_tree() -> None:

@@ -404,8 +404,8 @@ def test_zero_is_understood_however_it_is_written(form: str) -> None:
             "wall_clock_breakdown": False,
         }
     }
-    told = read_keys(config, "grpo.yaml", files)["deepspeed"]
-    assert (json.loads(told) if form == "json" else told) == ZERO_3
+    value = read_keys(config, "grpo.yaml", files)["deepspeed"]
+    assert (json.loads(value) if form == "json" else value) == ZERO_3
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_scalars_are_what_trls_yaml_reader_makes_of_them(text: str) -> None:
 def test_sentences_about_the_keys_get_their_line() -> None:
     found = imported("use_peft: true\nlora_target_modules: [lm_head]\nsync_ref_model: true\nbeta: 0.1\n")
     violations = check_passthrough(found.passthrough, found.knobs, Resources())
-    told = [located(violation.sentence, "grpo.yaml", found.lines) for violation in violations]
-    assert [sentence.partition(": ")[0] for sentence in told] == ["grpo.yaml, line 3", "grpo.yaml, line 2"]
-    assert all(sentence.endswith(".") and not sentence.endswith("..") for sentence in told)
+    sentences = [located(violation.sentence, "grpo.yaml", found.lines) for violation in violations]
+    assert [sentence.partition(": ")[0] for sentence in sentences] == ["grpo.yaml, line 3", "grpo.yaml, line 2"]
+    assert all(sentence.endswith(".") and not sentence.endswith("..") for sentence in sentences)
     assert located("Something else.", "grpo.yaml", found.lines) == "grpo.yaml: Something else."

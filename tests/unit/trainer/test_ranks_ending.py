@@ -66,7 +66,7 @@ def test_each_machine_has_a_folder_in_which_its_first_rank_tells_of_success(path
 
 
 @pytest.mark.parametrize(
-    ("told", "interface"),
+    ("variables", "interface"),
     [
         ({}, None),
         ({"LOCAL_RANK": "0"}, "lo"),
@@ -75,8 +75,8 @@ def test_each_machine_has_a_folder_in_which_its_first_rank_tells_of_success(path
         ({"LOCAL_RANK": "0", "GLOO_SOCKET_IFNAME": "eth0"}, "eth0"),
     ],
 )
-def test_only_ranks_of_one_machine_speak_over_the_loopback(told: dict[str, str], interface: str | None) -> None:
-    with patch.dict(os.environ, told, clear=True):
+def test_only_ranks_of_one_machine_speak_over_the_loopback(variables: dict[str, str], interface: str | None) -> None:
+    with patch.dict(os.environ, variables, clear=True):
         meet_on_loopback()
         assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 

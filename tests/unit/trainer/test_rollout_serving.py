@@ -95,15 +95,15 @@ ROWS = st.lists(st.tuples(st.integers(1, 50), st.one_of(st.none(), st.integers(1
 @given(ROWS)
 def test_each_request_of_ms_swift_has_its_own_length_and_its_own_prompt(rows: list[tuple[int, int | None]]) -> None:
     requests = [{"ids": [number], "data_dict": {"own": 1}} for number in range(len(rows))]
-    told = [swift.marked(request, tokens, prompt) for request, (tokens, prompt) in zip(requests, rows, strict=True)]
+    marked = [swift.marked(request, tokens, prompt) for request, (tokens, prompt) in zip(requests, rows, strict=True)]
     engine = Served()
-    engine.infer(told)
+    engine.infer(marked)
     wished = [([number] * (prompt or 1), tokens) for number, (tokens, prompt) in enumerate(rows)]
     assert engine.added == wished
     engine.added.clear()
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(engine.infer_async(request) for request in told))
+        await asyncio.gather(*(engine.infer_async(request) for request in marked))
 
     asyncio.run(all_at_once())
     assert sorted(engine.added) == sorted(wished)

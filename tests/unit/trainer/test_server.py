@@ -265,9 +265,9 @@ def test_of_the_other_frameworks_too_trainer_and_server_are_told_of_each_other(
     assert (option(found.argv, "--host"), option(found.argv, "--port")) == ("127.0.0.1", "8123")
     assert found.health == "http://127.0.0.1:8123/health/"
     assert (found.spec.settings["use_vllm"], found.spec.settings["vllm_mode"]) == (True, "server")
-    told = {**found.spec.settings, **found.trial_environment}
-    assert "http://127.0.0.1:8123" in told.values() or told["vllm_server_port"] == [8123]
-    assert "8124" in found.trial_environment.values() or told["vllm_server_group_port"] == [8124]
+    settings = {**found.spec.settings, **found.trial_environment}
+    assert "http://127.0.0.1:8123" in settings.values() or settings["vllm_server_port"] == [8123]
+    assert "8124" in found.trial_environment.values() or settings["vllm_server_group_port"] == [8124]
 
 
 @pytest.mark.parametrize(

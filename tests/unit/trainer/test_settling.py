@@ -22,53 +22,53 @@ def run(
     """What is told of cycles that take ``seconds``, the last of them for ever; those in ``disturbed`` drift."""
     plan = CyclePlan(protocol)
     settling = Settling(plan, lambda mine: mine if agree is None else agree)
-    told: list[CycleRecord] = []
+    records: list[CycleRecord] = []
     index = 0
     while (kind := plan.next()) is not None:
         spent = seconds[min(index, len(seconds) - 1)]
         accepted, noisy = plan.judge(kind, 0.5 if index in disturbed else 0.0, 0.0)
         made = factories.cycle(index, seconds=spent, cycle_kind=kind, accepted=accepted, noisy=noisy)
-        told += settling.pass_on(made)
+        records += settling.pass_on(made)
         index += 1
         assert index <= plan.longest
-    assert [record.index for record in told] == list(range(index)), "each once and in order, none kept for ever"
+    assert [record.index for record in records] == list(range(index)), "each once and in order, none kept for ever"
     assert settling.rest() == []
-    return told, plan
+    return records, plan
 
 
-def timed(told: list[CycleRecord]) -> list[float]:
-    return [record.seconds for record in told if record.cycle_kind is CycleKind.RECORDED and record.accepted]
+def timed(records: list[CycleRecord]) -> list[float]:
+    return [record.seconds for record in records if record.cycle_kind is CycleKind.RECORDED and record.accepted]
 
 
 def test_what_an_h100_showed_is_dropped_and_made_up_for() -> None:
     """Transformers' generation, 1.5B: warm-up, then 32 s, and 17 s from then on."""
-    told, plan = run(SEARCH, [26.46, 32.17, 16.99, 17.18, 17.0])
-    assert timed(told) == [16.99, 17.18, 17.0]
+    records, plan = run(SEARCH, [26.46, 32.17, 16.99, 17.18, 17.0])
+    assert timed(records) == [16.99, 17.18, 17.0]
     assert plan.repeats == 1
 
 
 def test_cycles_that_agree_are_all_told_and_none_is_added() -> None:
-    told, plan = run(SEARCH, [9.0, 6.0, 5.5, 5.8])
-    assert timed(told) == [6.0, 5.5, 5.8]
+    records, plan = run(SEARCH, [9.0, 6.0, 5.5, 5.8])
+    assert timed(records) == [6.0, 5.5, 5.8]
     assert plan.repeats == 0
 
 
 def test_it_goes_on_until_two_agree() -> None:
-    told, plan = run(SEARCH, [30.0, 20.0, 10.0, 5.0, 5.0])
-    assert timed(told) == [5.0, 5.0, 5.0]
+    records, plan = run(SEARCH, [30.0, 20.0, 10.0, 5.0, 5.0])
+    assert timed(records) == [5.0, 5.0, 5.0]
     assert plan.repeats == 2
 
 
 def test_without_repeats_the_cycle_stays_and_is_marked() -> None:
-    told, plan = run(replace(SEARCH, max_repeats=0), [9.0, 20.0, 10.0, 10.0])
-    assert timed(told) == [20.0, 10.0, 10.0]
-    assert [record.noisy for record in told] == [False, True, False, False]
+    records, plan = run(replace(SEARCH, max_repeats=0), [9.0, 20.0, 10.0, 10.0])
+    assert timed(records) == [20.0, 10.0, 10.0]
+    assert [record.noisy for record in records] == [False, True, False, False]
     assert plan.repeats == 0
 
 
 def test_a_slow_cycle_later_on_is_no_warm_up() -> None:
-    told, _ = run(SEARCH, [9.0, 5.0, 9.0, 5.0])
-    assert timed(told) == [5.0, 9.0, 5.0]
+    records, _ = run(SEARCH, [9.0, 5.0, 9.0, 5.0])
+    assert timed(records) == [5.0, 9.0, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_a_slow_cycle_later_on_is_no_warm_up() -> None:
     ids=["settled before", "settled between", "nothing to compare with", "nothing warmed up", "nothing is judged"],
 )
 def test_elsewhere_nothing_is_held_back_or_dropped(protocol: Protocol) -> None:
-    told, plan = run(protocol, [9.0, 9.0, 5.0, 5.0])
-    assert all(record.accepted for record in told)
+    records, plan = run(protocol, [9.0, 9.0, 5.0, 5.0])
+    assert all(record.accepted for record in records)
     assert plan.repeats == 0
 
 
 def test_what_the_guard_discarded_is_not_compared_with() -> None:
     """Cycle 2 is disturbed: the comparison waits for cycle 3, and all are told in order."""
-    told, plan = run(SEARCH, [9.0, 6.0, 3.0, 5.9, 6.0], frozenset({2}))
-    assert timed(told) == [6.0, 5.9, 6.0]
-    assert [record.accepted for record in told] == [True, True, False, True, True]
+    records, plan = run(SEARCH, [9.0, 6.0, 3.0, 5.9, 6.0], frozenset({2}))
+    assert timed(records) == [6.0, 5.9, 6.0]
+    assert [record.accepted for record in records] == [True, True, False, True, True]
     assert plan.repeats == 1
 
 
@@ -118,7 +118,7 @@ def test_all_ranks_do_as_the_first_says() -> None:
 def test_every_protocol_is_fulfilled_whatever_cycles_take(
     protocol: Protocol, seconds: list[float], disturbed: frozenset[int]
 ) -> None:
-    told, plan = run(protocol, seconds, disturbed)
-    assert len(timed(told)) == protocol.recorded
+    records, plan = run(protocol, seconds, disturbed)
+    assert len(timed(records)) == protocol.recorded
     assert plan.repeats <= protocol.max_repeats
-    assert len(told) == sum(plan.done.values()) + plan.repeats
+    assert len(records) == sum(plan.done.values()) + plan.repeats

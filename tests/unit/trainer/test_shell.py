@@ -234,8 +234,8 @@ def test_what_is_no_script_is_not_run() -> None:
 
 def test_variables_before_another_shell_are_its_own() -> None:
     found = commands("A=1 env B=2 bash -c 'C=3 python x.py'\npython y.py")
-    told = [{name: word.text for name, word in each.environment.items()} for each in found]
-    assert told == [{"A": "1", "B": "2"}, {"A": "1", "B": "2", "C": "3"}, {}]
+    environments = [{name: word.text for name, word in each.environment.items()} for each in found]
+    assert environments == [{"A": "1", "B": "2"}, {"A": "1", "B": "2", "C": "3"}, {}]
 
 
 def test_what_follows_a_doubtful_command_holds_together() -> None:

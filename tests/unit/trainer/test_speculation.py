@@ -26,7 +26,7 @@ from trainer.frameworks.verl import export
 from trainer.frameworks.verl.import_config import import_config as verl_config
 
 GUESSES: dict[str, KnobValue] = {"speculative_decoding": "ngram", "speculative_tokens": 4, "speculative_lookup": 2}
-TOLD = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}
+SPECULATION = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2}
 EAGLE = {"method": "eagle", "model": "draft", "num_speculative_tokens": 2}
 VLLM: dict[str, KnobValue] = {"rollout_engine": "vllm"}
 SWIFT = "swift rlhf --rlhf_type grpo --model m --dataset d --use_vllm true --vllm_mode {mode} {more}"
@@ -37,22 +37,22 @@ KEY = "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 
 
 @pytest.mark.parametrize(
-    ("told", "knobs"),
+    ("value", "knobs"),
     [
-        (TOLD, GUESSES),
-        (json.dumps(TOLD), GUESSES),
-        ({**TOLD, "prompt_lookup_min": 2}, GUESSES),
+        (SPECULATION, GUESSES),
+        (json.dumps(SPECULATION), GUESSES),
+        ({**SPECULATION, "prompt_lookup_min": 2}, GUESSES),
         ({"method": "ngram", "num_speculative_tokens": 4}, {k: v for k, v in GUESSES.items() if "lookup" not in k}),
-        ({**TOLD, "prompt_lookup_min": 1}, {}),
-        ({**TOLD, "disable_by_batch_size": 8}, {}),
+        ({**SPECULATION, "prompt_lookup_min": 1}, {}),
+        ({**SPECULATION, "disable_by_batch_size": 8}, {}),
         (EAGLE, {}),
         (None, {}),
         ("not json", {}),
     ],
 )  # fmt: skip
-def test_only_guesses_from_the_sequence_itself_are_knobs(told: Any, knobs: dict[str, KnobValue]) -> None:
+def test_only_guesses_from_the_sequence_itself_are_knobs(value: Any, knobs: dict[str, KnobValue]) -> None:
     """What a knob cannot say whole, stays whole with the user."""
-    assert speculative_knobs(told, "k") == knobs
+    assert speculative_knobs(value, "k") == knobs
 
 
 def test_a_number_no_knob_has_is_named() -> None:
@@ -62,7 +62,7 @@ def test_a_number_no_knob_has_is_named() -> None:
 
 def test_what_does_not_act_is_not_said() -> None:
     assert speculative_config({}) == speculative_config({**GUESSES, "speculative_decoding": "none"}) == {}
-    assert speculative_config(GUESSES) == TOLD
+    assert speculative_config(GUESSES) == SPECULATION
     transformers = Configuration({**GUESSES, "rollout_engine": "transformers"})
     assert seams(transformers) == {}
     assert "vllm_engine_kwargs" not in to_keys(transformers)
@@ -71,7 +71,7 @@ def test_what_does_not_act_is_not_said() -> None:
 def test_trls_server_is_told_on_its_command_line() -> None:
     served = Configuration({**VLLM, **GUESSES, "rollout_mode": "server", "rollout_gpus": 1})
     argv = server_command(served, "m", "python", 1, longest=8)
-    assert json.loads(argv[argv.index("--speculative-config") + 1]) == TOLD
+    assert json.loads(argv[argv.index("--speculative-config") + 1]) == SPECULATION
     plain = server_command(Configuration({**served, "speculative_decoding": "none"}), "m", "python", 1, longest=8)
     assert "--speculative-config" not in plain
 
@@ -79,7 +79,7 @@ def test_trls_server_is_told_on_its_command_line() -> None:
 def test_ms_swift_reads_what_it_was_given_in_both_modes() -> None:
     for mode in ("colocate", "server"):
         arguments = to_keys(Configuration({**VLLM, **GUESSES, "rollout_mode": mode}))
-        assert arguments["vllm_engine_kwargs"] == {"speculative_config": TOLD}
+        assert arguments["vllm_engine_kwargs"] == {"speculative_config": SPECULATION}
         text = SWIFT.format(mode=mode, more=f"--vllm_engine_kwargs '{json.dumps(arguments['vllm_engine_kwargs'])}'")
         found = import_config(text, "run.sh", FIELDS)
         assert {name: found.knobs[name] for name in GUESSES} == GUESSES
@@ -88,7 +88,7 @@ def test_ms_swift_reads_what_it_was_given_in_both_modes() -> None:
 
 def test_ms_swifts_own_argument_is_its_servers() -> None:
     """A colocated engine is not given it, so it has to be said that it does nothing."""
-    more = f"--vllm_speculative_config '{json.dumps(TOLD)}'"
+    more = f"--vllm_speculative_config '{json.dumps(SPECULATION)}'"
     served = import_config(SWIFT.format(mode="server", more=more), "run.sh", FIELDS)
     assert {name: served.knobs[name] for name in GUESSES} == GUESSES
     assert "vllm_speculative_config" not in served.passthrough
@@ -124,8 +124,8 @@ def test_verl_reads_the_mapping_and_its_parts(more: str) -> None:
 
 def test_an_export_for_verl_reads_back() -> None:
     combination = legal(Random(1))
-    told = Configuration({**combination.configuration, **GUESSES})
-    script = export(combination.wanted(configuration=told)).files[RUN]
+    guessing = Configuration({**combination.configuration, **GUESSES})
+    script = export(combination.wanted(configuration=guessing)).files[RUN]
     assert f"++{KEY}={{method:ngram,num_speculative_tokens:4,prompt_lookup_max:2}}" in script
     assert {name: verl_config(script, RUN).knobs[name] for name in GUESSES} == GUESSES
 

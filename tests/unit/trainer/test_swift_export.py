@@ -112,8 +112,8 @@ def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
     before = import_config(script, "run.sh", FIELDS)
     added = {"model_type": "qwen2", "template": "dummy", "use_chat_template": "false"}
     export = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough, added=added))
-    told = import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
-    assert (told["model_type"], told["template"], told["use_chat_template"]) == ("qwen2", "mine", False)
+    own = import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
+    assert (own["model_type"], own["template"], own["use_chat_template"]) == ("qwen2", "mine", False)
     assert "RAW = True" in export.files["plugin.py"]
 
 
@@ -132,10 +132,10 @@ def test_a_script_is_run_by_its_interpreter_and_takes_more_arguments(tmp_path: P
     )
     (tmp_path / "run.sh").write_text(ms_swift.export(asked).files["run.sh"])
     subprocess.run(["sh", str(tmp_path / "run.sh"), "--output_dir", "else where"], check=True)
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told[:3] == ["rlhf", "--rlhf_type", "grpo"]
-    assert (told.count("--output_dir"), told.count("--per_device_train_batch_size")) == (1, 1)
-    assert ("else where" in told) or "$@ >" in script  # unquoted it is two words, as the user has it
+    argv = (tmp_path / "told").read_text().splitlines()
+    assert argv[:3] == ["rlhf", "--rlhf_type", "grpo"]
+    assert (argv.count("--output_dir"), argv.count("--per_device_train_batch_size")) == (1, 1)
+    assert ("else where" in argv) or "$@ >" in script  # unquoted it is two words, as the user has it
 
 
 def test_a_server_is_started_with_what_the_trainer_is_told() -> None:
@@ -146,12 +146,12 @@ def test_a_server_is_started_with_what_the_trainer_is_told() -> None:
     assert export.server
     words = shlex.split(export.files["server.sh"].splitlines()[-1])
     assert words[1:5] == ["/env/bin/python", "-m", "swift.cli.main", "rollout"]
-    told = dict(zip(words[5:-1:2], words[6::2], strict=False))
-    assert told["--vllm_data_parallel_size"] == "2"
-    assert told["--vllm_tensor_parallel_size"] == "1"
-    assert told["--vllm_max_num_seqs"] == "64"
-    assert told["--vllm_disable_custom_all_reduce"] == "false"
-    assert told["--vllm_max_model_len"] == "96"
+    options = dict(zip(words[5:-1:2], words[6::2], strict=False))
+    assert options["--vllm_data_parallel_size"] == "2"
+    assert options["--vllm_tensor_parallel_size"] == "1"
+    assert options["--vllm_max_num_seqs"] == "64"
+    assert options["--vllm_disable_custom_all_reduce"] == "false"
+    assert options["--vllm_max_model_len"] == "96"
     assert "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE=64" in export.files["server.sh"]
     found = arguments(export)
     assert (found["vllm_mode"], found["vllm_server_port"], found["vllm_server_host"]) == (
@@ -225,9 +225,9 @@ def test_several_processes_are_said_in_the_file() -> None:
 def test_ranks_that_share_sequences_are_counted_once() -> None:
     """Rows per update stay: ms-swift multiplies the accumulation by the ranks that share a sequence."""
     knobs = Configuration({"micro_batch_size": 2, "sequence_parallel_size": 2})
-    told, _, _ = ms_swift.settings(knobs, 32, 4, device="cuda")
-    assert told["gradient_accumulation_steps"] == 4
-    assert 2 * (4 // 2) * (told["gradient_accumulation_steps"] * 2) == 32
+    settings, _, _ = ms_swift.settings(knobs, 32, 4, device="cuda")
+    assert settings["gradient_accumulation_steps"] == 4
+    assert 2 * (4 // 2) * (settings["gradient_accumulation_steps"] * 2) == 32
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_what_a_preset_leaves_to_ms_swift_stays_left_to_it_until_a_knob_says_it(
     """Or trial 0 would not be what the user runs today."""
     script = "#!/bin/sh\nNPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model m --reward_funcs x --deepspeed zero3\n"
     before = import_config(script, "run.sh", FIELDS)
-    told: dict[str, Any] = {"device": "cuda", "passthrough": before.passthrough}
-    plain, _, _ = ms_swift.settings(Configuration({**before.knobs, "micro_batch_size": 2}), 16, 4, **told)
+    common: dict[str, Any] = {"device": "cuda", "passthrough": before.passthrough}
+    plain, _, _ = ms_swift.settings(Configuration({**before.knobs, "micro_batch_size": 2}), 16, 4, **common)
     zero = plain["deepspeed"]["zero_optimization"]
     assert (zero["stage"], zero["reduce_bucket_size"], zero["sub_group_size"]) == (3, "auto", 1_000_000_000)
     assert zero["stage3_param_persistence_threshold"] == "auto"
     tuned = Configuration({**before.knobs, "micro_batch_size": 2, "zero_reduce_bucket": 50_000_000})
-    found, _, _ = ms_swift.settings(tuned, 16, 4, **told)
+    found, _, _ = ms_swift.settings(tuned, 16, 4, **common)
     assert found["deepspeed"]["zero_optimization"]["reduce_bucket_size"] == 50_000_000
 
 

@@ -250,8 +250,8 @@ def test_what_a_trial_does_without_never_stops_an_import() -> None:
     text = "X=$(date) swift rlhf --rlhf_type grpo --output_dir $HOME/out --dataset $DATA --model m --run_name $(date)"
     found = import_config(text, "run.sh", FIELDS)
     assert not {"output_dir", "run_name", "dataset"} & {*found.passthrough, *found.dataset}
-    told = {note.split(": ")[1] for note in found.notes if "a trial does without it" in note}
-    assert told == {"X", "output_dir", "dataset", "run_name"}
+    names = {note.split(": ")[1] for note in found.notes if "a trial does without it" in note}
+    assert names == {"X", "output_dir", "dataset", "run_name"}
     for more in ("--output_dir out $MORE", "--num_generations 8 $G", "--external_plugins $HOME/p.py"):
         with pytest.raises(ConfigError, match="known to a shell only"):
             import_config(f"swift rlhf --rlhf_type grpo {more}", "run.sh", FIELDS)

@@ -40,7 +40,7 @@ def exported(script: str, **changes: Any) -> str:
     return ms_swift.export(replace(wanted, **changes)).files["run.sh"]
 
 
-def told(folder: Path, script: str, shell: str, **changes: Any) -> dict[str, str]:
+def environment_of(folder: Path, script: str, shell: str, **changes: Any) -> dict[str, str]:
     """What a ``swift`` that only writes down its variables was started with, the script begun by ``shell``."""
     place = folder / "bin"
     place.mkdir()
@@ -63,7 +63,7 @@ def told(folder: Path, script: str, shell: str, **changes: Any) -> dict[str, str
 def test_a_script_for_bash_is_run_by_bash(tmp_path: Path, head: str, shell: str) -> None:
     """Exports are started by ``sh``, which on Debian and Ubuntu is a shell without arrays."""
     script = f"{head}set -euo pipefail\nnames=(a b)\nexport LAST=${{names[-1]}}\n{LINE} 2>&1 | cat\n"
-    assert told(tmp_path, script, shell)["LAST"] == "b"
+    assert environment_of(tmp_path, script, shell)["LAST"] == "b"
 
 
 @pytest.mark.parametrize("head", ["#!/bin/sh", "#! /usr/bin/env sh", "#!/usr/bin/dash -e", "#!/bin/busybox sh"])
@@ -88,14 +88,14 @@ def test_as_many_processes_as_gpus_are_seen(
     tmp_path: Path, variables: str, processes: int, gpus: str | None, count: str | None
 ) -> None:
     """ms-swift refuses vLLM where it sees a GPU that has no process (S9)."""
-    found = told(tmp_path, f"#!/bin/sh\n{variables} {LINE}\n", "sh", world_size=processes)
+    found = environment_of(tmp_path, f"#!/bin/sh\n{variables} {LINE}\n", "sh", world_size=processes)
     assert found.get("CUDA_VISIBLE_DEVICES") == gpus
     assert found.get("NPROC_PER_NODE") == count
 
 
 def test_a_run_for_several_machines_waits_for_no_other(tmp_path: Path) -> None:
     variables = "NNODES=2 NODE_RANK=0 NPROC_PER_NODE=8"
-    found = told(tmp_path, f"#!/bin/sh\n{variables} {LINE}\n", "sh", world_size=8)
+    found = environment_of(tmp_path, f"#!/bin/sh\n{variables} {LINE}\n", "sh", world_size=8)
     assert (found["NNODES"], found["NPROC_PER_NODE"]) == ("1", "8")
 
 

@@ -121,7 +121,7 @@ def read_back(export: Export, processes: int) -> Configuration:
     return Configuration(import_config(export.files[name], name, FIELDS, processes, **served).knobs)
 
 
-def told(configuration: Configuration) -> Configuration:
+def written_out(configuration: Configuration) -> Configuration:
     """What a file can say: all that acts, but seams."""
     values = {name: value for name, value in acting(configuration).items() if name not in SEAMS}
     if not values.get("zero_stage"):
@@ -144,7 +144,7 @@ def test_a_legal_configuration_can_be_read_back(case: tuple[Configuration, Resou
     configuration, machine = case
     assert ms_swift.unsupported(configuration) == [], check(configuration, machine)
     export = ms_swift.export(wanted(configuration, machine))
-    same(read_back(export, wanted(configuration, machine).world_size), told(configuration))
+    same(read_back(export, wanted(configuration, machine).world_size), written_out(configuration))
 
 
 SCRIPT = """#!/bin/bash
@@ -177,7 +177,7 @@ def test_so_can_a_script_that_was_edited(case: tuple[Configuration, Resources], 
         configuration, machine, user_config=SCRIPT, own_data=own_data, passthrough=before.passthrough, folder="/home/me"
     )
     export = ms_swift.export(asked)
-    same(read_back(export, asked.world_size), told(configuration))
+    same(read_back(export, asked.world_size), written_out(configuration))
     text = export.files["run.sh"]
     assert "# my run" in text
     assert "> log.txt 2>&1" in text
@@ -197,7 +197,7 @@ def test_so_can_a_file_that_was_edited(case: tuple[Configuration, Resources]) ->
     before = import_config(own, "mine.yaml", FIELDS, 4)
     asked = wanted(configuration, machine, user_config=own, own_data=True, passthrough=before.passthrough)
     export = ms_swift.export(asked)
-    same(read_back(export, asked.world_size), told(configuration))
+    same(read_back(export, asked.world_size), written_out(configuration))
     text = export.files["grpo.yaml"]
     assert "# mine" in text
     assert "model: one  # the small one" in text

@@ -89,18 +89,18 @@ def test_what_an_older_torch_does_not_count_and_a_cpu_has_not_is_none() -> None:
 class Reducer:
     """A model wrapped for several ranks, as ``GradientSync`` sees it; its figures are in nanoseconds."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._next, self._told, self.rates = told, dict[str, Any](), list[int]()
+    def __init__(self, logged: dict[str, Any]) -> None:
+        self._next, self._logged, self.rates = logged, dict[str, Any](), list[int]()
         self.logger = self
 
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
         self.rates.append(rate)
 
     def set_runtime_stats_and_log(self) -> None:
-        self._told = self._next
+        self._logged = self._next
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
-        return self._told
+        return self._logged
 
 
 def test_gradients_are_summed_for_so_long_and_hidden_for_that_share() -> None:

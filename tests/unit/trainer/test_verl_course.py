@@ -64,8 +64,8 @@ def test_steps_become_records_with_the_lengths_that_were_asked_for(tmp_path: Pat
 
 def test_what_verls_processes_used_is_that_of_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was used before the first line is the start's."""
-    told = iter([TreeUse(50.0, 9.0, 7000), TreeUse(53.0, 9.5, 7100)])
-    monkeypatch.setattr(course, "tree_use", lambda: next(told))
+    uses = iter([TreeUse(50.0, 9.0, 7000), TreeUse(53.0, 9.5, 7100)])
+    monkeypatch.setattr(course, "tree_use", lambda: next(uses))
     steps = Steps(tmp_path)
     first, second = steps.make([COMPLETION] * 8)[0], steps.make(steps.asked())[0]
     assert first.process is None

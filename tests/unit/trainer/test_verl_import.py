@@ -341,11 +341,11 @@ ASYNC = (
 def test_verls_asynchronous_modes_are_read() -> None:
     apart = read(*ASYNC).knobs
     assert apart["steps_per_generation"] == 4 * int(apart["gradient_accumulation_steps"])
-    told = {
+    expected = {
         "rollout_mode": "server", "async_generation": True, "rollout_gpus": 6, "weight_sync_every": 4,
         "weight_sync_backend": "nccl", "staleness_limit": "unlimited",
     }  # fmt: skip
-    assert {name: apart[name] for name in told} == told
+    assert {name: apart[name] for name in expected} == expected
     beside = read("trainer.v1.trainer_mode=colocate_async", "trainer.v1.sampler.max_off_policy_strategy=wait").knobs
     assert (beside["rollout_mode"], beside["async_generation"]) == ("colocate", True)
     assert beside["stale_completions"] == "wait"

@@ -127,8 +127,8 @@ EXAMPLES: dict[str, tuple[int, ModelFacts, dict[str, Any], dict[str, Any]]] = {
 
 
 def read(gpus: int, settings: dict[str, Any]) -> Imported:
-    told = {f"{R}name": "vllm", "trainer.n_gpus_per_node": gpus // int(settings.get("trainer.nnodes", 1)), **settings}
-    return import_config("\n".join(override(k, v) for k, v in told.items() if v is not None), "run.txt")
+    keys = {f"{R}name": "vllm", "trainer.n_gpus_per_node": gpus // int(settings.get("trainer.nnodes", 1)), **settings}
+    return import_config("\n".join(override(k, v) for k, v in keys.items() if v is not None), "run.txt")
 
 
 def machine(gpus: int, model: ModelFacts) -> Resources:
@@ -259,7 +259,7 @@ def test_settings_of_both_engines_and_wrong_values_are_refused_by_their_line(mor
 
 def test_verls_older_files_for_megatron_are_the_same_choice() -> None:
     text = "python3 -m verl.trainer.main_ppo --config-path=config --config-name='ppo_megatron_trainer.yaml' \\\n "
-    told = {**batch(64, 64, 2, 4096), "model_engine": None, f"{M}tensor_model_parallel_size": 4}
-    words = " ".join(override(key, value) for key, value in told.items() if value is not None)
+    keys = {**batch(64, 64, 2, 4096), "model_engine": None, f"{M}tensor_model_parallel_size": 4}
+    words = " ".join(override(key, value) for key, value in keys.items() if value is not None)
     found = import_config(text + words, "run.sh", processes=8)
     assert (found.knobs["training_engine"], found.knobs["training_tensor_parallel_size"]) == ("megatron", 4)

@@ -86,9 +86,9 @@ def test_a_demand_that_stands_too_long_is_told_and_one_that_is_met_is_not(tmp_pa
     log.write_text(MET)
     assert seen.stuck(10.0 + PATIENCE_S + 5) == ""
     log.write_text(STUCK)
-    told = [seen.stuck(200.0 + at) for at in (0.0, 6.0, PATIENCE_S + 1)]
-    assert told[:2] == ["", ""]
-    assert "7+ pending" in told[2]
+    sentences = [seen.stuck(200.0 + at) for at in (0.0, 6.0, PATIENCE_S + 1)]
+    assert sentences[:2] == ["", ""]
+    assert "7+ pending" in sentences[2]
 
 
 def test_a_start_that_cannot_end_is_illegal_long_before_it_is_a_hang(
@@ -108,15 +108,15 @@ def test_a_start_that_cannot_end_is_illegal_long_before_it_is_a_hang(
     clock = itertools.count(0.0, 10.0)
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(clock), perf_counter=lambda: 0.0))
     assert not any(watch.is_over() for _ in range(int(PATIENCE_S / 10)))
-    with pytest.raises(IllegalSettingError, match=r"Ray counts 2 CPU.*num_cpus") as told:
+    with pytest.raises(IllegalSettingError, match=r"Ray counts 2 CPU.*num_cpus") as caught:
         any(watch.is_over() for _ in range(2))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     trial.part = None
     assert not watch.is_over(), "verl is past its start: what it waits for then is no actor"
 
 
 @pytest.mark.parametrize(
-    ("keys", "gpus", "cores", "told"),
+    ("keys", "gpus", "cores", "expected"),
     [
         ({}, 1, 2, {CPUS: 13}),
         ({}, 1, 12, {CPUS: 13}),
@@ -132,11 +132,11 @@ def test_a_start_that_cannot_end_is_illegal_long_before_it_is_a_hang(
     ],
 )
 def test_ray_is_told_of_more_cpus_only_where_it_would_count_too_few(
-    keys: dict[str, Any], gpus: int, cores: int, told: dict[str, int]
+    keys: dict[str, Any], gpus: int, cores: int, expected: dict[str, int]
 ) -> None:
-    assert cpus(keys, gpus, cores) == told
-    assert cpus({**keys, **told}, gpus, cores) == {}, "what it was told is enough"
-    assert not told or told[CPUS] == held(keys, gpus) + SPARE
+    assert cpus(keys, gpus, cores) == expected
+    assert cpus({**keys, **expected}, gpus, cores) == {}, "what it was told is enough"
+    assert not expected or expected[CPUS] == held(keys, gpus) + SPARE
 
 
 ONE_GPU = Combination(
@@ -147,10 +147,10 @@ ONE_GPU = Combination(
 )
 
 
-@pytest.mark.parametrize(("cores", "told"), [(2, 13), (96, None), (0, None)])
-def test_an_export_tells_ray_what_its_trials_did(cores: int, told: int | None) -> None:
+@pytest.mark.parametrize(("cores", "expected"), [(2, 13), (96, None), (0, None)])
+def test_an_export_tells_ray_what_its_trials_did(cores: int, expected: int | None) -> None:
     words = export(ONE_GPU.wanted(cores=cores)).command.argv[3:]
-    assert dict(map(split, words)).get(CPUS) == told
+    assert dict(map(split, words)).get(CPUS) == expected
 
 
 def test_a_script_that_tells_ray_of_too_few_is_read_and_said() -> None:
@@ -174,7 +174,7 @@ def test_a_trials_ray_has_a_token_of_its_own_and_leaves_none_at_home(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("torch", "own", "told"),
+    ("torch", "own", "expected"),
     [
         ("2.11.0+cu130", {}, "0"),
         ("2.10.0", {}, "0"),
@@ -184,7 +184,7 @@ def test_a_trials_ray_has_a_token_of_its_own_and_leaves_none_at_home(tmp_path: P
     ],
 )
 def test_what_was_compiled_is_kept_where_torch_writes_it_whole(
-    torch: str, own: dict[str, str], told: str | None, tmp_path: Path
+    torch: str, own: dict[str, str], expected: str | None, tmp_path: Path
 ) -> None:
     found = overrides.environment(RunPaths(tmp_path), own, torch)
-    assert found.get("VLLM_DISABLE_COMPILE_CACHE") == told
+    assert found.get("VLLM_DISABLE_COMPILE_CACHE") == expected

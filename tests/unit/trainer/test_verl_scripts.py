@@ -54,9 +54,9 @@ def test_what_a_trial_does_without_never_stops_an_import(value: str) -> None:
     assert dict(found.knobs) == dict(plain.knobs)
     known = "HOME" in value
     assert (without[0] in found.passthrough) is known
-    told = [note for note in found.notes if "a trial does without" in note]
-    assert len(told) == (0 if known else 1)
-    assert known or all(name in told[0] for name in (*without, "LD_PRELOAD", "WANDB_DIR"))
+    notes = [note for note in found.notes if "a trial does without" in note]
+    assert len(notes) == (0 if known else 1)
+    assert known or all(name in notes[0] for name in (*without, "LD_PRELOAD", "WANDB_DIR"))
 
 
 def test_prompts_are_the_command_lines_whatever_the_script_calls_them() -> None:
@@ -106,8 +106,10 @@ def test_a_knob_that_only_a_shell_knows_is_asked_for_and_set() -> None:
     )  # fmt: skip
     with pytest.raises(UsageError) as caught:
         with_config(request, found, {}, 4)
-    told = f"run.sh, line 9: {key}: $1 is known to a shell only; give --set gpu_memory_utilization=..., or write its"
-    assert str(caught.value) == f"{told} value out."
+    sentence = (
+        f"run.sh, line 9: {key}: $1 is known to a shell only; give --set gpu_memory_utilization=..., or write its"
+    )
+    assert str(caught.value) == f"{sentence} value out."
     given = replace(request, baseline={"rollout_offload_model": True, "gpu_memory_utilization": 0.4})
     assert with_config(given, found, {}, 4).baseline["gpu_memory_utilization"] == 0.4
 
@@ -117,9 +119,9 @@ def test_variables_of_a_launch_are_each_trials_own() -> None:
     found = read("", "\n".join(f"export {name}=1" for name in names))
     assert dict(found.knobs) == dict(read("").knobs)
     assert "env" not in found.passthrough
-    told = [note for note in found.notes if "each trial is given" in note]
-    assert len(told) == 1
-    assert all(name in told[0] for name in names)
+    notes = [note for note in found.notes if "each trial is given" in note]
+    assert len(notes) == 1
+    assert all(name in notes[0] for name in names)
 
 
 def test_a_reward_at_its_older_place_is_the_runs_own() -> None:
@@ -267,11 +269,11 @@ def test_all_faults_are_told_at_once() -> None:
     wrong = "critic.enable=True actor_rollout_ref.rollout.dtype=strange actor_rollout_ref.model.use_remove_padding=16"
     with pytest.raises(ConfigError) as caught:
         read(f"{wrong} actor_rollout_ref.rollout.top_k=$1", "export HF_TOKEN=x")
-    told = str(caught.value).splitlines()
+    lines = str(caught.value).splitlines()
     named = ("critic.enable", "HF_TOKEN", "rollout.top_k", "rollout.dtype", "use_remove_padding")
-    assert len(told) == len(named)
-    assert all(any(name in line for line in told) for name in named)
-    assert all(line.startswith("run.sh, line ") for line in told)
+    assert len(lines) == len(named)
+    assert all(any(name in line for line in lines) for name in named)
+    assert all(line.startswith("run.sh, line ") for line in lines)
 
 
 def test_through_the_port() -> None:

@@ -39,7 +39,7 @@ def notes(*more: str) -> list[str]:
     return [note for note in read(*more).notes if "verl 0.9.1" in note]
 
 
-def told(text: str, name: str) -> list[str]:
+def problems(text: str, name: str) -> list[str]:
     """What is said of a file, be it read or refused."""
     try:
         return [note for note in import_config(text, name).notes if "no key" in note or "no longer" in note]
@@ -153,11 +153,13 @@ def test_a_letter_less_is_never_taken_in_silence(key: str, data: st.DataObject) 
     short = ".".join(part for part in (place, name[:at] + name[at + 1 :]) if part)
     if len(name) < 4 or is_known(short) or short in EARLIER:
         return
-    assert told(RUN + f"{short}=1", "run.sh")
+    assert problems(RUN + f"{short}=1", "run.sh")
 
 
 @examples(100, 600)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=60))
 def test_any_text_is_an_answer(text: str) -> None:
     for written in (f"{text}=1", f"+{text}=1", f"actor_rollout_ref.{text}=1"):
-        assert all(line.startswith("own.txt") for line in told(f"algorithm.adv_estimator=grpo\n{written}", "own.txt"))
+        assert all(
+            line.startswith("own.txt") for line in problems(f"algorithm.adv_estimator=grpo\n{written}", "own.txt")
+        )

@@ -44,7 +44,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 def spec_of(seed: int, **changes: Any) -> TrialSpec:
     combination = legal(Random(seed))
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "trial": "1/0",
         "model": "/models/small",
         "prompts": "/studies/1/prompts.jsonl",
@@ -57,7 +57,7 @@ def spec_of(seed: int, **changes: Any) -> TrialSpec:
         "world_size": combination.resources.gpus,
         "passthrough": {},
     }
-    return verl.render(configuration=combination.configuration, **{**told, **changes})
+    return verl.render(configuration=combination.configuration, **{**arguments, **changes})
 
 
 @given(value=VALUES)
@@ -80,9 +80,9 @@ def test_a_trial_says_what_was_rendered_and_measures(seed: int, tmp_path: Path) 
     spec = spec_of(seed, passthrough=passed)
     paths = RunPaths(tmp_path)
     Places(tmp_path).folder.mkdir(parents=True)
-    told = overrides.words(spec, paths, "/models/small", 4)
-    found = dict(split(word) for word in told)
-    assert len(found) == len(told)
+    argv = overrides.words(spec, paths, "/models/small", 4)
+    found = dict(split(word) for word in argv)
+    assert len(found) == len(argv)
     assert {key: found[key] for key in spec.settings} == dict(spec.settings)
     assert found["data.mine"] == "a b"
     assert (found["trainer.total_training_steps"], found["data.shuffle"]) == (4, False)

@@ -62,8 +62,8 @@ EXPECTED = {
 
 def test_each_kind_of_field_is_told_in_plain_words() -> None:
     describe_module_hints = describe.fields([GRPOConfig])
-    told = {n: (e["type"], e["default"], e["unset"], e["choices"]) for n, e in describe_module_hints.items()}
-    assert told == EXPECTED
+    fields = {n: (e["type"], e["default"], e["unset"], e["choices"]) for n, e in describe_module_hints.items()}
+    assert fields == EXPECTED
     assert {e["group"] for e in describe_module_hints.values()} == {"training"}
     json.dumps(describe_module_hints, allow_nan=False)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child.failures import NotFiniteError, RewardFailedError
-from trainer.child.scored import checked, told
+from trainer.child.scored import as_reward_error, checked
 from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
@@ -123,11 +123,11 @@ def test_a_reward_that_leaves_the_interpreter_has_failed(code: object) -> None:
 
 
 def test_what_a_reward_raises_is_told_from_what_the_framework_does() -> None:
-    assert isinstance(told(SystemExit(3)), RewardFailedError)
-    assert isinstance(told(ValueError("x")), RewardFailedError)
+    assert isinstance(as_reward_error(SystemExit(3)), RewardFailedError)
+    assert isinstance(as_reward_error(ValueError("x")), RewardFailedError)
     own, full = RewardFailedError("own"), MemoryError()
-    assert told(own) is own
-    assert told(full) is full
+    assert as_reward_error(own) is own
+    assert as_reward_error(full) is full
     assert checked([1, None, 0.5]) == [1, None, 0.5]
     with pytest.raises(RewardFailedError, match="None instead of a list"):
         checked(None)

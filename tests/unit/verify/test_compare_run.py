@@ -171,13 +171,13 @@ def test_more_than_five_percent_in_either_direction_is_no_agreement(slower: floa
 
 
 def test_prompt_lengths_are_what_the_tokens_of_the_counted_cycles_leave() -> None:
-    told = [
+    logged = [
         replace(step, tokens=1000.0 + 8 * (50.0 + 70.0) * number) for number, step in enumerate(steps(9.0, 8.0, 8.0))
     ]
-    observed = observe(told, SHAPE)
+    observed = observe(logged, SHAPE)
     assert observed is not None
     assert observed.prompt == pytest.approx(70.0)
-    silent = observe([*told[:2], replace(told[2], tokens=None)], SHAPE)
+    silent = observe([*logged[:2], replace(logged[2], tokens=None)], SHAPE)
     assert silent is not None
     assert silent.prompt is None
 

@@ -65,10 +65,10 @@ def test_recorded_lengths_that_all_hold_the_longest_row_leave_the_rest_to_the_na
     """1x, 2x and the maximum have one longest row then; only natural cycles show what a shorter one saves."""
     free = replace(machine(SHORT, CycleKind.NATURAL, SHAPE), index=9)
     one = trial(SHAPE)
-    told = predicted([one.with_(cycles=(free, *one.cycles))], SHAPE)
-    untold = predicted([one], SHAPE)
+    with_natural = predicted([one.with_(cycles=(free, *one.cycles))], SHAPE)
+    without = predicted([one], SHAPE)
     other = machine(tuple(n + 4 for n in SHORT), CycleKind.NATURAL, SHAPE)
-    errors = [abs(sum(m.seconds(other).values()) / other.seconds - 1.0) for m in (told, untold)]
+    errors = [abs(sum(m.seconds(other).values()) / other.seconds - 1.0) for m in (with_natural, without)]
     assert errors[0] < 0.02 < errors[1]
 
 

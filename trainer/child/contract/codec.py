@@ -35,7 +35,7 @@ def encode(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """One line of JSON, without NaN or infinity."""
+    """A value as one line of JSON, without NaN or infinity."""
     return json.dumps(encode(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -131,7 +131,7 @@ RECORD_SHAPES: Mapping[str, Any] = {
 
 
 def parse_record(line: Union[str, bytes]) -> Record:
-    """One line of ``metrics.jsonl``.
+    """The record of one line of ``metrics.jsonl``.
 
     Raises:
         ContractError: the line is not a record (torn, binary, another schema, not finite where a
@@ -194,7 +194,7 @@ def _read(shape: Any, path: Path) -> Any:
 
 
 def read_json(shape: Any, path: Path) -> Any:
-    """What the file holds, as ``shape``. Raises ``ContractError`` if it is none; ``FileNotFoundError``."""
+    """The contents of a file as ``shape``. Raises ``ContractError`` if it is none; ``FileNotFoundError``."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

@@ -82,7 +82,7 @@ def _by_source(text: str) -> Dict[str, List[_Line]]:
 
 
 def _block(lines: Sequence[_Line], end: int) -> int:
-    """Where the error at ``end`` begins: its traceback, and those of the errors it was raised from."""
+    """Index of the first line of the error at ``end``: of its traceback, and of those it was raised from."""
     begin, joined = end, False
     while begin > 0:
         line = lines[begin - 1]
@@ -99,8 +99,8 @@ def _block(lines: Sequence[_Line], end: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What one process's lines say."""
+class _Diagnosis:
+    """The failure that one process's lines show."""
 
     reading: Optional[SignMatch]
     number: int
@@ -108,9 +108,9 @@ class _Told:
     """The error it ended with, where no text of it is known."""
 
 
-def _told(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Told]:
-    """From the end backwards, as far as an error that nobody knows: what stood before it did not end the process."""
-    best: Optional[_Told] = None
+def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagnosis]:
+    """The failure of one process, read from the end up to an unknown error: what stood before did not end it."""
+    best: Optional[_Diagnosis] = None
     at = len(lines) - 1
     while at >= 0:
         line = lines[at]
@@ -119,10 +119,10 @@ def _told(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Told]:
             begin = _block(lines, at)
             inside = read_signs("\n".join(each.text for each in lines[begin:at]), signs)
             if inside is not None and inside.sign.nearness is Nearness.CAUSE:
-                return _Told(inside, line.number)
-            return _Told(None, line.number, line.text)
+                return _Diagnosis(inside, line.number)
+            return _Diagnosis(None, line.number, line.text)
         if own is not None and (best is None or best.reading is None or own.sign.nearness > best.reading.sign.nearness):
-            best = _Told(own, line.number)
+            best = _Diagnosis(own, line.number)
             if own.sign.nearness is Nearness.CAUSE:
                 return best
         at -= 1
@@ -130,19 +130,19 @@ def _told(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Told]:
 
 
 def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """What ended the processes that wrote ``text``, a log or a traceback; ``None`` if that is not known.
+    """The failure that ended the processes that wrote ``text``, a log or a traceback; ``None`` if it is not known.
 
     Of several processes the one whose cause stands first counts: the others fell with it. An error that is not known
     counts more than the deaths and echoes it had elsewhere, and makes void what its own process wrote before.
     """
-    told = _all_told(text, signs)
-    causes = [each for each in told if each.reading is not None and each.reading.sign.nearness is Nearness.CAUSE]
+    diagnoses = _diagnoses(text, signs)
+    causes = [each for each in diagnoses if each.reading is not None and each.reading.sign.nearness is Nearness.CAUSE]
     if causes:
         return min(causes, key=lambda each: each.number).reading
-    if any(each.unknown for each in told):
+    if any(each.unknown for each in diagnoses):
         return None
     return max(
-        (each.reading for each in told if each.reading is not None),
+        (each.reading for each in diagnoses if each.reading is not None),
         key=lambda reading: reading.sign.nearness,
         default=None,
     )
@@ -150,10 +150,10 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
 
 def last_error(text: str, signs: Sequence[Sign]) -> str:
     """The line of the error that ended the processes, where its words are not known; empty where there is none."""
-    unknown = [(each.number, each.unknown) for each in _all_told(text, signs) if each.unknown]
+    unknown = [(each.number, each.unknown) for each in _diagnoses(text, signs) if each.unknown]
     return min(unknown)[1] if unknown else ""
 
 
-def _all_told(text: str, signs: Sequence[Sign]) -> List[_Told]:
-    found = (_told(lines, signs) for lines in _by_source(text).values())
+def _diagnoses(text: str, signs: Sequence[Sign]) -> List[_Diagnosis]:
+    found = (_diagnose(lines, signs) for lines in _by_source(text).values())
     return [each for each in found if each is not None]

@@ -44,7 +44,7 @@ class Mailbox:
 
     @property
     def log(self) -> Path:
-        """What the worker prints between trials."""
+        """Log of what the worker prints between trials."""
         return self.root / "log.txt"
 
     def letter(self, number: int) -> Path:

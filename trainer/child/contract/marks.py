@@ -34,7 +34,7 @@ class PhaseMark:
 
 @dataclass(frozen=True)
 class CurrentPhase:
-    """What ``phase`` says: a ``Phase`` or ``StartupPart`` value, the cycle (-1 in start-up), its kind."""
+    """Contents of the file ``phase``: a ``Phase`` or ``StartupPart`` value, the cycle (-1 in start-up), its kind."""
 
     phase: str
     cycle: int

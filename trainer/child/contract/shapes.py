@@ -11,7 +11,7 @@ from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, Star
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a trial measures: which cycles, how many, and what makes one not count.
+    """Measurement protocol of a trial: which cycles, how many, and what makes one not count.
 
     ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every
     RECORDED cycle; empty means "take them from this trial's own NATURAL cycles".
@@ -45,7 +45,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """Which reward the child computes; every one has TRL's signature.
+    """The reward that the child computes; every one has TRL's signature.
 
     ``kind`` is
     ``reasoning_gym``: ``name`` is the dataset, ``options`` its arguments;
@@ -118,7 +118,7 @@ class Peaks:
 
 @dataclass(frozen=True)
 class StartupRecord:
-    """One part of the start-up, in seconds."""
+    """A part of the start-up, in seconds."""
 
     part: StartupPart
     seconds: float

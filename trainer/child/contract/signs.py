@@ -15,7 +15,7 @@ ANYTHING = "…"
 
 
 class Nearness(IntEnum):
-    """How close a text is to the cause of a failure; of two texts in one log the closer one counts."""
+    """Closeness of a log text to the cause of a failure; of two texts the closer one counts."""
 
     ECHO = 0
     """Says only that something else failed, whose own words may stand elsewhere."""

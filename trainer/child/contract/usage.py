@@ -47,7 +47,7 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """What NVML said of the trial's GPUs in a phase or cycle, read from outside several times a second.
+    """NVML's readings of the trial's GPUs in a phase or cycle, read from outside several times a second.
 
     Shares, clocks and temperatures are means over samples and GPUs; joules and bytes are sums over GPUs. ``None``:
     NVML does not say it of such a GPU.

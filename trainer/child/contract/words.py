@@ -21,7 +21,7 @@ SERVER_VARIABLE = "AUTOTUNE_SERVER_PID"
 
 
 class Phase(str, Enum):
-    """Where a rank's time goes. Phases do not overlap on one rank."""
+    """Phases of a cycle, in which a rank's time is counted. They do not overlap on one rank."""
 
     GENERATE = "generate"
     REWARD = "reward"

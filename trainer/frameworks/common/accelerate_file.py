@@ -91,8 +91,8 @@ class AccelerateFile:
     def problem(self, place: str, text: str) -> ConfigError:
         """What is wrong with what DeepSpeed has at ``place`` (with dots), by the key that says it here."""
         inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
-        told = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
-        return problem(self.name, self.line(told.partition(":")[0]), f"{told}: {text}")
+        key = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
+        return problem(self.name, self.line(key.partition(":")[0]), f"{key}: {text}")
 
 
 def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -117,7 +117,7 @@ def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
             _check(key, entry, name)
     for error in _beside_a_file(entries, name):
         faults.add(error)
-    faults.told()
+    faults.raise_collected()
     values = {key: entry.plain for key, entry in entries.items()}
     kind, zero = values.get("distributed_type"), values.get(DEEPSPEED) or {}
     return AccelerateFile(

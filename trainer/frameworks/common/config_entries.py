@@ -43,13 +43,13 @@ class Faults:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """A ``ConfigError`` inside is kept, and what follows goes on."""
+        """Collects a ``ConfigError`` raised inside, and goes on."""
         try:
             yield
         except ConfigError as error:
             self.add(error)
         if len(self._found) >= self.MOST:
-            self.told()
+            self.raise_collected()
 
     def of(self, read: Callable[[], T], otherwise: T) -> T:
         """Result of ``read``; ``otherwise`` if it raises ``ConfigError``, which is collected."""
@@ -58,18 +58,18 @@ class Faults:
         return otherwise
 
     def add(self, error: ConfigError) -> None:
-        """Keep it, once."""
+        """Collects ``error``, unless it is there already."""
         if str(error) not in self._found:
             self._found.append(str(error))
 
-    def told(self) -> None:
-        """Raises ``ConfigError`` with all that was found, a sentence each, where there is any."""
+    def raise_collected(self) -> None:
+        """Raises ``ConfigError`` with all collected faults, a sentence each, if there are any."""
         if self._found:
             raise ConfigError("\n".join(self._found))
 
 
 def problem(name: str, line: int, text: str) -> ConfigError:
-    """One finished sentence that begins with the place; ``line`` 0 is not told."""
+    """A ``ConfigError`` with a sentence that begins with the place; ``line`` 0 is left out."""
     where = f"{name}, line {line}" if line else name
     return ConfigError(f"{where}: {text}.")
 

@@ -65,8 +65,8 @@ class Field:
         """The type in words."""
         if self.choices:
             return "one of " + ", ".join(show(choice) for choice in self.choices)
-        told = [_in_words(kind) for kind in sorted(self.kinds - {"none"}, key=self.type.find)]
-        return " or ".join(told)
+        types = [_in_words(kind) for kind in sorted(self.kinds - {"none"}, key=self.type.find)]
+        return " or ".join(types)
 
     def typed(self, value: Any) -> Any:
         """``value`` as TRL's own parser would have it: text is read by the type, all else stays.
@@ -76,7 +76,7 @@ class Field:
         """
         found = self._chosen(self._read(value) if isinstance(value, str) else value)
         if not any(_fits(found, kind) for kind in self.kinds):
-            raise FieldError(f"expected {self.expected}, got {_told(value)}{self._hint(value)}")
+            raise FieldError(f"expected {self.expected}, got {_value_in_words(value)}{self._hint(value)}")
         if self.choices and found is not None and found not in self.choices:
             close = difflib.get_close_matches(str(found)[:80], [str(choice) for choice in self.choices], n=1)
             ending = f"; did you mean {close[0]}" if close else ""
@@ -202,11 +202,11 @@ def _in_words(kind: str) -> str:
     )
 
 
-def _told(value: Any) -> str:
+def _value_in_words(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
-        return "a list" + ("" if not value else f" with {_told(value[0])}" if len(value) == 1 else "")
+        return "a list" + ("" if not value else f" with {_value_in_words(value[0])}" if len(value) == 1 else "")
     return show(value)
 
 

@@ -92,11 +92,11 @@ def _options(words: Sequence[Word]) -> dict[str, Word]:
 
 
 def _counted(command: str, options: Mapping[str, Word]) -> Launch:
-    told = [name for name in _COUNTS[command] if name in options]
-    if command != "torchrun" and _COUNTS[command][0] not in told:
+    given = [name for name in _COUNTS[command] if name in options]
+    if command != "torchrun" and _COUNTS[command][0] not in given:
         return Launch(0, options)  # every GPU there is, or what accelerate's file says
     processes = 1  # torchrun's own, of a machine and of machines
-    for name in told:
+    for name in given:
         word = options[name]
         count = None if word.unknown else whole_number(word.text)
         if not count:

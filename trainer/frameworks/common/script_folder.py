@@ -43,7 +43,7 @@ def finds_itself(text: str) -> bool:
 
 
 def gone_to(place: str, folder: str | None) -> str | None:
-    """Where ``cd place`` leads from ``folder``; ``None`` is a place that is not known, empty where the script began."""
+    """The folder ``cd place`` leads to from ``folder``; ``None`` if it is not known, empty where the script began."""
     if place.startswith("~") or (folder is None and not place.startswith("/")):
         return None
     found = posixpath.normpath(posixpath.join(folder or "", place))
@@ -56,7 +56,7 @@ def placed(path: str, folder: str | None) -> str:
 
 
 def moved(name: str, folder: str | None) -> Iterator[str]:
-    """What a user may not expect where the script ``name`` trains in another ``folder``."""
+    """A note that the script ``name`` trains in another ``folder``."""
     if folder != "":
         place = "a folder that only a shell knows" if folder is None else folder
         said = f"cd: the script trains in {place}; paths of a trial begin in the folder that autotune is started in"

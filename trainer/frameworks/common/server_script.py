@@ -122,7 +122,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
             knobs.update(found or {})
             if found == {}:
                 notes.append(str(without(name, own.line, own.text)))
-    faults.told()
+    faults.raise_collected()
     if "kv_cache_memory_bytes" not in knobs:  # which vLLM takes in place of a share
         knobs = {**program.unset.get(start, {}), **knobs}
     keys = {key: knobs.pop(key) for key in [*knobs] if key not in KNOBS}
@@ -233,7 +233,7 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
 
 
 def _shown(devices: str) -> int:
-    """How many GPUs ``CUDA_VISIBLE_DEVICES`` shows: CUDA reads up to the first name that is none, and no name twice."""
+    """Number of GPUs ``CUDA_VISIBLE_DEVICES`` shows: CUDA reads up to the first unknown name, and no name twice."""
     named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
     return len(set(named))
 
@@ -266,7 +266,7 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
 
 
 def other_model(server: Served, name: str, model: Any) -> list[str]:
-    """What a user may not expect where the script ``name`` starts the server with another model than is trained."""
+    """A note that the script ``name`` starts the server with another model than is trained."""
     theirs, ours = (PurePosixPath(str(path or "")).name.lower() for path in (server.model, model))
     if not theirs or not ours or theirs == ours:
         return []

@@ -46,7 +46,7 @@ def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def base_url(port: int) -> str:
-    """Where the server answers."""
+    """URL of the server."""
     return f"http://{HOST}:{port}"
 
 

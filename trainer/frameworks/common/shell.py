@@ -65,7 +65,7 @@ CALLERS = ("$@", "$*")
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command."""
+    """A word of a command."""
 
     text: str
     line: int
@@ -81,7 +81,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its words, and the variables set for it."""
+    """A command: its words, and the variables set for it."""
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def assigned(word: Word) -> tuple[str, Word]:
 
 @dataclass
 class _Piece:
-    """What a part of a word expands to."""
+    """Expansion of a part of a word."""
 
     text: str = ""
     unknown: str = ""
@@ -184,14 +184,14 @@ class _Runner:
         return True
 
     def _apart(self, body: Statements) -> bool | None:
-        """In a shell of its own: what it sets is gone behind it."""
+        """Runs statements in a subshell: what it sets is gone behind it."""
         before = self._state.copy()
         status = self.run(body)
         self._state.become(before)
         return status
 
     def _maybe(self, choices: Sequence[Statements], why: str) -> None:
-        """One of ``choices`` is run, and only a shell knows which: what they set differently is not known."""
+        """Runs each of ``choices``, as only a shell knows which one runs: what they set differently is not known."""
         before, ends = self._state.copy(), []
         for body in choices:
             self._state.become(before.copy())
@@ -307,24 +307,24 @@ class _Runner:
         return status
 
     def _within(self, script: Word, before: Sequence[Word], own: Mapping[str, list[Word]]) -> None:
-        """What another shell is given, be it a word or a here-document; ``before`` stands in front of it."""
+        """Runs a script that another shell is given, as a word or a here-document; ``before`` stands in front of it."""
         kept, first = self._state.copy(), len(self.found)
         self._set({**own, **{name: [word] for name, word in map(assigned, before) if name}})
         self._state.exported |= {*own, *(name for name, _ in map(assigned, before) if name)}
         with suppress(ShellError):
             self.run(statements(script.text, script.line))
-        told = f"what {before[0].text} is given"  # its words have no places in this script
+        reason = f"what {before[0].text} is given"  # its words have no places in this script
         for at, found in enumerate(self.found[first:], first):
             self.found[at] = replace(
-                found, words=tuple(replace(word, listed=word.listed or told) for word in found.words)
+                found, words=tuple(replace(word, listed=word.listed or reason) for word in found.words)
             )
         self._state.become(kept)
 
     def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
         name = words[0].text
         if _OPTION.match(name) and self.found and self._trains(self.found[-1]):
-            told = f"the command ends here, and {name[:80]} below it belongs to no other"
-            raise ShellError(words[0].line - 1, f"{told}; end the line in a backslash, with no space or comment there")
+            text = f"the command ends here, and {name[:80]} below it belongs to no other"
+            raise ShellError(words[0].line - 1, f"{text}; end the line in a backslash, with no space or comment there")
         function = self._state.functions.get(name)
         if function is not None and self._depth < _DEEPEST:
             return self._call(function, words[1:])
@@ -544,7 +544,7 @@ class _Runner:
         return piece
 
     def _instead(self, rest: str, quoted: bool) -> _Piece:
-        """What stands behind the sign of ``${NAME:-rest}``: a word, or the list that is all of it."""
+        """The words behind the sign of ``${NAME:-rest}``: a word, or the list that is all of it."""
         reader = Reader(rest, self._line)
         parts = reader.quoted() if quoted and '"' not in rest else reader.value()
         pieces = self._pieces(parts)
@@ -567,7 +567,7 @@ class _Runner:
         return shell_values.total("".join(piece.text for piece in pieces), value)
 
     def _substituted(self, part: Part) -> _Piece:
-        """What a command prints, where ``echo`` and conditions are all there is to it."""
+        """The output of a command substitution that consists of ``echo`` and conditions."""
         inside = part.text[2:-1] if part.text.startswith("$(") else part.text[1:-1]
         own = own_folder(inside, self._folder)
         if own is not None:

@@ -61,7 +61,7 @@ class Token:
 
     @property
     def plain(self) -> str:
-        """Its text, where nothing in it is quoted or expands."""
+        """Text of the token, if nothing in it is quoted or expands."""
         plain = not self.name and all(not part.expands and not part.quoted for part in self.parts)
         return "".join(part.text for part in self.parts) if plain else ""
 
@@ -139,7 +139,7 @@ class Denied:
 
 @dataclass(frozen=True)
 class Function:
-    """Its definition."""
+    """The definition of a shell function."""
 
     name: str
     body: Statement
@@ -168,7 +168,7 @@ class Reader:
         self._documents: list[tuple[str, bool, list[tuple[str, int]]]] = []
 
     def script(self) -> Statements:
-        """All statements; a word or bracket that closes nothing is passed over."""
+        """All statements of a script; a word or bracket that closes nothing is passed over."""
         found: list[Statement] = []
         while self._at < len(self._text):
             found += self._list()
@@ -495,7 +495,7 @@ class Reader:
         return [Part(text, quoted=True)]
 
     def _expansion(self, *, quoted: bool) -> list[Part]:
-        """What begins with ``$`` or a backquote, whole."""
+        """The whole expansion that begins with ``$`` or a backquote."""
         start = self._at
         following = self._text[start + 1 : start + 2]
         if self._peek() == "`":

@@ -1,4 +1,4 @@
-"""What a shell works out without a program: sums, the endings of a value, and whether a test holds. Pure."""
+"""Evaluates what a shell works out without a program: sums, the endings of a value, and tests. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _too_large() -> int:
 
 
 def total(text: str, value: Callable[[str], str | None]) -> int | None:
-    """What ``$((text))`` is; ``None`` if a name in it has no known value, or it is none of the sums known here.
+    """Value of ``$((text))``; ``None`` if a name in it has no known value, or it is none of the sums known here.
 
     Args:
         text: with every ``$`` already replaced.

@@ -35,13 +35,13 @@ def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
     Raises:
         KnobKeyError: a number no knob has.
     """
-    told = _mapping(value)
-    last = told.get(_LONGEST, told.get(_SHORTEST))
-    whole = set(told) <= {_METHOD, _TOKENS, _LONGEST, _SHORTEST} and told.get(_SHORTEST, last) == last
-    if not whole or told.get(_METHOD) != "ngram" or told.get(_TOKENS) is None:
+    settings = _mapping(value)
+    last = settings.get(_LONGEST, settings.get(_SHORTEST))
+    whole = set(settings) <= {_METHOD, _TOKENS, _LONGEST, _SHORTEST} and settings.get(_SHORTEST, last) == last
+    if not whole or settings.get(_METHOD) != "ngram" or settings.get(_TOKENS) is None:
         return {}
     found: dict[str, KnobValue] = {"speculative_decoding": "ngram"}
-    found["speculative_tokens"] = parsed("speculative_tokens", f"{key}.{_TOKENS}", told[_TOKENS])
+    found["speculative_tokens"] = parsed("speculative_tokens", f"{key}.{_TOKENS}", settings[_TOKENS])
     if last is not None:
         found["speculative_lookup"] = parsed("speculative_lookup", f"{key}.{_LONGEST}", last)
     return found

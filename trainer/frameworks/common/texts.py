@@ -22,7 +22,7 @@ def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def difference(own: str, made: str, name: str, called: str = "your configuration") -> str:
-    """What ``made`` changes in the user's ``own`` text; empty without one.
+    """Changes of ``made`` against the user's ``own`` text; empty without one.
 
     Args:
         called: what the user's is called.

@@ -87,9 +87,9 @@ def refuse(sentences: list[str]) -> None:
 def all_knobs(
     read: Callable[[Mapping[str, Any]], dict[str, KnobValue]],
     keys: Mapping[str, Any],
-    told: Callable[[KnobKeyError], None],
+    report_error: Callable[[KnobKeyError], None],
 ) -> dict[str, KnobValue]:
-    """The knobs of ``keys`` that can be read; ``told`` hears of each key that cannot.
+    """The knobs of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
 
     Args:
         read: the framework's ``from_keys``.
@@ -102,7 +102,7 @@ def all_knobs(
         except KnobKeyError as error:
             if error.key in keys.keys() - left.keys():  # it is told; its default is nobody's mistake
                 return {}
-            told(error)
+            report_error(error)
             if left.pop(error.key.partition(".")[0], None) is None:
                 return {}
 
@@ -201,7 +201,7 @@ def compiles(keys: Mapping[str, Any]) -> bool:
 
 
 def cache_steps(key: str, value: Any) -> Any:
-    """What ``empty_cache_steps`` is parsed from: 0 stands for null, and is refused itself.
+    """The value that ``empty_cache_steps`` is parsed from: 0 stands for null, and is refused itself.
 
     Raises:
         KnobKeyError: it is 0.

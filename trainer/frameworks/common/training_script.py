@@ -49,7 +49,7 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
 
 
 def _entry(command: Command) -> int | None:
-    """Where the script that trains stands among the words; ``None`` if the command trains nothing."""
+    """Index of the training script among the words; ``None`` if the command trains nothing."""
     texts = [word.text for word in command.words]
     for at, text in enumerate(texts):
         if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:

@@ -23,7 +23,7 @@ HEAPS: Mapping[str, str] = {"keep": ":".join(_KEEP), "keep_huge_pages": ":".join
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
+    """Environment variables that a process training with ``configuration`` needs in addition."""
     found: dict[str, str] = {}
     if configuration.get("expandable_segments") is True:
         found[ALLOCATOR] = SEGMENTS

@@ -1,4 +1,4 @@
-"""What to try next after an ms-swift trial has failed: by the text it failed with, or else by place and pool."""
+"""Suggestions after an ms-swift trial has failed: by the text it failed with, or else by place and pool."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ diagnose = partial(shared.diagnose, signs=ALL, suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    """A suggestion for a failure of this kind; empty if there is nothing to say."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.OOM and where == Phase.LOGPROB.value and pool is not Pool.ROLLOUT_CACHE:
         return FEWER_LOGPROB_ROWS

@@ -161,7 +161,7 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
 
 
 def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
-    """What tells one server from another: its words, and the GPUs it is shown."""
+    """Identity of a server command: its words, and the GPUs it is shown."""
     shown = command.environment.get(VISIBLE)
     return (*(word.text for word in words), shown.text if shown else "")
 
@@ -201,18 +201,18 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
 
 
 def asked_of(key: str, beside: Mapping[str, Argument]) -> str:
-    """What the command line can give in place of the argument (``common.asked.asked_for``)."""
+    """The option that can replace the argument on the command line (``common.asked.asked_for``)."""
     rollout = "generation_batch_size" in beside  # it is counted in micro-batches
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 
 
 def _own(words: Sequence[Word]) -> list[Word]:
-    """Without what stands for the caller's own words."""
+    """The words without those that stand for the caller's own."""
     return [word for word in words if word.text not in CALLERS]
 
 
 def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside: str = "") -> dict[str, Argument]:
-    """By their names.
+    """Arguments by name.
 
     Args:
         served: they are of ``swift rollout``.

@@ -88,8 +88,8 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
     found = _given(text, name)
     prefix, gone = (megatron.PREFIX, megatron.SERVERS) if found.megatron else ("", frozenset())
     gone = gone | _gone(found.megatron).keys()
-    told = {key: own for key, own in found.arguments.items() if not own.unknown and key not in gone}
-    return {prefix + key: list(own.words) for key, own in told.items()}
+    known = {key: own for key, own in found.arguments.items() if not own.unknown and key not in gone}
+    return {prefix + key: list(own.words) for key, own in known.items()}
 
 
 def _gone(of_megatron: bool) -> dict[str, str]:
@@ -132,7 +132,7 @@ def import_config(
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
     rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
     served = faults.of(lambda: _served(script, knobs, values, described), NO_SERVER)
-    faults.told()
+    faults.raise_collected()
     passthrough = _passed(values, fields, found)
     return Imported(
         knobs={**knobs, **served.knobs},
@@ -150,7 +150,7 @@ def import_config(
 
 
 def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str, Field]:
-    """Those of the run's own command, of all that the installed ms-swift has, and what its rollout server takes."""
+    """Fields of the run's own command, of all that the installed ms-swift has, and those of its rollout server."""
     start = len(megatron.PREFIX)
     theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
     if not found.megatron:
@@ -161,7 +161,7 @@ def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str
 
 
 def _passed(values: Mapping[str, Any], fields: Mapping[str, Field], found: Given) -> dict[str, Any]:
-    """What passes through unchanged, with all of the objective."""
+    """Arguments that pass through unchanged, with all of the objective."""
     left = megatron.rest(values) if found.megatron else rest(values)
     own = {key: value for key, value in left.items() if key not in INPUTS}
     return completed(own, fields, megatron=found.megatron)
@@ -183,7 +183,7 @@ def _of_colocated(values: Mapping[str, Any], found: Given, itself: bool, name: s
 def _served(
     script: ServerScript, knobs: Mapping[str, KnobValue], values: Mapping[str, Any], fields: Mapping[str, Field]
 ) -> Served:
-    """What the server's script says."""
+    """Settings of the server's script."""
     if not script.text:
         return NO_SERVER
     if knobs.get("rollout_mode") != "server":
@@ -195,7 +195,7 @@ def _served(
 
 
 def _asked(found: Given, name: str) -> dict[str, str]:
-    """As ``Imported.asked``."""
+    """Missing fields that the command line has to give, as ``Imported.asked``."""
     return {
         field: str(unknown(name, own.line, key, show(own.unknown), field))
         for key, own in found.arguments.items()
@@ -214,22 +214,22 @@ def _knobs(
 ) -> tuple[dict[str, KnobValue], dict[str, str]]:
     """(The knobs of arguments and variables, the variables that are none)."""
 
-    def told(error: KnobKeyError) -> None:
+    def report_error(error: KnobKeyError) -> None:
         faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
 
     for option, word in sharding_of(found.launch):
         text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
         faults.add(problem(name, word.line, text))
     read = megatron.from_keys if found.megatron else from_keys
-    knobs = all_knobs(lambda keys: read(keys, processes), values, told)
+    knobs = all_knobs(lambda keys: read(keys, processes), values, report_error)
     for place, text in () if found.megatron else _said_otherwise(values, knobs, fields, processes):
-        told(KnobKeyError(f"deepspeed.{place}", text))
+        report_error(KnobKeyError(f"deepspeed.{place}", text))
     own: dict[str, str] = {}
     try:
         more, own = knobs_of(environment)
         knobs.update(more)
     except KnobKeyError as error:
-        told(error)
+        report_error(error)
     if knobs.get("rollout_mode") == "server" and (found.serves or "rollout_data_parallel_size" in knobs):
         size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
         knobs["rollout_gpus"] = size * int(knobs.get("rollout_data_parallel_size", 1))
@@ -256,7 +256,7 @@ def _values(
 def _said_otherwise(
     values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """What DeepSpeed's mapping says in other values than the arguments beside it."""
+    """Places of DeepSpeed's mapping with other values than the arguments."""
     unset = {**{key: field.default for key, field in fields.items()}, **batch_unset("ms_swift")}
     unset = {**completed(values, fields), **{key: value for key, value in unset.items() if value is not None}}
     if "precision" in knobs:
@@ -319,15 +319,15 @@ def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> A
 def _environment(found: Given, name: str) -> dict[str, str]:
     """Variables of the run's own."""
     own: dict[str, str] = {}
-    for variable, told in found.environment.items():
+    for variable, setting in found.environment.items():
         if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
             continue
         if not NAME.fullmatch(variable):
-            raise problem(name, told.line, f"{show(variable)} is not a name an environment can have")
+            raise problem(name, setting.line, f"{show(variable)} is not a name an environment can have")
         why = environment_refusal(variable)
         if why is not None:
-            raise problem(name, told.line, f"{variable}: {why}")
-        own[variable] = told.words[0] if told.words else ""
+            raise problem(name, setting.line, f"{variable}: {why}")
+        own[variable] = setting.words[0] if setting.words else ""
     return own
 
 
@@ -340,11 +340,11 @@ def _launched(found: Given, name: str) -> int:
         if variable in found.hidden:
             return 0
         if variable in found.environment:
-            told = found.environment[variable]
-            text = told.words[0] if told.words else ""
+            entry = found.environment[variable]
+            text = entry.words[0] if entry.words else ""
             count = whole_number(text)
             if not count:
-                raise problem(name, told.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
+                raise problem(name, entry.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
             counted[variable] = count
     return counted["NPROC_PER_NODE"] * counted["NNODES"]
 
@@ -381,7 +381,7 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
 
 
 def _uncounted(found: Given, name: str) -> Iterator[str]:
-    """What leaves the number of training processes unknown."""
+    """A sentence on what leaves the number of training processes unknown."""
     if found.launch.options is not None:
         yield from uncounted(found.launch, name)
         return

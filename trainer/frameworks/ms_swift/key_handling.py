@@ -103,7 +103,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
-    """What the user may not expect to become of ``key``, given all ``values``; mostly nothing."""
+    """A note on an unexpected handling of ``key``, given all ``values``; mostly empty."""
     if key == SERVERS_GUESSES and values.get("vllm_mode") == "colocate":
         return "it does nothing beside a colocated engine; write speculative_config into vllm_engine_kwargs"
     if key in _SERVER and values.get("vllm_mode") == "server":

@@ -1,4 +1,4 @@
-"""Which of ms-swift's arguments is which knob (ms-swift 4.6.0, ``swift rlhf`` and ``swift rollout``)."""
+"""Table of ms-swift's arguments and our knobs (ms-swift 4.6.0, ``swift rlhf`` and ``swift rollout``)."""
 
 from __future__ import annotations
 

@@ -146,11 +146,11 @@ def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """How ``swift rollout`` guesses ahead; beside a colocated engine the argument does nothing."""
-    told = given.get(SERVERS_GUESSES)
-    if told is None or given.get("vllm_mode") == "colocate":
+    """Speculation knobs of ``swift rollout``; beside a colocated engine the argument does nothing."""
+    value = given.get(SERVERS_GUESSES)
+    if value is None or given.get("vllm_mode") == "colocate":
         return {}
-    found = speculative_knobs(told, SERVERS_GUESSES)
+    found = speculative_knobs(value, SERVERS_GUESSES)
     if not found:
         expected = "a trial's rollout server guesses by method ngram with num_speculative_tokens, or not at all"
         raise KnobKeyError(SERVERS_GUESSES, f"{expected}; remove it")

@@ -137,8 +137,8 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
     ranks, micro = max(1, processes // together), int(found.get("micro_batch_size", 1))
     rows, count = count_of(ROWS, given.get(ROWS, 16)), count_of(STEPS, given.get(STEPS, 1))
     if rows % (micro * ranks):
-        told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} data-parallel ranks"
-        raise KnobKeyError(ROWS, f"{told}; expected a multiple of {micro * ranks}")
+        text = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} data-parallel ranks"
+        raise KnobKeyError(ROWS, f"{text}; expected a multiple of {micro * ranks}")
     if WHOLE in given:
         whole = count_of(WHOLE, given[WHOLE])
         if whole % rows or (STEPS in given and whole != rows * count):
@@ -166,7 +166,7 @@ def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
 
 
 def written(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Its arguments for the knobs that act, but for the rows (``rows``) and the engine's."""
+    """Megatron's arguments for the knobs that act, without the rows (``rows``) and the engine's."""
     found: dict[str, Any] = {
         key: acts[knob] for knob, key in ARGUMENTS.items() if knob in acts and acts[knob] != NULL.get(knob)
     }
@@ -194,8 +194,8 @@ def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: in
     steps = configuration.get("steps_per_generation", ACCUMULATION)
     count, left = (1, 0) if isinstance(steps, str) else divmod(int(steps), accumulation)
     if left or count < 1:
-        told = f"steps_per_generation {steps} is no multiple of gradient_accumulation_steps {accumulation}"
-        raise ValueError(f"{told}: a generation of Megatron-SWIFT serves whole updates")
+        text = f"steps_per_generation {steps} is no multiple of gradient_accumulation_steps {accumulation}"
+        raise ValueError(f"{text}: a generation of Megatron-SWIFT serves whole updates")
     return {ROWS: micro * accumulation * ranks, STEPS: count}
 
 

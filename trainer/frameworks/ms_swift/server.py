@@ -48,13 +48,13 @@ def server_arguments(
         ValueError: the replicas do not use exactly ``rollout_gpus``.
     """
     size, count = replicas(configuration)
-    told = to_keys(configuration, longest)
+    keys = to_keys(configuration, longest)
     own = (passthrough or {}).get(ENGINE_KEY)
     if isinstance(own, Mapping):
-        told[ENGINE_KEY] = merged(own, told.get(ENGINE_KEY, {}))
+        keys[ENGINE_KEY] = merged(own, keys.get(ENGINE_KEY, {}))
     found: dict[str, Any] = {"model": model, **({"model_revision": revision} if revision else {}), **(added or {})}
     found.update(host=HOST, port=port)
-    found.update({key: told[key] for key in SERVED if key in told})
+    found.update({key: keys[key] for key in SERVED if key in keys})
     found.update(vllm_tensor_parallel_size=size, vllm_data_parallel_size=count)
     held = acting(configuration).get("master_weights")
     return {**found, **({} if held is None else {"torch_dtype": DTYPES[str(held)]})}
@@ -67,8 +67,8 @@ def server_command(python: str, arguments: Mapping[str, Any]) -> tuple[str, ...]
 
 def trial_command(python: str, directory: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The command that starts it beside the trial in ``directory``, whose model and templates it takes."""
-    told = {key: value for key, value in arguments.items() if key not in ("model", "model_revision")}
-    return (python, SERVE, "ms_swift", directory, *words_of(told))
+    options = {key: value for key, value in arguments.items() if key not in ("model", "model_revision")}
+    return (python, SERVE, "ms_swift", directory, *words_of(options))
 
 
 def trainer_settings(port: int, group_port: int = GROUP_PORT) -> dict[str, Any]:

@@ -164,12 +164,12 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
         knobs = zero_knobs({"deepspeed": found.deepspeed})
     except KnobKeyError as error:
         raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
-    for place in _not_told(found.deepspeed or {}, knobs):
+    for place in _without_knob(found.deepspeed or {}, knobs):
         raise found.problem(place, "an Open-R1 trial's DeepSpeed is not told it; remove it")
     return Accelerate(acting(knobs), found)
 
 
-def _not_told(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
+def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
     """Places of DeepSpeed's configuration whose value a trial has no knob for, and has otherwise."""
     ours = deepspeed_config(knobs, "cuda")
     for place, value in leaves(zero_rest(settings)):

@@ -122,7 +122,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
 
 
 def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Each knob at the place the user's recipe has it."""
+    """Changes of knobs, each at its place in the user's recipe."""
     changes: dict[yaml_edit.Path, Any] = {}
     key, inner = CHECKPOINTING
     for name, value in knob_keys(request).items():

@@ -66,10 +66,10 @@ def export(request: ExportRequest) -> Export:
 
 def _accelerate(request: ExportRequest) -> str:
     """The user's own file where there is one, else a whole one."""
-    told = (request.configuration, request.world_size, request.device)
+    arguments = (request.configuration, request.world_size, request.device)
     if request.accelerate:
-        return accelerate_config.edited(request.accelerate, *told)
-    return accelerate_config.written(*told, scripts.comment(request.title))
+        return accelerate_config.edited(request.accelerate, *arguments)
+    return accelerate_config.written(*arguments, scripts.comment(request.title))
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:

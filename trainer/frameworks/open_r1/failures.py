@@ -1,4 +1,4 @@
-"""What to try next after an Open-R1 trial has failed. What torch, vLLM and the launcher write is TRL's too."""
+"""Suggestions after an Open-R1 trial has failed. Texts of torch, vLLM and the launcher are those of TRL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ diagnose = partial(shared_diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTION
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    """A suggestion for a failure of this kind; empty if there is nothing to say."""
     said = shared_suggest(reason, phase, pool)
     # In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it.
     return SMALLER_BATCH if said == FEWER_LOGPROB_ROWS else FEWER_ROWS if said == FEWER_ROWS else said

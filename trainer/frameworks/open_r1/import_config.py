@@ -103,7 +103,7 @@ def import_config(
     launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
     knobs = _knobs(known, entries, beside, processes or launched or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
-    faults.told()
+    faults.raise_collected()
     served = _served(server, server_name, knobs, known, name)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
@@ -124,20 +124,20 @@ def import_config(
 def _knobs(
     known: Mapping[str, Any],
     entries: Mapping[str, Entry],
-    beside: Accelerate,
+    accelerate: Accelerate,
     processes: int,
     name: str,
     faults: Faults,
 ) -> dict[str, KnobValue]:
     """The recipe's knobs, and the precision of the accelerate file where the recipe has none."""
 
-    def told(error: KnobKeyError) -> None:
+    def report_error(error: KnobKeyError) -> None:
         faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
 
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), known, told)
-    for error in differing(known, beside, processes):
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), known, report_error)
+    for error in differing(known, accelerate, processes):
         faults.add(error)
-    return {**knobs, **precision_beside(known, beside)}
+    return {**knobs, **precision_beside(known, accelerate)}
 
 
 def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:

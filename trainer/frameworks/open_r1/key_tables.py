@@ -1,4 +1,4 @@
-"""Which of Open-R1's recipe keys is which knob. Its trainer is that of TRL 0.18."""
+"""Table of Open-R1's recipe keys and our knobs. Its trainer is that of TRL 0.18."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
 
 
 def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
-    """What Open-R1 does about ``name`` on its own; ``None`` if that is not known."""
+    """Open-R1's default for ``name``; ``None`` if it is not known."""
     setting = KNOBS[name].frameworks.get(FRAMEWORK)
     if setting is None:
         return None

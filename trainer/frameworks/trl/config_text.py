@@ -112,7 +112,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
 
 
 def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Each knob at the place the user's file has it; what only says that nothing is used is not added."""
+    """Changes of knobs, each at its place in the user's file; one that only says that nothing is used is left out."""
     changes: dict[yaml_edit.Path, Any] = {}
     inner = dict(NESTED.values())
     for key, value in knob_keys(request).items():
@@ -131,7 +131,7 @@ def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[
 def _keep_generation_size(
     document: yaml_edit.Document, changes: dict[yaml_edit.Path, Any], request: ExportRequest
 ) -> None:
-    """Who states rows per generation keeps that key: TRL refuses both."""
+    """Keeps ``generation_batch_size`` where the user has it: TRL refuses it beside ``steps_per_generation``."""
     steps = changes.get(("steps_per_generation",))
     micro = changes.get(("per_device_train_batch_size",))
     if yaml_edit.lookup(document, ("generation_batch_size",)) is None or steps is None or micro is None:

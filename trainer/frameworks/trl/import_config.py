@@ -144,7 +144,7 @@ def import_config(
     rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
     served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
     served = faults.of(lambda: _served(served_by, knobs, values, entries, name), NO_SERVER)
-    faults.told()
+    faults.raise_collected()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
     longest, line = "max_completion_length", line_of(entries, "max_completion_length")
     return Imported(
@@ -173,7 +173,7 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
 def _served(
     script: ServerScript, knobs: dict[str, KnobValue], values: Mapping[str, Any], entries: dict[str, Entry], name: str
 ) -> Served:
-    """What the server's script says; what ``knobs`` and ``entries`` say of a colocated engine goes, with a note."""
+    """Settings of the server's script; those of a colocated engine in ``knobs`` and ``entries`` go, with a note."""
     if not script.text:
         return NO_SERVER
     if not wants_server(knobs):
@@ -202,7 +202,7 @@ def _knobs(
 ) -> dict[str, KnobValue]:
     """The knobs of the configuration and its launch; what is wrong is told by the file that says it."""
 
-    def told(error: KnobKeyError) -> None:
+    def report_error(error: KnobKeyError) -> None:
         key, _, place = error.key.partition(".")
         if key in values or key not in whole:
             faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
@@ -212,11 +212,11 @@ def _knobs(
             said, line = place_of(error.key, accelerate)
             faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
 
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, told)
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, report_error)
     # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
     compared = {**values, "deepspeed": whole.get("deepspeed")}
     for place, text in _said_otherwise(compared, from_keys(_half(values)), fields, processes):
-        told(KnobKeyError(f"deepspeed.{place}", text))
+        report_error(KnobKeyError(f"deepspeed.{place}", text))
     return knobs
 
 
@@ -239,7 +239,7 @@ def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iter
 def _said_otherwise(
     values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """What DeepSpeed's mapping says in other values than the keys beside it."""
+    """Places of DeepSpeed's mapping with other values than the keys."""
     unset = {key: field.default for key, field in fields.items()}
     precision = knobs.get("precision", defaults("trl")["precision"])
     computing = {
@@ -322,7 +322,7 @@ def _words(entry: Entry, key: str, script: Script | None, files: Mapping[str, st
 
 
 def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry]:
-    """What a mapping holds, be it written as YAML or, as TRL takes it too, as JSON text."""
+    """Entries of a mapping, written as YAML or, as TRL takes it too, as JSON text."""
     if isinstance(entry.value, dict) or not isinstance(value, dict):
         return entry.value if isinstance(entry.value, dict) else {}
     try:

@@ -1,4 +1,4 @@
-"""Which of TRL's keys is which knob."""
+"""Table of TRL's keys and our knobs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def by_torchrun(request: ExportRequest) -> bool:
 
 
 def on_cpu_with_deepspeed(request: ExportRequest) -> bool:
-    """Then nothing may say ``use_cpu``, which turns DeepSpeed off."""
+    """Whether a run trains on the CPU with DeepSpeed; then nothing may say ``use_cpu``, which turns DeepSpeed off."""
     return request.device == "cpu" and bool(acting(request.configuration).get("zero_stage"))
 
 

@@ -122,12 +122,12 @@ def _all_reduce(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
 
 def _compiled(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
     try:
-        told = json.loads(" ".join(words))
+        settings = json.loads(" ".join(words))
     except ValueError:
         return {}
-    if not isinstance(told, dict) or set(told) != {"mode"} or not isinstance(told["mode"], str):
+    if not isinstance(settings, dict) or set(settings) != {"mode"} or not isinstance(settings["mode"], str):
         return {}
-    return {"vllm_compile_mode": parsed("vllm_compile_mode", option, told["mode"].lower())}
+    return {"vllm_compile_mode": parsed("vllm_compile_mode", option, settings["mode"].lower())}
 
 
 PROGRAM = Program(

@@ -1,4 +1,4 @@
-"""What verl and Ray fail with beyond the texts every framework shares, and what to try next."""
+"""Failures of verl and Ray beyond the texts every framework shares, and suggestions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ diagnose = partial(shared.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIO
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    """A suggestion for a failure of this kind; empty if there is nothing to say."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is OOM and pool is not Pool.HOST and where == Phase.LOGPROB.value:
         return "lower logprob_rows, or logprob_tokens with dynamic_batching; or fused_loss true"

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[^\s=,'\"\[\]{}()]+")
 
 
 class HydraError(ValueError):
-    """What is wrong with an override; it neither begins with a capital nor ends with a stop."""
+    """A problem with an override; its text neither begins with a capital nor ends with a stop."""
 
 
 def written(value: Any) -> str:

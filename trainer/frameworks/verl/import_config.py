@@ -102,7 +102,7 @@ def import_config(
     with faults.caught():
         gpus = processes or _gpus(values, said, name)
         knobs = _knobs(values, gpus, said, name, faults)
-    faults.told()
+    faults.raise_collected()
     return Imported(
         knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
         passthrough=_passed(values, said),
@@ -119,72 +119,72 @@ def import_config(
     )
 
 
-def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
-    """What passes through unchanged, the script's other variables among it."""
+def _passed(values: Mapping[str, Any], script: Given) -> dict[str, Any]:
+    """Settings that pass through unchanged, the script's other variables among them."""
     passed = {key: value for key, value in rest(values).items() if handling_of(key) is not KeyHandling.REFUSED}
     passed = {key: value for key, value in passed.items() if key not in INPUTS}
-    others = {n: v for n, v in other_variables(said.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
+    others = {n: v for n, v in other_variables(script.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
     return {**passed, ENVIRONMENT: others} if others else passed
 
 
-def _knobs(values: Mapping[str, Any], gpus: int, said: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
+def _knobs(values: Mapping[str, Any], gpus: int, script: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
     """The knobs; what is wrong with one is kept, and the others are looked at without it."""
     left = dict(values)
     while True:
         try:
             return from_keys(left, gpus)
         except KnobKeyError as error:
-            faults.add(problem(name, _line(said, error.key), f"{error.key}: {error.text}"))
+            faults.add(problem(name, _line(script, error.key), f"{error.key}: {error.text}"))
             if error.key not in left or error.key in BATCH:
                 return {}
             del left[error.key]
 
 
-def _checked(values: Mapping[str, Any], said: Given, name: str, faults: Faults) -> dict[str, str]:
-    """What the command line has to give (``_asked``); what is wrong with a key or variable is kept."""
-    for key in said.values:
+def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults) -> dict[str, str]:
+    """Fields that the command line has to give (``_asked``); problems with keys and variables are collected."""
+    for key in script.values:
         with faults.caught():
-            _check(key, said, name)
+            _check(key, script, name)
     for key in values:
         with faults.caught():
-            check_known(key, said.added, name, _line(said, key))
-    for variable in said.environment:
+            check_known(key, script.added, name, _line(script, key))
+    for variable in script.environment:
         with faults.caught():
-            _check_variable(variable, said, name)
-    return _asked(said, name, faults)
+            _check_variable(variable, script, name)
+    return _asked(script, name, faults)
 
 
-def _refuse_parts(said: Given, name: str) -> None:
+def _refuse_parts(script: Given, name: str) -> None:
     """Refuse another engine than a trial's, and look no further: its own keys are all others."""
-    for key, value in said.values.items():
+    for key, value in script.values.items():
         why = part_refusal(key, value)
         if why is not None:
-            raise problem(name, said.lines.get(key, 0), f"{key}: {why}")
-    both = megatron.refusal(said.values)
+            raise problem(name, script.lines.get(key, 0), f"{key}: {why}")
+    both = megatron.refusal(script.values)
     if both is not None:
-        raise problem(name, said.lines.get(both[0], 0), ": ".join(both))
+        raise problem(name, script.lines.get(both[0], 0), ": ".join(both))
 
 
-def _check(key: str, said: Given, name: str) -> None:
-    line, value = said.lines.get(key, 0), said.values[key]
+def _check(key: str, script: Given, name: str) -> None:
+    line, value = script.lines.get(key, 0), script.values[key]
     check_storable(key, at_line(value, line), name)
     why = refusal(key, value)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
 
 
-def _check_variable(variable: str, said: Given, name: str) -> None:
+def _check_variable(variable: str, script: Given, name: str) -> None:
     reason = environment_refusal(variable)
     if reason is not None and not OF_THE_LAUNCH.fullmatch(variable):
-        raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+        raise problem(name, script.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
 
 
-def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
-    """What the command line has to give: field of a request -> a sentence with the line and the option."""
+def _asked(script: Given, name: str, faults: Faults) -> dict[str, str]:
+    """Fields that the command line has to give: field of a request -> a sentence with the line and the option."""
     found = {}
-    for key, written in said.unknown.items():
+    for key, written in script.unknown.items():
         field = asked_for(key, _INPUTS, _BY_ITSELF)
-        error = unknown(name, said.lines[key], key, written, field)
+        error = unknown(name, script.lines[key], key, written, field)
         if field:
             found[field] = str(error)
         elif not key.startswith("env.") and handling_of(key) not in (KeyHandling.MEASURING, KeyHandling.INPUT):
@@ -192,39 +192,39 @@ def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
     return found
 
 
-def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
-    visible = said.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
-    seen = len(visible.split(",")) if visible and GPUS in said.unknown else _GPUS_OF_A_NODE
+def _gpus(values: Mapping[str, Any], script: Given, name: str) -> int:
+    visible = script.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
+    seen = len(visible.split(",")) if visible and GPUS in script.unknown else _GPUS_OF_A_NODE
     found = 1
     for key, default in ((GPUS, seen), (NODES, 1)):
         value = values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
-            raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
+            raise problem(name, _line(script, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
         found *= value
     return found
 
 
-def _text(values: Mapping[str, Any], key: str, said: Given, name: str) -> str | None:
+def _text(values: Mapping[str, Any], key: str, script: Given, name: str) -> str | None:
     value = values.get(key)
     if value is not None and (not isinstance(value, str) or not value):
-        raise problem(name, _line(said, key), f"{key}: expected a path or a name, got {show(value)}")
+        raise problem(name, _line(script, key), f"{key}: expected a path or a name, got {show(value)}")
     return value
 
 
-def _length(values: Mapping[str, Any], key: str, said: Given, name: str) -> int | None:
-    return None if values.get(key) is None else at_least_one(key, values[key], name, _line(said, key))
+def _length(values: Mapping[str, Any], key: str, script: Given, name: str) -> int | None:
+    return None if values.get(key) is None else at_least_one(key, values[key], name, _line(script, key))
 
 
-def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ...]:
+def _rewards(values: Mapping[str, Any], script: Given, name: str) -> tuple[str, ...]:
     """``path:function`` of verl's custom reward; nothing where verl chooses by the data's source."""
-    path = _text(values, REWARD_PATH, said, name)
+    path = _text(values, REWARD_PATH, script, name)
     return (f"{path}:{values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
 
 
-def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iterator[str]:
-    yield from _without(said, name)
-    yield from notes_of({key: _line(said, key) for key in values}, said.added, name)
-    yield from (str(problem(name, _line(said, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
+def _notes(values: Mapping[str, Any], script: Given, name: str, gpus: int) -> Iterator[str]:
+    yield from _without(script, name)
+    yield from notes_of({key: _line(script, key) for key in values}, script.added, name)
+    yield from (str(problem(name, _line(script, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
 
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
@@ -250,26 +250,26 @@ def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str
         yield sizes, ": a trial says the largest, and vLLM chooses those below it"
 
 
-def _without(said: Given, name: str) -> Iterator[str]:
-    """What a trial does without because only a shell knows it, or because each trial has its own."""
-    names = [key for key in said.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
+def _without(script: Given, name: str) -> Iterator[str]:
+    """Notes on settings a trial does without because only a shell knows them, or because each trial has its own."""
+    names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
     if names:
-        told = ", ".join(key.removeprefix("env.") for key in names)
-        yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))
-    for written, line in said.unset:
+        listed = ", ".join(key.removeprefix("env.") for key in names)
+        yield str(problem(name, script.lines[names[0]], f"a trial does without {listed}, known to a shell only"))
+    for written, line in script.unset:
         yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
-    yield from moved(name, said.folder)
-    if said.others:
-        text = f"it starts {PROGRAM} {len(said.others) + 1} times and says different things; the last is read"
-        yield str(problem(name, said.others[0], text))
-    launch = [variable for variable in said.environment if OF_THE_LAUNCH.fullmatch(variable)]
+    yield from moved(name, script.folder)
+    if script.others:
+        text = f"it starts {PROGRAM} {len(script.others) + 1} times and says different things; the last is read"
+        yield str(problem(name, script.others[0], text))
+    launch = [variable for variable in script.environment if OF_THE_LAUNCH.fullmatch(variable)]
     if launch:
         text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"
-        yield str(problem(name, said.lines.get(f"env.{launch[0]}", 0), text))
+        yield str(problem(name, script.lines.get(f"env.{launch[0]}", 0), text))
 
 
-def _line(said: Given, key: str) -> int:
-    """Of the key, or of the mapping it is in."""
-    while key not in said.lines and "." in key:
+def _line(script: Given, key: str) -> int:
+    """Line of the key, or of the mapping it is in."""
+    while key not in script.lines and "." in key:
         key = key.rpartition(".")[0]
-    return said.lines.get(key, 0)
+    return script.lines.get(key, 0)

@@ -75,7 +75,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def handling_of(key: str) -> KeyHandling:
-    """How ``key`` is handled."""
+    """The handling of ``key``."""
     if key in KEYS:
         return KeyHandling.KNOB
     if key in INPUTS:

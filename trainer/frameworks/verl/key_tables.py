@@ -1,4 +1,4 @@
-"""Which of verl's keys is which knob, as verl 0.9.1 has them."""
+"""Table of verl's keys and our knobs, for verl 0.9.1."""
 
 from __future__ import annotations
 

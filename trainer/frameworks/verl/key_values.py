@@ -106,8 +106,8 @@ def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
         own.pop(tables.BESIDE[knob][0])  # verl then leaves the other as it is
     values = list(own.items())
     if any(value != values[0][1] for _, value in values):
-        told = ", ".join(f"{name} {show(value)}" for name, value in own.items())
-        raise KnobKeyError(list(own)[-1], f"verl takes these for one thing, and they differ: {told}")
+        text = ", ".join(f"{name} {show(value)}" for name, value in own.items())
+        raise KnobKeyError(list(own)[-1], f"verl takes these for one thing, and they differ: {text}")
     if values:
         return values[0]
     return key, 1 if knob == "sequence_parallel_size" and given else None
@@ -150,8 +150,8 @@ def _precisions(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     if _NAMES.get(str(buffers), buffers) != "fp32":
         raise KnobKeyError(f"{tables.MIXED}.buffer_dtype", f"a trial keeps buffers in fp32, got {show(buffers)}")
     if found.get("precision", "bf16") not in tables.PRECISIONS:
-        told = show(keys[places["precision"]])
-        raise KnobKeyError(places["precision"], f"expected one of {', '.join(tables.PRECISIONS)}, got {told}")
+        text = show(keys[places["precision"]])
+        raise KnobKeyError(places["precision"], f"expected one of {', '.join(tables.PRECISIONS)}, got {text}")
     return found
 
 
@@ -167,10 +167,10 @@ def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         if given == settings:
             return {"optimizer": name}
     impl, optimizer, options = given
-    told = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
+    text = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
     known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in tables.OPTIMIZERS.values()}))
     named = next(key for key in (tables.OPTIMIZER, tables.IMPL, tables.OPTIONS) if key in keys)
-    raise KnobKeyError(named, f"a trial knows {known}, got {show(told)}")
+    raise KnobKeyError(named, f"a trial knows {known}, got {show(text)}")
 
 
 def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
@@ -199,7 +199,7 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Where and when verl generates, and on how many GPUs of its own."""
+    """Rollout mode and engine knobs: where and when verl generates, and on how many GPUs of its own."""
     found: dict[str, KnobValue] = {}
     if tables.STALENESS in keys:
         limit = keys[tables.STALENESS]
@@ -238,7 +238,7 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
-    """Which sizes do not go into ``gpus``, by a key that says one of them."""
+    """Error about sizes that do not go into ``gpus``, at a key that says one of them."""
     together, key = model_parallel(found), tables.NATIVE["sequence_parallel_size"]
     if found.get("training_engine") != megatron.WORD:
         key = next((beside for beside in tables.BESIDE["sequence_parallel_size"] if key not in keys), key)
@@ -268,8 +268,8 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
             for n in (sizes[tables.PROMPTS_PER_UPDATE] // step, sizes[tables.PROMPTS_PER_UPDATE] // step + 1)
             if n
         ]
-        told = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
-        raise KnobKeyError(tables.PROMPTS_PER_UPDATE, f"{told}; nearest: {' or '.join(map(str, near))} prompts")
+        text = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
+        raise KnobKeyError(tables.PROMPTS_PER_UPDATE, f"{text}; nearest: {' or '.join(map(str, near))} prompts")
     micro = int(found.get("micro_batch_size", 0))
     if not micro or (found.get("dynamic_batching") is True and update // ranks % micro):
         if found.get("dynamic_batching") is not True:
@@ -278,8 +278,8 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     for key, rows in ((tables.PROMPTS_PER_UPDATE, update), (tables.PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
             largest = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
-            told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
-            raise KnobKeyError(key, f"{told}; nearest: {tables.NATIVE['micro_batch_size']} {largest}")
+            text = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
+            raise KnobKeyError(key, f"{text}; nearest: {tables.NATIVE['micro_batch_size']} {largest}")
     return {
         "micro_batch_size": micro,
         "num_generations": group,

@@ -48,7 +48,7 @@ def check_known(key: str, added: Set[str], name: str, line: int) -> None:
 
 
 def notes_of(lines: Mapping[str, int], added: Set[str], name: str) -> Iterator[str]:
-    """What the user may not expect of the keys in ``lines`` that verl 0.9.1 does not have."""
+    """Notes on the keys in ``lines`` that verl 0.9.1 does not have."""
     unknown = [key for key in lines if not is_known(key)]
     earlier = [key for key in unknown if key in EARLIER]
     if earlier:

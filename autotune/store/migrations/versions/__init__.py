@@ -1,1 +1,1 @@
-"""One file for each step, numbered; a step that has been released is never changed."""
+"""The migrations, a numbered file each; one that has been released is never changed."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration
-from autotune.proposals.forecasts import Earlier
+from autotune.proposals.forecasts import EarlierTrials
 from autotune.proposals.times import Hardware, PhaseTimes, carried_over, roofline
 from autotune.proposals.times.learning import ENOUGH
 from tests.support import timed_machine as made
@@ -24,12 +24,14 @@ REVERSED: Mapping[str, Mapping[str, float]] = {
 }
 
 
-def earlier(effects: made.Effects = made.EFFECTS, count: int = 32, seed: int = 5, distance: float = 1.0) -> Earlier:
+def earlier(
+    effects: made.Effects = made.EFFECTS, count: int = 32, seed: int = 5, distance: float = 1.0
+) -> EarlierTrials:
     some = random.Random(seed).sample(SPACE, count)
-    return Earlier(THERE, tuple(made.trials(some, THERE, seed=seed, effects=effects)), distance)
+    return EarlierTrials(THERE, tuple(made.trials(some, THERE, seed=seed, effects=effects)), distance)
 
 
-def beginning(*studies: Earlier) -> PhaseTimes:
+def beginning(*studies: EarlierTrials) -> PhaseTimes:
     return PhaseTimes(GUESSED, carried=carried_over(roofline, HERE, GUESSED, studies))
 
 
@@ -97,7 +99,7 @@ def test_a_study_with_enough_of_its_own_needs_none() -> None:
 
 
 def test_nothing_measured_there_changes_nothing() -> None:
-    nothing = Earlier(THERE, (), 0.0)
+    nothing = EarlierTrials(THERE, (), 0.0)
     assert carried_over(roofline, HERE, GUESSED, (nothing,)) == {}
     for trials in ((), made.trials(SPACE[:5])):
         one, other = beginning(nothing).fitted(HERE, trials), PhaseTimes(GUESSED).fitted(HERE, trials)
@@ -106,7 +108,7 @@ def test_nothing_measured_there_changes_nothing() -> None:
 
 def test_the_order_of_its_trials_changes_nothing_and_a_farther_study_counts_less() -> None:
     there = earlier()
-    mixed = Earlier(there.task, tuple(random.Random(1).sample(there.trials, len(there.trials))), there.distance)
+    mixed = EarlierTrials(there.task, tuple(random.Random(1).sample(there.trials, len(there.trials))), there.distance)
     one, other = (beginning(e).fitted(HERE, ()).forecast(SPACE) for e in (there, mixed))
     assert np.array_equal(one.log_seconds, other.log_seconds)
     far = beginning(earlier(distance=6.0)).fitted(HERE, ()).forecast(SPACE)

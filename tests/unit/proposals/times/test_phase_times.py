@@ -119,7 +119,7 @@ def test_others_that_are_measured_never_widen_what_was() -> None:
         limits = [
             float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3)
             for p, k in model.learnt.items()
-            if k.told.trials[0]
+            if k.measured.trials[0]
         ]
         assert float(answer.spread[0]) * math.exp(float(answer.log_seconds[0])) <= sum(limits)
 

@@ -220,8 +220,8 @@ def test_what_is_alike_is_foretold_by_it_and_what_is_not_is_not_believed() -> No
     surprise = []
     for seed, likeness in itertools.product(range(8), errors):
         logs, order = misfits(likeness, seed), np.random.default_rng(100 + seed).permutation(len(EVERY))
-        told, asked = order[:48], order[48:]
-        mean, variance = learnt(logs, told).at(table_of(asked))
+        known, asked = order[:48], order[48:]
+        mean, variance = learnt(logs, known).at(table_of(asked))
         errors[likeness].append(float(np.mean((mean - logs[asked]) ** 2)))
         surprise.append(float(np.mean((mean - logs[asked]) ** 2 / variance)))
     assert 0.5 < np.median(surprise) < 2.0

@@ -1,1 +1,1 @@
-"""What trials of every framework on transformers' ``Trainer`` share: TRL, Open-R1, ms-swift. Imports none of them."""
+"""Shared code of the frameworks on transformers' ``Trainer``: TRL, Open-R1, ms-swift. Imports none of them."""

@@ -124,7 +124,7 @@ def _to_float8(model: Any, fitting: List[str], emulate: bool) -> None:
 
 
 def _as_autocast(_: Any, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
-    """What torchao does for a GPU alone: the input, and with it the output, has autocast's precision."""
+    """Casts as torchao does for a GPU alone: the input, and with it the output, has autocast's precision."""
     kind = args[0].device.type
     if kind == "cuda" or not torch.is_autocast_enabled(kind):
         return args

@@ -49,7 +49,7 @@ class NotComparableError(Exception):
 
 
 def change_of(trainer: Any) -> str:
-    """What this trainer rounds more coarsely than bf16 with fp32 weights, in words; empty if nothing."""
+    """Roundings of this trainer that are coarser than bf16 with fp32 weights, in words; empty if there are none."""
     model = trainer.model
     found = []
     if float8_layers(model):
@@ -146,7 +146,7 @@ def _norm(parts: List[Any]) -> float:
 
 
 def _gradient(model: Any, batch: TokenRows, parameters: List[Any], dtype: Any) -> List[Any]:
-    """With ``dtype`` as autocast's; in fp16 of the scaled loss, the scale taken out again."""
+    """The gradient under autocast with ``dtype``; in fp16 of the scaled loss, the scale taken out again."""
     scale = FIRST_SCALE if dtype is torch.float16 else 1.0
     while True:
         loss = _loss(model, batch, dtype)

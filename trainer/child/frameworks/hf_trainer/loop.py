@@ -210,8 +210,8 @@ class Loop:
         clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries, usage)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
         record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))
-        told = self._settling.pass_on(record)
-        self._tell(told)
+        records = self._settling.pass_on(record)
+        self._tell(records)
         self._quality.check()
         self._thrash.cycle(kind, retries)
         check_limit(peaks, self._spec.memory_limit)
@@ -219,7 +219,7 @@ class Loop:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
             self._worst_case(seconds, tally, peaks)
-        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks and told[-1:] == [record]:
+        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks and records[-1:] == [record]:
             self._ask()
         if self._plan.next() is None:
             self._trainer.control.should_training_stop = True

@@ -139,8 +139,8 @@ class Quality:
         if found is None:
             return None
         figures = {"cosine": found.cosine, "ratio": found.ratio}
-        told = {name: value for name, value in figures.items() if math.isfinite(value)}
-        data = {"change": found.change, **told, "tokens": found.tokens, "parameters": found.parameters}
+        finite = {name: value for name, value in figures.items() if math.isfinite(value)}
+        data = {"change": found.change, **finite, "tokens": found.tokens, "parameters": found.parameters}
         self._note("gradient", data)
         return limits.gradient_problem(found.cosine, found.ratio)
 

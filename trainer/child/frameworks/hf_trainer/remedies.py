@@ -21,7 +21,7 @@ MOST = 0.9
 
 
 def switch_attention(environment: Mapping[str, str]) -> None:
-    """As ``CUDNN`` says; nothing without it.
+    """Turns cuDNN's attention on or off by the variable ``CUDNN``.
 
     Raises:
         IllegalSettingError: it is neither 0 nor 1.

@@ -13,7 +13,7 @@ from ...meter import Meter
 
 
 class Together:
-    """One rank among ``size``; with one rank every method returns its input.
+    """The ranks of a trial, as one of ``size``; with one rank every method returns its input.
 
     Every method is a collective: all ranks call it, in the same order.
     """
@@ -50,10 +50,10 @@ class Together:
             phases: seconds by phase; they sum to ``seconds``.
         """
         longest = max(self.all(seconds))
-        told = dict(phases)
+        times = dict(phases)
         if longest > seconds:
-            told[Phase.WAIT.value] = told.get(Phase.WAIT.value, 0.0) + longest - seconds
-        return longest, told
+            times[Phase.WAIT.value] = times.get(Phase.WAIT.value, 0.0) + longest - seconds
+        return longest, times
 
     def highest(self, own: Any) -> Any:
         """Peaks, field by field the largest over all ranks."""

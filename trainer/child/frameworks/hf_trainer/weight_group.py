@@ -1,4 +1,4 @@
-"""Where a trial's trainer and its rollout server meet to pass weights on."""
+"""Process group in which a trial's trainer passes weights to its rollout server."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
 
 
 def _kind(folder: str, raw: bool, named: bool) -> Dict[str, Any]:
-    """``named``: the user says which template it is."""
+    """Arguments for a model type that ms-swift does not know; ``named``: the user says which template it is."""
     from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
@@ -76,7 +76,7 @@ def _chatml(folder: str) -> Dict[str, Any]:
     return {"template": "chatml", **({"system": system} if system else {})}
 
 
-def told(
+def command_line(
     spec: TrialSpec,
     folder: str,
     prompts: str,

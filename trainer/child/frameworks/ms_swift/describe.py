@@ -1,6 +1,4 @@
-"""What arguments the installed ms-swift's ``swift rlhf`` and ``megatron rlhf`` take, and what it says against a user's
-own.
-"""
+"""Arguments of the installed ms-swift's ``swift rlhf`` and ``megatron rlhf``, and its verdict on a user's own."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ def shapes() -> List[Any]:
 
 
 def others() -> Dict[str, Any]:
-    """What stands before the names of its other arguments -> their dataclass."""
+    """Prefixes of further argument names -> their dataclass."""
     found = shape()
     return {} if found is None else {PREFIX: found}
 
@@ -31,7 +29,7 @@ def version() -> Dict[str, str]:
 
 
 def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
-    """What ms-swift's own parser says against ``keys`` (argument -> words), in one line; ``None`` if it takes them.
+    """Objection of ms-swift's own parser to ``keys`` (argument -> words), in one line; ``None`` if it takes them.
 
     Those of ``megatron rlhf`` begin with ``megatron.PREFIX``.
 

@@ -1,4 +1,4 @@
-"""What an ms-swift trial imports, and what has to be in the environment by then.
+"""Imports of an ms-swift trial, and what has to be in the environment by then.
 
 A process that has done this for one trial can be forked for every other with the same ``key``.
 """
@@ -36,7 +36,7 @@ def bring_in() -> Tuple[Any, Any]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """All a trial of this key imports.
+    """Imports all that a trial of this key imports.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.

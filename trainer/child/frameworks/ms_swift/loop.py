@@ -74,9 +74,10 @@ class SwiftQuality(Quality):
         def prepare_batch_inputs(*args: Any, **kwargs: Any) -> Any:
             batches = prepare(*args, **kwargs)
             for batch in batches:
-                told = batch["grpo_batch"]
-                if told.rollout_per_token_logps is not None and told.old_per_token_logps is not None:
-                    parts = ratios(told.old_per_token_logps, told.rollout_per_token_logps, told.completion_mask)
+                grpo_batch = batch["grpo_batch"]
+                if grpo_batch.rollout_per_token_logps is not None and grpo_batch.old_per_token_logps is not None:
+                    policies = grpo_batch.old_per_token_logps, grpo_batch.rollout_per_token_logps
+                    parts = ratios(*policies, grpo_batch.completion_mask)
                     self._parts.append(parts)
             return batches
 

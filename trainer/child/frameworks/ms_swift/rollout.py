@@ -59,8 +59,8 @@ class SwiftRollout(MeteredRollout):
                 if len(lengths) != len(requests):
                     raise MeterError("a generation of %d rows, but lengths for %d" % (len(requests), len(lengths)))
                 prompt = self._max_prompt if self._is_worst else None
-                told = zip(requests, lengths, strict=True)
-                requests = [marked(request, length, prompt) for request, length in told]
+                pairs = zip(requests, lengths, strict=True)
+                requests = [marked(request, length, prompt) for request, length in pairs]
             return infer(requests, *args, **kwargs)
 
         return infer_with_lengths
@@ -90,19 +90,19 @@ class SwiftRollout(MeteredRollout):
         return prepare_batch_inputs
 
     def _count(self, batch: Dict[str, Any]) -> None:
-        told, inputs = batch["grpo_batch"], batch["model_inputs"]
-        lengths = [int(length) for length in told.completion_mask.sum(1).tolist()]
+        grpo_batch, inputs = batch["grpo_batch"], batch["model_inputs"]
+        lengths = [int(length) for length in grpo_batch.completion_mask.sum(1).tolist()]
         mask = inputs.get("attention_mask")
         whole = int(mask.sum()) if mask is not None and mask.dim() == 2 else int(inputs["input_ids"].numel())
         self.tally.lengths += lengths
         self.tally.prompt_tokens += whole - sum(lengths)
-        self.tally.clipped += self._clipped(told, lengths)
+        self.tally.clipped += self._clipped(grpo_batch, lengths)
 
-    def _clipped(self, told: Any, lengths: List[int]) -> int:
+    def _clipped(self, grpo_batch: Any, lengths: List[int]) -> int:
         """Completions cut off at the maximum; a row that was made to stop short of it is none."""
         if self._pending is not None:
             return sum(1 for length in lengths if length >= self._max_completion)
-        return int(told.truncated_mask.sum())
+        return int(grpo_batch.truncated_mask.sum())
 
     def _check(self) -> None:
         if self._pending is None or self._trainer.args.dynamic_sample:

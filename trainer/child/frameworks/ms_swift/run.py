@@ -47,7 +47,7 @@ def run_trial(trial: TrialContext) -> None:
     except seams.SeamError as error:
         raise IllegalSettingError(str(error)) from error
     rewards = scoring.rewards_of(spec)
-    told = words(trial, rewards, plan.longest * updates)
+    argv = words(trial, rewards, plan.longest * updates)
 
     def drive(trainer: Any, train: Callable[[], Any]) -> Any:
         opened.end()
@@ -56,7 +56,7 @@ def run_trial(trial: TrialContext) -> None:
 
     try:
         with measured(trainer_class, opened, drive):
-            _enter(entry, told, opened)
+            _enter(entry, argv, opened)
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
@@ -73,10 +73,10 @@ def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) ->
     written = prompts.write(spec.prompts, scratch, steps * spec.rows_per_update // 2)
     added = arguments.added(spec, folder, written.raw)
     names = scoring.register(spec, rewards, written.raw)
-    told = arguments.told(spec, folder, str(written.path), names, steps, scratch, added)
+    argv = arguments.command_line(spec, folder, str(written.path), names, steps, scratch, added)
     trial.facts["arguments"] = added
-    trial.note("arguments", {"argv": told})
-    return told
+    trial.note("arguments", {"argv": argv})
+    return argv
 
 
 def versions() -> Dict[str, str]:
@@ -126,13 +126,13 @@ def measured(trainer_class: Any, opened: _Opened, drive: Callable[..., Any]) -> 
         trainer_class.__init__, trainer_class.train = build, train
 
 
-def _enter(entry: Callable[[List[str]], Any], told: List[str], opened: _Opened) -> None:
+def _enter(entry: Callable[[List[str]], Any], argv: List[str], opened: _Opened) -> None:
     """ms-swift's entry point. Raises ``IllegalSettingError`` for what it refuses before it trains."""
     refused = (ValueError, TypeError, ImportError, NotImplementedError, AssertionError, SystemExit)
     own = sys.argv
-    sys.argv = ["swift", *told]  # what looks at it finds the run's own words
+    sys.argv = ["swift", *argv]  # what looks at it finds the run's own words
     try:
-        entry(told)
+        entry(argv)
     except refused as error:
         if opened.built or memory_pool(error) is not None:
             raise

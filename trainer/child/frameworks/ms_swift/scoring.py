@@ -55,7 +55,7 @@ def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
 
 
 def _given(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
-    """As a function of TRL's signature takes it: prompts without what was generated."""
+    """Arguments for a reward of TRL's signature: prompts without what was generated."""
     prompts: List[Any] = [[message for message in row if message["role"] != "assistant"] for row in messages]
     written: List[Any] = list(completions)
     if raw:

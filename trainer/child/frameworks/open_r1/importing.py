@@ -1,4 +1,4 @@
-"""What an Open-R1 trial imports, and what has to be in the environment by then.
+"""Imports of an Open-R1 trial, and what has to be in the environment by then.
 
 A process that has done this for one trial can be forked for every other with the same ``key``.
 """
@@ -41,7 +41,7 @@ def script() -> Path:
 
 
 def key(spec: TrialSpec) -> str:
-    """Two specs with the same are the same until everything is imported."""
+    """Key of a trial's imports: specs with equal keys do the same until everything is imported."""
     return import_key(spec, os.environ.get(CHECKOUT))
 
 
@@ -75,7 +75,7 @@ def bring_in() -> Dict[str, str]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """All a trial of this key imports.
+    """Imports all that a trial of this key imports.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.

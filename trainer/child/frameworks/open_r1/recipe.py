@@ -39,7 +39,7 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
 
 
 def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
-    """What a trial sets itself. Open-R1 goes on from a checkpoint it finds, so the output folder is a new one."""
+    """Settings that a trial makes itself. Open-R1 goes on from a checkpoint it finds, so the output folder is new."""
     return {
         "model_name_or_path": spec.model,
         "model_revision": spec.revision or "main",
@@ -101,9 +101,9 @@ def split(prompt: Any, place: str) -> Tuple[Any, str]:
     """
     if isinstance(prompt, str):
         return None, prompt
-    told = [(m.get("role"), m.get("content")) for m in prompt] if isinstance(prompt, list) else []
-    if [role for role, _ in told] == ["user"]:
-        return None, str(told[0][1])
-    if [role for role, _ in told] == ["system", "user"]:
-        return str(told[0][1]), str(told[1][1])
+    messages = [(m.get("role"), m.get("content")) for m in prompt] if isinstance(prompt, list) else []
+    if [role for role, _ in messages] == ["user"]:
+        return None, str(messages[0][1])
+    if [role for role, _ in messages] == ["system", "user"]:
+        return str(messages[0][1]), str(messages[1][1])
     raise IllegalSettingError("%s: Open-R1 asks with one message of the user's, behind a system prompt" % place)

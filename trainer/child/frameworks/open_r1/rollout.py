@@ -80,7 +80,7 @@ class OpenR1Rollout(MeteredRollout):
         return generate_with_lengths
 
     def _wrap_broadcast(self, broadcast: Any) -> Any:
-        """Each rank learns here which completions are its own (``grpo_trainer.py:1031`` of 0.18)."""
+        """Learns which completions are the rank's own from TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
 
         @functools.wraps(broadcast)
         def broadcast_and_count(completions: Any, *args: Any, **kwargs: Any) -> Any:

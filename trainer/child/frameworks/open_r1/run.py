@@ -57,7 +57,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def keep_datasets(folder: Path) -> None:
-    """What ``datasets`` makes of the prompts stays in the trial's own folder."""
+    """Keeps the files that ``datasets`` makes of the prompts in the trial's own folder."""
     import datasets
 
     datasets.config.HF_DATASETS_CACHE = folder

@@ -66,7 +66,7 @@ def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterat
 
 
 def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
-    """As transformers has it: with shared prefixes like rows follow one another."""
+    """Order of the rows as transformers has it: with shared prefixes like rows follow one another."""
     rows = list(range(len(inputs)))
     if getattr(manager, "_use_prefix_sharing", False):
         rows.sort(key=lambda row: list(inputs[row]), reverse=True)

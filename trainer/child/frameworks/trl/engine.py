@@ -153,15 +153,15 @@ def _capture_no_more(arguments: Dict[str, Any], rows: Optional[int]) -> None:
     Args:
         rows: of one generation, as TRL gives them to its engine as ``max_num_seqs``.
     """
-    told = dict(arguments.get("compilation_config") or {})
+    compilation = dict(arguments.get("compilation_config") or {})
     if rows is None or rows > MOST_CAPTURED or (arguments.get("max_num_seqs") or 0) < rows:
         return
-    if not arguments.get("enforce_eager") and "max_cudagraph_capture_size" not in told:
-        arguments["compilation_config"] = {**told, "cudagraph_capture_sizes": graph_sizes(rows)}
+    if not arguments.get("enforce_eager") and "max_cudagraph_capture_size" not in compilation:
+        arguments["compilation_config"] = {**compilation, "cudagraph_capture_sizes": graph_sizes(rows)}
 
 
 def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callable[[Any, int], None]] = None) -> None:
-    """To be called after TRL is imported and before the trainer is built.
+    """Patches TRL's engine; called after TRL is imported and before the trainer is built.
 
     Args:
         seams: knobs by name; those that are not the engine's are left alone.
@@ -250,8 +250,8 @@ def cpu() -> str:
             lines = stream.read().split("\n\n")[0].splitlines()
     except OSError:
         lines = []
-    told = [line for line in lines if line.split(":")[0].strip() in ("model name", "flags", "CPU part", "Features")]
-    return "; ".join([platform.machine(), *told])
+    features = [line for line in lines if line.split(":")[0].strip() in ("model name", "flags", "CPU part", "Features")]
+    return "; ".join([platform.machine(), *features])
 
 
 def held_bytes(device: str) -> int:

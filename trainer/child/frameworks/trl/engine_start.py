@@ -45,8 +45,8 @@ def timed() -> Iterator[Dict[str, float]]:
 def compiled(llm: Any) -> Dict[str, float]:
     """Seconds that compiling took and the sizes graphs are captured for, as the engine's configuration has them."""
     try:
-        told = llm.llm_engine.vllm_config.compilation_config
-        return {"compiled": float(told.compilation_time), "graph_sizes": len(told.cudagraph_capture_sizes or ())}
+        facts = llm.llm_engine.vllm_config.compilation_config
+        return {"compiled": float(facts.compilation_time), "graph_sizes": len(facts.cudagraph_capture_sizes or ())}
     except AttributeError:
         return {}  # an engine of another version: the steps alone are told
 

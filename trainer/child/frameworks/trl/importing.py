@@ -1,4 +1,4 @@
-"""What a TRL trial imports, and what has to be in the environment by then.
+"""Imports of a TRL trial, and what has to be in the environment by then.
 
 A process that has done this for one trial can be forked for every other with the same ``key``.
 """
@@ -30,7 +30,7 @@ def uses_vllm(spec: TrialSpec) -> bool:
 
 
 def key(spec: TrialSpec) -> str:
-    """Two specs with the same are the same until everything is imported."""
+    """Key of a trial's imports: specs with equal keys do the same until everything is imported."""
     return import_key(spec, compiles(spec), _rewards(spec))
 
 
@@ -55,7 +55,7 @@ def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """All a trial of this key imports, also what it would only import later.
+    """Imports all that a trial of this key imports, also what it would only import later.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.

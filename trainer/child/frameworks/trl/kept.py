@@ -107,7 +107,7 @@ def watch_leaks(trial: TrialContext, **things: Any) -> None:
 
 
 def note(trial: TrialContext) -> None:
-    """Which worker runs this trial, as which of its trials, and what was started for it."""
+    """Writes a note of which worker runs this trial, as which of its trials, and what was started for it."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))
@@ -239,7 +239,7 @@ def _empty(model: Any) -> None:
 
 
 def _reset_accelerate() -> None:
-    """Its states are shared by every accelerator of the process, and hold on to what they were told."""
+    """Resets accelerate's states: all accelerators of the process share them, and they keep their first arguments."""
     state = importlib.import_module("accelerate.state")
     state.AcceleratorState._reset_state()
     state.GradientState._reset_state()

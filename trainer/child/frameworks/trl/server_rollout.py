@@ -44,7 +44,7 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
 def by_length(
     generate: Any, prompts: Sequence[Any], features: Any, n: int, lengths: Sequence[int], sampling: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """What ``generate`` would answer, prompt by prompt and ``n`` rows of each, every row as long as told."""
+    """The answer of ``generate``, prompt by prompt and ``n`` rows of each, with every row of the given length."""
     rows_of: Dict[int, List[int]] = {}
     for row, length in enumerate(lengths):
         rows_of.setdefault(length, []).append(row)

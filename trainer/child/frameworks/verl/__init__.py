@@ -21,11 +21,11 @@ def key(spec: TrialSpec) -> str:
 
 
 def bring_in_ahead(_: TrialSpec) -> None:
-    """Nothing: verl is a process of its own."""
+    """Does nothing: verl is a process of its own."""
 
 
 def rehearse() -> bool:
-    """There is nothing that a fork could break."""
+    """Does nothing: there is nothing that a fork could break."""
     return True
 
 

@@ -101,15 +101,15 @@ def publish(places: Places, board: Board) -> None:
 
 
 def read_board(places: Places) -> Optional[Board]:
-    """``None`` before there is one."""
+    """The board, or ``None`` before there is one."""
     found = _read(Board, places.board)
     return found if isinstance(found, Board) else None
 
 
-def tell_failure(places: Places, told: ReportedFailure) -> None:
+def tell_failure(places: Places, failure: ReportedFailure) -> None:
     """Records a failure; only the first is kept."""
     if not places.failed.exists():
-        write_atomic(places.failed, dumps(told), durable=False)
+        write_atomic(places.failed, dumps(failure), durable=False)
 
 
 def read_failure(places: Places) -> Optional[ReportedFailure]:

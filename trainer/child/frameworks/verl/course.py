@@ -149,13 +149,13 @@ class StepSequence:
         self.tally.look()
         record = self._clocked(cycle_of(data, self.done, self._step, "step %d" % number), now, kind)
         rows = self._rows(number)
-        told: List[Record] = [self._counted(record, rows), *self._differs(record, rows)]
+        records: List[Record] = [self._counted(record, rows), *self._differs(record, rows)]
         self.done, self._before = number, now
-        told += self._after(kind, rows, record)
-        return told
+        records += self._after(kind, rows, record)
+        return records
 
     def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
-        """From the line before to this one: what verl does between two steps is waited for as well."""
+        """Seconds from the line before to this one: what verl does between two steps counts as well."""
         before, seconds, cpu, outside, process = self._before, record.seconds, 0.0, None, None
         if before is not None:
             seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own.cpu - before.own.cpu)
@@ -214,11 +214,11 @@ class StepSequence:
 
     def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
         """A note, once, if verl's own token count differs."""
-        told = sum(completion for _, completion in rows)
-        if self.noted or abs(record.completion_tokens - told) <= DIFFERENCE * told:
+        generated = sum(completion for _, completion in rows)
+        if self.noted or abs(record.completion_tokens - generated) <= DIFFERENCE * generated:
             return []
         self.noted = True
-        return [NoteRecord("verl_tokens", {"logged": record.completion_tokens, "generated": told})]
+        return [NoteRecord("verl_tokens", {"logged": record.completion_tokens, "generated": generated})]
 
     def _after(self, kind: CycleKind, rows: Sequence[Tuple[int, int]], record: CycleRecord) -> List[Record]:
         if kind is CycleKind.WARMUP and (self.finished or self.kinds[self.done] is not kind):

@@ -32,14 +32,14 @@ class Inside:
 
     @property
     def board(self) -> Board:
-        """As it was last read. Raises ``RuntimeError``: there is none."""
+        """The board as last read. Raises ``RuntimeError``: there is none."""
         found = self._board or self._read()
         if found is None:
             raise RuntimeError("the trial has written no %s" % self.places.board)
         return found
 
     def _read(self) -> Optional[Board]:
-        """Again, but not for each of the rows that wait at the same time."""
+        """The board, read anew every ``LOOK_S`` seconds at most, not for each waiting row."""
         if time.monotonic() - self._looked >= LOOK_S:
             self._looked = time.monotonic()
             self._board = read_board(self.places) or self._board

@@ -95,7 +95,7 @@ def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Re
 
 
 def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str = "step") -> CycleRecord:
-    """One step's figures.
+    """The cycle record of one step.
 
     Args:
         data: metric -> number, or ``None`` where it was not finite.

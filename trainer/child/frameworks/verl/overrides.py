@@ -85,7 +85,7 @@ def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]
 
 
 def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dict[str, str]:
-    """What verl is started with, and every process of its Ray after it: ``own``, with the trial's places.
+    """Environment of verl and of every process of its Ray: ``own``, with the trial's places.
 
     verl has every engine compile anew (``verl/trainer/constants_ppo.py``), for torch before 2.10 could leave half a
     file in vLLM's cache; where ``torch`` is newer the cache is used. It moves the start-up alone.

@@ -102,31 +102,31 @@ class Verl:
         self._listener.join(LAST_WORDS_S)
 
 
-def failure(status: int, said: str) -> VerlFailedError:
+def failure(status: int, output: str) -> VerlFailedError:
     """The exception for a run of verl that ended by itself."""
     if status < 0:
         # As launchers write it, so that the tuner asks the kernel whether this was for want of memory.
         ended = "verl was ended by a signal (exitcode: %d)" % status
     else:
         ended = "verl ended with exit code %d" % status
-    line = telling(said)
+    line = telling(output)
     return VerlFailedError("%s: %s" % (ended, line) if line else "%s and told no reason" % ended)
 
 
-def telling(said: str) -> str:
+def telling(output: str) -> str:
     """The line that states the cause, without Ray's prefix: a known error text, else the last exception."""
-    reading = read_log(said, SIGNS)
+    reading = read_log(output, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
-    lines = [_PREFIX.sub("", line.strip()) for line in said.splitlines()]
+    lines = [_PREFIX.sub("", line.strip()) for line in output.splitlines()]
     raised = [line for line in lines if _EXCEPTION.match(line)]
     own = [line for line in raised if not _ECHO.search(line)]
     return (own or raised or [""])[-1][:400]
 
 
-def place(said: str) -> Optional[Phase]:
+def place(output: str) -> Optional[Phase]:
     """The phase that the last traceback of the output came out of, where it names one of verl's functions."""
-    traced = said.rpartition("Traceback (most recent call last)")
+    traced = output.rpartition("Traceback (most recent call last)")
     if not traced[1]:
         return None
     found = [(match.start(), phase) for pattern, phase in _PLACES for match in pattern.finditer(traced[2])]

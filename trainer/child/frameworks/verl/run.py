@@ -52,8 +52,8 @@ def run_trial(trial: TrialContext) -> None:
     places = Places(paths.root)
     course = StepSequence(spec, places, FileTally(places))
     course.begin()
-    told = {name: text for name, text in LIMITS.items() if name not in KNOWN_HERE}
-    trial.journal.write(NoteRecord("verl_figures", {**told, **OF_TRIALS}))
+    limits = {name: text for name, text in LIMITS.items() if name not in KNOWN_HERE}
+    trial.journal.write(NoteRecord("verl_figures", {**limits, **OF_TRIALS}))
     model = str(model_folder(spec.model, spec.revision or None, offline=True))
     words = overrides.words(spec, paths, model, len(course.kinds))
     trial.journal.write(NoteRecord("arguments", {"argv": words}))
@@ -116,11 +116,11 @@ class VerlFollower:
         raise error
 
     def _look(self) -> None:
-        told = read_failure(self._course.places)
-        if told is not None and told.reason == FailureReason.NAN.value:
-            raise NotFiniteError(told.message, Phase.REWARD)
-        if told is not None:
-            raise RewardFailedError(told.message)
+        failure = read_failure(self._course.places)
+        if failure is not None and failure.reason == FailureReason.NAN.value:
+            raise NotFiniteError(failure.message, Phase.REWARD)
+        if failure is not None:
+            raise RewardFailedError(failure.message)
         if self._trial.part is not None and self._course.places.log.exists():
             self._started()
         news = self._course.tally.look()
@@ -160,7 +160,7 @@ class VerlFollower:
 
 
 def versions() -> Dict[str, str]:
-    """What moves the numbers, as far as it is there."""
+    """Versions of the packages that move the figures, as far as they are there."""
     found = {}
     for name in PACKAGES:
         try:

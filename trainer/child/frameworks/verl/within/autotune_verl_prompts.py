@@ -28,7 +28,7 @@ def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class Prompts(RLHFDataset):  # type: ignore[misc]
-    """One epoch holds the whole trial."""
+    """The trial's prompts; one epoch holds the whole trial."""
 
     def _read_files_and_tokenize(self) -> None:
         rows = []

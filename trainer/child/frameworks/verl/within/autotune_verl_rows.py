@@ -14,7 +14,7 @@ inside = ours("inside")
 
 
 class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
-    """One completion."""
+    """An agent loop for one completion."""
 
     _width = 0
 
