@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import median
 
 import pytest
 
@@ -43,11 +44,12 @@ def test_tokens_per_hour_agree_with_an_independent_count(observed: Ran) -> None:
 
 @pytest.mark.parametrize("phase", ["generate", "reward", "logprob", "update"])
 def test_each_phase_agrees_with_separately_wrapped_functions(observed: Ran, phase: str) -> None:
-    spans, cycles = observed.spans(), observed.cycles
-    seen = [sum(span["ended"] - span["started"] for span in within(spans, cycle, phase)) for cycle in cycles]
-    assert all(seconds > 0 for seconds in seen)
-    # 30 ms over all cycles: a busy machine may take the CPU away between the two observers' clocks
-    assert sum(cycle.phases[phase] for cycle in cycles) == pytest.approx(sum(seen), rel=0.05, abs=0.03)
+    spans = observed.spans()
+    seen = [sum(span["ended"] - span["started"] for span in within(spans, c, phase)) for c in observed.cycles]
+    said = [cycle.phases[phase] for cycle in observed.cycles]
+    assert all(0 < inner <= outer + 0.001 for inner, outer in zip(seen, said, strict=True))
+    # Of most cycles: a busy machine may take the CPU away between the two observers' clocks.
+    assert median(outer / inner for inner, outer in zip(seen, said, strict=True)) <= 1.05
 
 
 def test_phases_fill_the_cycle_and_little_is_unattributed(observed: Ran) -> None:

@@ -121,10 +121,10 @@ def test_a_step_lasts_until_the_next_line_so_that_nothing_between_two_is_left_ou
     began = time.monotonic()
     assert run(assignment(tmp_path), seen, step_s=0.15).outcome.ok
     timed = [cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.RECORDED]
-    assert all(0.15 <= cycle.seconds < 1.0 for cycle in timed)
+    assert all(cycle.seconds >= 0.15 for cycle in timed)
     assert sum(cycle.seconds for cycle in timed) < time.monotonic() - began
     for one, other in itertools.pairwise(timed):
-        assert other.started >= one.started + one.seconds - 0.05
+        assert other.started <= one.started + one.seconds + 1e-3
 
 
 def test_several_updates_of_a_rollout_are_one_cycle_of_all_its_rows(tmp_path: Path) -> None:
