@@ -76,12 +76,12 @@ def watch_waits(meter: type, name: str) -> None:
 
     @functools.wraps(inner)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        started, before = time.time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         try:
             return inner(*args, **kwargs)
         finally:
             waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
-            SPANS.append({"label": "hook", "started": time.time(), "waits": waits})
+            SPANS.append({"label": "hook", "name": name, "started": started, "ended": time.time(), "waits": waits})
 
     setattr(meter, name, watched)
 
