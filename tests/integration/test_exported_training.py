@@ -153,8 +153,8 @@ def build(study: Study, configuration: Configuration) -> Exported:
 @pytest.fixture(scope="module")
 def written(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """From no configuration of the user's, with a seam."""
-    knobs = Configuration({**KNOBS, "logprob_token_chunk": 64})
-    return make(tiny, tmp_path_factory.mktemp("written"), knobs, "", {"temperature": 0.8})
+    knobs = Configuration({**KNOBS, "logprob_token_chunk": 64, "temperature": 0.8})
+    return make(tiny, tmp_path_factory.mktemp("written"), knobs, "", {"top_p": 0.9})
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,8 @@ def edited(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     inputs = ("model_name_or_path", "dataset_name", "reward_funcs", "max_completion_length")
     passthrough = {k: v for k, v in values.items() if k not in inputs and handling_of(k) is not KeyHandling.KNOB}
     passthrough["learning_rate"] = float(passthrough["learning_rate"])
-    return make(tiny, tmp_path_factory.mktemp("edited"), KNOBS, OWN, passthrough)
+    knobs = Configuration({**KNOBS, "temperature": values["temperature"]})
+    return make(tiny, tmp_path_factory.mktemp("edited"), knobs, OWN, passthrough)
 
 
 def train(case: Case, tmp_path: Path, updates: int = 2) -> list[dict[str, Any]]:
