@@ -251,10 +251,10 @@ def test_side_by_side_each_trial_names_the_gpu_the_driver_counts(tmp_path: Path)
     node = Node(tmp_path, FOUR)
     (tmp_path / "space.yaml").write_text("require: {device: cuda, gpus: 1}\nknobs:\n  micro_batch_size: [1, 2]\n")
     batch = ("--effective-batch", "8", "--max-completion-length", "32", "--sampler", "grid")
-    wanted = ("--gpus", "1", "--at-once", "2", "--max-trials", "2", "--space", "space.yaml")
+    wanted = ("--gpus", "1", "--at-once", "2", "--max-trials", "4", "--space", "space.yaml")
     done = node.start(*wanted, *batch, visible="2,3")
     assert done.returncode == 0, done.stderr
-    shown = [node.document("show", str(n))["trial"]["place"] for n in range(3)]
+    shown = [node.document("show", str(t["number"]))["trial"]["place"] for t in trials(node)]
     assert {place["name"] for place in shown} == {"GPU 2", "GPU 3"}
     for place in shown:
         (gpu,) = place["gpus"]
