@@ -17,7 +17,7 @@ from autotune.store.repository import SqlStore
 from tests.contracts.store_cases import STUDY_CHANGES, TRIAL_CHANGES, begin
 from tests.support import factories as make
 from tests.support.postgresql import Server, server
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -97,18 +97,23 @@ def test_every_acknowledged_write_survives_restart_after_restart(own_server: Ser
         except BaseException as error:
             failed.append(error)
 
+    def wrote_two_more() -> None:
+        enough = len(acknowledged) + 2
+        wait_for(lambda: len(acknowledged) >= enough or failed, "two more writes")
+
     with store.lock(study):
         writer = threading.Thread(target=write)
         writer.start()
         for pause in (0.31, 0.17, 0.43, 0.05, 0.29):
+            wrote_two_more()
             time.sleep(pause)
             own_server.stop("immediate")
             own_server.start()
-        time.sleep(0.5)
+        wrote_two_more()
         over.set()
         writer.join(PATIENCE_S)
     assert failed == []
-    assert len(acknowledged) > 10
+    assert len(acknowledged) >= 12
     assert acknowledged == [(n, n + 1) for n in range(len(acknowledged))]
     trials = store.trials(study)
     assert [t.number for t in trials] == list(range(len(acknowledged)))
