@@ -102,7 +102,7 @@ def recorded_noise(home: Path) -> Noise:
     store = open_store(read_settings(home=home).database)
     studies = [store.trials(study.id) for study in store.studies()]
     store.close()
-    logs = noises.cycle_logs
+    logs = lambda trial: noises.sample_of(trial).logs
     within = [logs(t) for trials in studies for t in trials if len(logs(t)) > 1]
     processes = [[statistics.fmean(logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
     cycle, process = (math.sqrt(noises.pooled(groups).variance) for groups in (within, processes))

@@ -90,7 +90,6 @@ class Protocol(Shape):
     maximum_cycles: int
     double_cycles: int
     recorded_lengths_tokens: list[int]
-    drift_limit_share: Share | None
     outside_cpu_limit_share: Share | None
     max_repeats: int
     looks_cycles: list[int] = Field(

@@ -11,7 +11,7 @@ from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import StudySpec, Trial, TrialState
 from autotune.insights.standings import outcome_word
-from autotune.statistics import evidence, retries
+from autotune.statistics import early_stopping, evidence, retries
 from autotune.wording.numbers import counted, rate, signed_percent
 from autotune.wording.sentences import measured_words
 
@@ -20,8 +20,8 @@ HEIGHT = 320.0
 FRAME = Frame(left=74.0, right=846.0, top=26.0, bottom=262.0)
 MOST_MARKS = 300
 """Of more trials, neighbours share a mark."""
-LARGEST = math.log(10)
-"""Half a band's width, as a factor's logarithm: of what scatters more nothing is known."""
+LARGEST = math.log(2)
+"""Half a band's width, as a factor's logarithm: a wider one, whose ends differ more than fourfold, says nothing."""
 TALLEST = 1.5
 """A band is drawn up to so many times the fastest trial: one that rests on two noisy cycles would flatten them all."""
 WIDE = 0.5
@@ -63,9 +63,8 @@ def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
 
 
 def spread(trials: Sequence[Trial]) -> float:
-    """Half the width of the band as a factor's logarithm: 95 % of the runs of one configuration; 0 if not known."""
-    noise = evidence.noise(trials)
-    return noise.t * noise.sigma if noise.degrees else 0.0
+    """Half the width of the band as a factor's logarithm: 95 % of the runs of one configuration."""
+    return evidence.another_run(trials, early_stopping.LOOKS[0])
 
 
 def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> Chart:
@@ -114,7 +113,7 @@ def _says(shown: Sequence[Trial], best: Sequence[Step], half: float) -> str:
 
 def _within(speed: float, half: float) -> str:
     if half >= LARGEST:
-        return "too few cycles agree to say where another run of it would lie"
+        return "its runs differ too much to say where another one would lie"
     if math.expm1(half) < WIDE:
         return f"another run of it would lie within ±{100 * math.expm1(half):.1f} %"
     return f"another run of it would lie between {rate(speed * math.exp(-half))} and {rate(speed * math.exp(half))}"

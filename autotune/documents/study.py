@@ -171,7 +171,7 @@ def ceiling_json(ceiling: Ceiling) -> Document:
 
 _PROTOCOL = {
     **{name: f"{name}_cycles" for name in ("warmup", "natural", "recorded", "maximum", "double", "looks")},
-    **{name: f"{name}_share" for name in ("drift_limit", "outside_cpu_limit")},
+    "outside_cpu_limit": "outside_cpu_limit_share",
     "lengths": "recorded_lengths_tokens",
 }
 

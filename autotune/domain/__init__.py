@@ -4,7 +4,7 @@ Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch
 """
 
 from autotune.domain.outcomes import Ceiling, Outcome
-from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
+from autotune.domain.recommendations import ALONE, ENOUGH_CYCLES, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
     SWEEP,
     Budget,

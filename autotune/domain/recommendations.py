@@ -11,6 +11,8 @@ from trainer.child.contract import FailureReason
 
 ALONE = "No other configuration has a figure yet."
 """Note of a recommendation that keeps a baseline which nothing was compared with."""
+ENOUGH_CYCLES = 2
+"""Undisturbed cycles that a side of a gain needs: a single one may be the odd one."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,14 @@ class Gain:
     pairs: int
     """Interleaved rounds it rests on; 0 means it was read from unconfirmed search trials."""
     cycles: int
-    """Speed cycles on the smaller side."""
+    """Undisturbed cycles on the smaller side."""
     level: float = 0.95
     """That the interval is stated for; 0.999 where rounds of a study on several nodes decide."""
 
     @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
+    def decided(self) -> bool:
+        """Whether it rests on enough undisturbed cycles and its interval excludes zero."""
+        return self.cycles >= ENOUGH_CYCLES and (self.low > 0 or self.high < 0)
 
     def times(self, factor: float) -> Gain:
         """The gain if the ratio of throughputs were ``factor`` times as large."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -195,19 +196,33 @@ class Trial:
         """Finished, OK, and through the worst case."""
         return self.state is TrialState.COMPLETE and self.worst_case_passed
 
+    def timed_cycles(self) -> tuple[CycleRecord, ...]:
+        """Returns the RECORDED, accepted cycles of rank 0 (the slowest rank's clock), disturbed ones among them."""
+        return tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
+
     def speed_cycles(self) -> tuple[CycleRecord, ...]:
-        """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock), warmed up."""
-        return self._timed_cycles[1]
+        """Returns the cycles speed is judged by: the undisturbed, warmed-up ones of ``timed_cycles``.
+
+        Where all were disturbed, the fastest alone. A disturbance only slows a cycle down, so that one bounds the speed
+        from below (``only_disturbed``).
+        """
+        return self._figure_cycles[1]
 
     def warming_cycles(self) -> tuple[CycleRecord, ...]:
-        """Timed cycles at the start that were still a warm-up (``still_warming``), and so are not ``speed_cycles``."""
-        return self._timed_cycles[0]
+        """Returns timed cycles at the start that were still a warm-up (``still_warming``)."""
+        return self._figure_cycles[0]
+
+    @property
+    def only_disturbed(self) -> bool:
+        """Whether no timed cycle was undisturbed, so that the trial's speed is known as a lower bound only."""
+        return all(c.noisy for c in self.speed_cycles())
 
     @cached_property
-    def _timed_cycles(self) -> tuple[tuple[CycleRecord, ...], tuple[CycleRecord, ...]]:
-        timed = tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
-        first = still_warming([c.seconds / max(1, c.completion_tokens) for c in timed])
-        return timed[:first], timed[first:]
+    def _figure_cycles(self) -> tuple[tuple[CycleRecord, ...], tuple[CycleRecord, ...]]:
+        timed = self.timed_cycles()
+        clean = tuple(c for c in timed if not c.noisy)
+        first = still_warming([_cost(c) for c in clean])
+        return clean[:first], clean[first:] or tuple(sorted(timed, key=_cost)[:1])
 
     @cached_property
     def phase_shares(self) -> Mapping[str, float]:
@@ -223,14 +238,15 @@ class Trial:
 
     @cached_property
     def tokens_per_hour(self) -> float | None:
-        """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any.
+        """Distinct completion tokens per hour: the median of the speed cycles; ``None`` before there are any.
 
+        The median, because a disturbance that the guard does not see moves a mean of three cycles, and not a median.
         ``None`` also of a PRUNED trial: it was ended when it could not win, so of it only a bound is known.
         """
-        if self.state is TrialState.PRUNED:
-            return None
-        cycles = self.speed_cycles()
-        seconds = sum(c.seconds for c in cycles)
-        if not cycles or seconds <= 0:
-            return None
-        return 3600.0 * sum(c.completion_tokens for c in cycles) / seconds
+        rates = [3600.0 * c.completion_tokens / c.seconds for c in self.speed_cycles() if c.seconds > 0]
+        return statistics.median(rates) if rates and self.state is not TrialState.PRUNED else None
+
+
+def _cost(cycle: CycleRecord) -> float:
+    """Seconds a completion token."""
+    return cycle.seconds / max(1, cycle.completion_tokens)

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.domain import Configuration, Study, Trial
+from autotune.domain import Configuration, Gain, Study, Trial
 from autotune.domain.differences import differing
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.whole_run import Estimate
 from autotune.statistics import evidence
 from autotune.statistics.lengths import completions, spread_words
-from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import moving_lengths
 from search_spaces.native import emulated
@@ -40,14 +39,12 @@ class ComparedSide:
     rows_per_update: int
     speed: Estimate | None
     """Tokens/hour; ``None`` where nothing was measured."""
-    error: float | None
-    """Half width of the interval of log tokens/hour; ``None`` while the study has no idea of its noise."""
     cycle_s: float | None
     """Mean seconds of a speed cycle."""
     cycles: int
-    """Speed cycles the figures are of."""
+    """Undisturbed cycles the figures are of; 0: its speed is a lower bound."""
     disturbed: int
-    """Those of them that were kept although the clock guard objected."""
+    """Timed cycles that were disturbed, so that they are left out."""
     cycle_tokens: float | None
     """Mean completion tokens of a speed cycle."""
     phases: Mapping[str, float]
@@ -68,8 +65,8 @@ class Comparison:
 
     a: ComparedSide
     b: ComparedSide
-    ratio: Estimate | None
-    """Tokens/hour of b over a, minus 1; ``None`` where one was not measured."""
+    ratio: Gain | None
+    """Tokens/hour of b over a, minus 1; ``None`` where one was not measured in an undisturbed cycle."""
     changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
     """Knobs that differ: (a, b)."""
     differs: tuple[str, ...] = ()
@@ -83,34 +80,29 @@ class Comparison:
         return not self.differs
 
     @property
-    def bounded(self) -> bool:
-        """The ratio's interval means something: both sides' noise is known."""
-        return self.ratio is not None and self.a.error is not None and self.b.error is not None
-
-    @property
     def decided(self) -> bool:
         """The interval of the ratio excludes zero."""
-        return self.bounded and self.ratio is not None and (self.ratio.low > 0 or self.ratio.high < 0)
+        return self.ratio is not None and self.ratio.decided
 
 
 def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
-    """Two trials of one study."""
-    noise = evidence.noise(record.trials)
-    here, there = (_side(f"#{t.number}", record.study, t.configuration, [t], noise) for t in (a, b))
+    """Compares two trials of one study; of one round, by the interval of that round's gain."""
+    here, there = (_side(f"#{t.number}", record, t.configuration, [t]) for t in (a, b))
     differs = []
     if a.rows_per_update != b.rows_per_update:
         differs.append(f"rows per update: {a.rows_per_update} -> {b.rows_per_update}")
     if moving_lengths(a.configuration) != moving_lengths(b.configuration):
         before, after = (spread_words(completions([t])) if t.speed_cycles() else "not measured" for t in (a, b))
         differs.append(f"completion lengths: {before} -> {after}")
-    return _comparison(here, there, tuple(differs))
+    ratio = None if a.emulated or b.emulated else evidence.ratio(record.trials, [b], [a])
+    return _comparison(here, there, ratio, tuple(differs))
 
 
 def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
     """Compares the headline rows of two studies, and their baselines."""
     best = tuple(_best(record) for record in (a, b))
     base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
-    return _comparison(best[0], best[1], differences(a, b), (base[0], base[1]))
+    return _comparison(best[0], best[1], _ratio(*best), differences(a, b), (base[0], base[1]))
 
 
 def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
@@ -134,19 +126,21 @@ def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
 def _comparison(
     a: ComparedSide,
     b: ComparedSide,
+    ratio: Gain | None,
     differs: tuple[str, ...],
     baselines: tuple[ComparedSide, ComparedSide] | None = None,
 ) -> Comparison:
-    return Comparison(a, b, ratio(a, b), a.configuration.difference(b.configuration), differs, baselines)
+    return Comparison(a, b, ratio, a.configuration.difference(b.configuration), differs, baselines)
 
 
-def ratio(a: ComparedSide, b: ComparedSide) -> Estimate | None:
-    """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent. None over an emulation's."""
-    if a.speed is None or b.speed is None or emulated(a.configuration) or emulated(b.configuration):
+def _ratio(a: ComparedSide, b: ComparedSide) -> Gain | None:
+    """Tokens/hour of ``b`` over ``a``, of two studies, minus 1; the errors of the two are independent."""
+    cycles = min(a.cycles, b.cycles)
+    if a.speed is None or b.speed is None or not cycles or emulated(a.configuration) or emulated(b.configuration):
         return None
     middle = math.log(b.speed.value / a.speed.value)
-    error = math.hypot(a.error or 0.0, b.error or 0.0)
-    return Estimate(math.expm1(middle), math.expm1(middle - error), math.expm1(middle + error))
+    error = math.hypot(*(math.log(side.speed.high / side.speed.value) for side in (a, b) if side.speed))
+    return Gain(math.expm1(middle), math.expm1(middle - error), math.expm1(middle + error), 0, cycles)
 
 
 def _workload(study: Study) -> dict[str, Any]:
@@ -170,12 +164,11 @@ def _best(record: StudyReading) -> ComparedSide:
 def _runs(record: StudyReading, configuration: Configuration, label: str) -> ComparedSide:
     held = evidence.feasible(record.trials).get(configuration)
     runs = evidence.basis(held) if held else [t for t in record.trials if t.configuration == configuration]
-    return _side(label, record.study, configuration, runs, evidence.noise(record.trials))
+    return _side(label, record, configuration, runs)
 
 
-def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: Noise) -> ComparedSide:
-    measured = [t for t in runs if t.tokens_per_hour is not None]
-    error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
+def _side(label: str, record: StudyReading, configuration: Configuration, runs: Sequence[Trial]) -> ComparedSide:
+    study, measured = record.study, [t for t in runs if t.tokens_per_hour is not None]
     cycles = [c for t in runs for c in t.speed_cycles()]
     outcomes = [_outcome(t) for t in runs]
     return ComparedSide(
@@ -186,11 +179,10 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
         trials=tuple(t.number for t in runs),
         outcome=next((o for o in outcomes if o != "OK"), outcomes[0] if outcomes else "not run"),
         rows_per_update=runs[0].rows_per_update if runs else study.spec.workload.rows_per_update,
-        speed=_interval(measured, error),
-        error=error,
+        speed=_interval(record.trials, measured),
         cycle_s=statistics.fmean(c.seconds for c in cycles) if cycles else None,
-        cycles=len(cycles),
-        disturbed=sum(c.noisy for c in cycles),
+        cycles=sum(not c.noisy for c in cycles),
+        disturbed=sum(c.noisy for t in runs for c in t.timed_cycles()),
         cycle_tokens=statistics.fmean(c.completion_tokens for c in cycles) if cycles else None,
         phases=_mean([c.phases for c in cycles]),
         startup=_mean([t.startup for t in runs if t.startup]),
@@ -206,11 +198,11 @@ def _outcome(trial: Trial) -> str:
     return "emulated" if trial.outcome.ok and trial.emulated else trial.outcome.sentence()
 
 
-def _interval(measured: Sequence[Trial], error: float | None) -> Estimate | None:
+def _interval(trials: Sequence[Trial], measured: Sequence[Trial]) -> Estimate | None:
     if not measured:
         return None
-    value = math.exp(statistics.fmean(math.log(t.tokens_per_hour or 1.0) for t in measured))
-    return Estimate(value, value * math.exp(-(error or 0.0)), value * math.exp(error or 0.0))
+    value, error = evidence.speed(measured), evidence.half_width(trials, measured)
+    return Estimate(value, value * math.exp(-error), value * math.exp(error))
 
 
 def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:

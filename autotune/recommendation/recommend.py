@@ -8,6 +8,7 @@ baseline's place only when the interval of its gain lies above zero.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from autotune.domain import (
     ALONE,
+    ENOUGH_CYCLES,
     Configuration,
     Gain,
     Objective,
@@ -28,7 +30,6 @@ from autotune.domain import (
 from autotune.insights import phases, rewards
 from autotune.statistics import evidence, lengths
 from autotune.statistics.evidence import Leader, Row
-from autotune.statistics.interference import disturbed
 from autotune.statistics.retries import broken_off, disproved
 from autotune.wording.sentences import level_words
 from search_spaces import legality
@@ -166,18 +167,23 @@ def _doubt(
 ) -> _Unproven | None:
     """Why it is not faster than the reference beyond noise and disturbance; ``None`` if it is."""
     found = evidence.gain(trials, configuration, anchor)
-    bad = disturbed(trials, (configuration, anchor))
-    if found is not None and found.low > 0 and bad.leaves(found):
+    if found is not None and found.low > 0 and found.decided:
         return None
     name = "the baseline" if anchor == spec.baseline else "the reference"
-    why = (
-        "the interval includes no gain, so it is not recommended."
-        if bad.few
-        else f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles this rests on, so it is not recommended; "
-        "give the study more budget on a quiet machine."
-    )
-    sentence = f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}"
-    return _Unproven(configuration, not bad.few, sentence)
+    measured = f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}"
+    if found is not None and found.cycles >= ENOUGH_CYCLES:
+        return _Unproven(configuration, False, f"{measured}: the interval includes no gain, so it is not recommended.")
+    sides = ((anchor, name), (configuration, "it"))
+    worst, which = max(sides, key=lambda side: operator.truediv(*_disturbed(trials, side[0])))
+    lost, of = _disturbed(trials, worst)
+    why = f"not decided: {which} was disturbed in {lost} of {of} cycles; give the study more time on a quieter machine."
+    return _Unproven(configuration, True, f"{measured}: {why}")
+
+
+def _disturbed(trials: Sequence[Trial], configuration: Configuration) -> tuple[int, int]:
+    """Returns the disturbed cycles of a configuration's figure, and all of them."""
+    cycles = [c for t in evidence.basis(evidence.feasible(trials)[configuration]) for c in t.timed_cycles()]
+    return sum(c.noisy for c in cycles), max(1, len(cycles))
 
 
 def _unproven_notes(unproven: Sequence[_Unproven]) -> Iterator[str]:
@@ -209,15 +215,14 @@ def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, 
 def _disturbance(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
-    """A note for a row that stands, but not on undisturbed cycles alone."""
-    bad = disturbed(trials, {kept, anchor})
-    if not bad.cycles or kept == anchor:
+    """A note for a row of which cycles were left out because they were disturbed."""
+    lost, of = map(sum, zip(*(_disturbed(trials, one) for one in {kept, anchor}), strict=True))
+    if not lost or kept == anchor:
         return ()
-    explains = "" if bad.few else f"; by what was seen of them they may explain {bad.shift:.0%} of a difference"
-    text = (
-        f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on{explains}."
+    return (
+        f"Other programs, or what is done but once, disturbed {lost} of {of} cycles behind the {leader.row.value} "
+        "figure; they are left out.",
     )
-    return (text[0].upper() + text[1:],)
 
 
 def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:

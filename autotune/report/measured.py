@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,10 +33,10 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         f"configurations do the same work.{_own_lengths(study, trials)} The warm-up does not count.",
         "A search trial has as many of these cycles as it takes to tell that it cannot win or that more would not "
         "decide, 8 at most; one that cannot win is stopped, and of it only an upper bound is stated.",
-        "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held. A "
-        f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
-        f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
-        "most and no more once a repeat was disturbed as well; after that it is kept and marked.",
+        "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held: the "
+        f"median of a trial's undisturbed cycles. A cycle is disturbed if more than {how.outside_cpu_limit:.0%} of the "
+        "CPU time is taken from it by other programs. A disturbance only slows a cycle down, so such a cycle is "
+        "repeated, and where repeats are used up it is a bound and no figure.",
         _confirmed(trials) + "Intervals are two-sided 95 % ones" + _surer(trials),
     ]
     return [line for line in (*said, _noise(trials), startup_sentence(trials)) if line]
@@ -69,14 +70,12 @@ def _surer(trials: Sequence[Trial]) -> str:
 def _noise(trials: Sequence[Trial]) -> str:
     cycles = [c for t in trials for c in t.cycles if c.cycle_kind is CycleKind.RECORDED and c.rank == 0]
     lost, noisy = sum(not c.accepted for c in cycles), sum(c.accepted and c.noisy for c in cycles)
-    spread = evidence.noise(trials)
-    known = (
-        f"Two runs of one configuration differ by {spread.sigma:.1%} (standard deviation of one run, "
-        f"{spread.degrees} degrees of freedom)."
-        if spread.degrees
-        else "Nothing ran twice, so there is no estimate of the noise, and intervals have no width."
+    spread = math.sqrt(evidence.process_noise(trials).process.variance)
+    return (
+        f"Two processes of one configuration are taken to differ by {spread:.1%} (standard deviation of one; by "
+        f"recorded studies and this study's repeats). Of {len(cycles)} timed cycles {lost} were discarded and {noisy} "
+        "are bounds."
     )
-    return f"{known} Of {len(cycles)} speed cycles {lost} were discarded and {noisy} kept although disturbed."
 
 
 def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:

@@ -40,30 +40,39 @@ _CYCLE = np.linspace(-4.0, 6.0, 31)
 
 @dataclass(frozen=True)
 class Components:
-    """The posterior of the process standard deviation: its values and their weights, which sum to 1."""
+    """The joint posterior of the standard deviations of processes and of the machine's drift, on a grid."""
 
     spreads: Array
+    """Of processes, shape (n,)."""
+    drifts: Array
+    """Of the drift, shape (m,)."""
     weights: Array
+    """Shape (n, m); they sum to 1."""
 
     @cached_property
     def process(self) -> NoisePrior:
-        """The variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
-        precision = self.spreads**-2
-        mean = float(self.weights @ precision)
-        spread = float(self.weights @ (precision - mean) ** 2)
+        """The process variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
+        precision, weights = self.spreads**-2, self.weights.sum(axis=1)
+        mean = float(weights @ precision)
+        spread = float(weights @ (precision - mean) ** 2)
         return NoisePrior(1.0 / mean, 2.0 * mean**2 / spread if spread > 0.0 else math.inf)
 
-    def half_width(self, share: float, cycles: NoisePrior, level: float = 0.95) -> float:
-        """Half the width of the two-sided interval of a mean.
+    def half_width(self, share: float, cycles: NoisePrior, level: float = 0.95, *, moments: float = 0.0) -> float:
+        """Returns half the width of the two-sided interval of a mean.
 
         Args:
             share: how many process variances the mean's variance holds: 2 for the ratio of two processes.
             cycles: the variance cycles leave in the mean, and its degrees of freedom.
             level: probability that the interval holds the truth.
+            moments: how many drift variances it holds: 2 for two processes at different times, 0 next to each other.
         """
-        steps, weights = _inverse_chi_squared(cycles)
-        variances = (share * self.spreads[:, None] ** 2 + steps[None, :]).ravel()
-        masses = (self.weights[:, None] * weights[None, :]).ravel()
+        steps, chances = _inverse_chi_squared(cycles)
+        runs = share * self.spreads[:, None] ** 2 + moments * self.drifts[None, :] ** 2
+        weights = self.weights
+        if not moments:
+            runs, weights = runs[:, :1], weights.sum(axis=1, keepdims=True)
+        variances = (runs[..., None] + steps).ravel()
+        masses = (weights[..., None] * chances).ravel()
         deviations = np.sqrt(variances)
 
         def missed(width: float) -> float:
@@ -82,8 +91,8 @@ def estimated(runs: Sequence[Run], prior: NoisePrior) -> Components:
     logs = _log_prior(prior)[:, None] + _LOG_DRIFT[None, :]
     likelihood = _likelihood(runs[-MOST_RUNS:])
     logs = logs if likelihood is None else logs + likelihood
-    weights = np.exp(logs - logs.max()).sum(axis=1)
-    return Components(_PROCESS, weights / weights.sum())
+    weights = np.exp(logs - logs.max())
+    return Components(_PROCESS, _DRIFT, weights / weights.sum())
 
 
 def _log_prior(prior: NoisePrior) -> Array:

@@ -15,13 +15,10 @@ from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.statistics.lengths import left_open
 from autotune.statistics.nodes import unlike
 from autotune.statistics.noise import (
-    Noise,
     NoisePrior,
     Run,
-    Sample,
-    cycle_logs,
     fit_prior,
-    pooled,
+    left_in_median,
     presumed_process,
     recorded_process,
     sample_of,
@@ -101,14 +98,14 @@ class _Known:
         return MappingProxyType({configuration: tuple(runs) for configuration, runs in found.items()})
 
     @cached_property
-    def noise(self) -> Noise:
-        return _noise(self.held)
+    def clean(self) -> Mapping[Configuration, Sequence[Trial]]:
+        """``held`` without runs of which every cycle was disturbed."""
+        return {c: clean for c, runs in self.held.items() if (clean := [t for t in runs if not t.only_disturbed])}
 
     @cached_property
     def cycles(self) -> NoisePrior:
         """Variance of a cycle's logarithm, by which each trial's own cycles are moderated."""
-        runs = (t for group in self.held.values() for t in group)
-        return fit_prior([s for t in runs if (s := sample_of(t)).logs])
+        return fit_prior([sample_of(t) for group in self.clean.values() for t in group])
 
     @cached_property
     def recorded(self) -> NoisePrior:
@@ -124,7 +121,12 @@ class _Known:
     def _estimated(self, recorded: NoisePrior) -> Components:
         from autotune.statistics import components
 
-        return components.estimated(_processes(self.held, self.cycles), presumed_process(self.cycles, recorded))
+        return components.estimated(_processes(self.clean, self.cycles), presumed_process(self.cycles, recorded))
+
+    def left_open(self, runs: Iterable[Trial]) -> NoisePrior:
+        """Variance that their cycles leave in the mean of the runs' logarithms."""
+        parts = [left_in_median(sample_of(t).logs, self.cycles) for t in runs]
+        return _summed(parts, float(len(parts)) ** 2)
 
 
 _LAST: dict[str, _Known] = {}
@@ -150,8 +152,10 @@ def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
 def basis(runs: Sequence[Trial]) -> list[Trial]:
     """The trials a configuration's figure rests on: its confirmations, else its baseline and retries, else its search.
 
-    A search trial that was picked for being the best is biased upwards; the others are not.
+    A search trial that was picked for being the best is biased upwards; the others are not. A run of which every cycle
+    was disturbed is a bound, so that it counts only where there is no other.
     """
+    runs = [t for t in runs if not t.only_disturbed] or runs
     if len(runs) == 1:
         return list(runs)
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
@@ -234,24 +238,6 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
     return min(held, key=lambda c: held[c][0].number)
 
 
-def noise(trials: Sequence[Trial]) -> Noise:
-    """Pooled over every configuration of the study that ran in two or more processes.
-
-    Never below what the cycles inside a process already show (a mean of n cycles cannot be known
-    better than their spread / sqrt(n)); that figure alone is used while nothing has run twice.
-    Search trials of a configuration that was later confirmed are left out: it was chosen for being high.
-    """
-    return _known(trials).noise
-
-
-def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
-    between = _pooled([_logs(runs) for runs in _repeats(held)])
-    within = _pooled([cycle_logs(t) for runs in held.values() for t in runs])
-    counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
-    floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
-    return Noise(floor, within.degrees) if floor >= between.sigma else between
-
-
 def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -> Components:
     """How much processes of one configuration differ by beyond their cycles: as presumed, and as the study has shown.
 
@@ -270,23 +256,18 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior
     return [
         Run(
             configuration=t.configuration,
-            moment=("trial", t.number) if t.pair is None else ("round", t.pair),
+            moment=_moment(t),
             log=_log(t),
-            variance=_left_open(t, cycles).variance,
+            variance=left_in_median(sample_of(t).logs, cycles).variance,
         )
         for t in runs
         if t.kind is not TrialKind.BASELINE
     ]
 
 
-def _left_open(trial: Trial, cycles: NoisePrior) -> NoisePrior:
-    """The variance a trial's own cycles, disturbed ones too, leave in their mean."""
-    return _in_mean(cycle_logs(trial), cycles)
-
-
-def _in_mean(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
-    found = cycles.moderated(Sample(0, tuple(logs)))
-    return NoisePrior(found.variance / max(1, len(logs)), found.degrees)
+def _moment(trial: Trial) -> tuple[str, int]:
+    """Trials with the same one ran next to each other."""
+    return ("trial", trial.number) if trial.pair is None else ("round", trial.pair)
 
 
 def _summed(parts: Sequence[NoisePrior], divisor: float) -> NoisePrior:
@@ -298,12 +279,20 @@ def _summed(parts: Sequence[NoisePrior], divisor: float) -> NoisePrior:
 
 def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
     """Half the width of the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
-    if all(t.pair is None for t in runs):
-        spread = noise(trials)
-        return spread.t * spread.sigma / math.sqrt(len(runs))
     known = _known(trials)
-    parts = [_left_open(t, known.cycles) for t in runs]
-    return known.processes.half_width(1.0 / len(runs), _summed(parts, float(len(runs)) ** 2))
+    moments = sum(t.pair is None for t in runs) / len(runs) ** 2
+    return known.processes.half_width(1.0 / len(runs), known.left_open(runs), moments=moments)
+
+
+def another_run(trials: Sequence[Trial], cycles: int) -> float:
+    """Half the width, as a logarithm, within which 95 % of further runs of one configuration lie.
+
+    Args:
+        cycles: undisturbed cycles of a run.
+    """
+    known = _known(trials)
+    left = NoisePrior(known.cycles.variance / max(1, cycles), known.cycles.degrees)
+    return known.processes.half_width(1.0, left, moments=1.0)
 
 
 def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Sequence[float]]) -> float:
@@ -314,28 +303,9 @@ def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Seque
         others: for each further process, the logarithms of its cycles' tokens/hour.
     """
     known = _known(trials)
-    parts = _summed([_left_open(t, known.cycles) for t in runs], float(len(runs)) ** 2)
-    further = _summed([_in_mean(logs, known.cycles) for logs in others], float(len(others)) ** 2)
-    return known.processes.half_width(1.0 / len(runs) + 1.0 / len(others), _summed([parts, further], 1.0))
-
-
-def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """The trials of each configuration that ran in two or more processes, without those chosen for being fast."""
-    return _repeats(feasible(trials))
-
-
-def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]:
-    groups = []
-    for runs in held.values():
-        unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
-        if len(unchosen) >= 2:
-            groups.append(unchosen)
-    return groups
-
-
-def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
-    found = pooled(groups)
-    return Noise(math.sqrt(found.variance), int(found.degrees))
+    further = _summed([left_in_median(logs, known.cycles) for logs in others], float(len(others)) ** 2)
+    cycles = _summed([known.left_open(runs), further], 1.0)
+    return known.processes.half_width(1.0 / len(runs) + 1.0 / len(others), cycles)
 
 
 def gain(
@@ -344,38 +314,60 @@ def gain(
     """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
 
     Rounds in which both ran next to each other, on one node, are paired; with none, the two configurations' other
-    trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
-    never measured. Where a knob moves the lengths, the interval holds what so few completions leave open of them.
+    trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either has no
+    undisturbed cycle.
 
     Args:
         process: what is known beforehand of the variance between processes; left out, what recorded studies show
             (``noise.recorded_process``).
     """
-    held = feasible(trials)
-    if configuration not in held or over not in held:
+    clean = _known(trials).clean
+    if configuration not in clean or over not in clean:
         return None
-    rounds = _rounds(held[configuration], held[over])
+    here, there = clean[configuration], clean[over]
+    if not _rounds(here, there):
+        here = basis(here)
+        if not any(t.pair is not None for t in here):
+            there = [t for t in there if t.pair is None] or there
+        there = basis(there)
+    return ratio(trials, here, there, process)
+
+
+def ratio(
+    trials: Sequence[Trial], here: Sequence[Trial], there: Sequence[Trial], process: NoisePrior | None = None
+) -> Gain | None:
+    """Throughput of the runs ``here`` over those ``there``, minus 1, with its interval; ``None`` as in ``gain``.
+
+    Runs of one round are paired, and others then left out. Where a knob moves the lengths, the interval holds what so
+    few completions leave open of them.
+
+    Args:
+        trials: the whole study, which tells how much processes differ.
+        here: runs of one configuration.
+        there: runs of another one.
+        process: as of ``gain``.
+    """
+    here, there = ([t for t in side if t.tokens_per_hour and not t.only_disturbed] for side in (here, there))
+    if not here or not there:
+        return None
+    rounds = _rounds(here, there)
     if rounds:
-        middle = statistics.fmean(_log(mine) - _log(other) for mine, other in rounds)
-        error = _paired_error(_known(trials), rounds, process)
-    else:
-        here, there = basis(held[configuration]), basis(held[over])
-        if not any(t.pair is not None for t in basis(here)):
-            there = [t for t in held[over] if t.pair is None] or there
-        spread = noise(trials)
-        middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))
-        error = math.hypot(
-            spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there)),
-            WIDE * math.sqrt(unlike(here, there)),
-        )
-    error = math.hypot(error, WIDE * math.sqrt(left_open(held[configuration], held[over])))
-    cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
+        here, there = ([both[side] for both in rounds] for side in (0, 1))
+    middle = statistics.fmean(map(_log, here)) - statistics.fmean(map(_log, there))
+    known, share = _known(trials), 1.0 / len(here) + 1.0 / len(there)
+    error = known.processes_from(process).half_width(
+        share,
+        _summed([known.left_open(here), known.left_open(there)], 1.0),
+        _level(known.trials, len(rounds)),
+        moments=0.0 if rounds else share,
+    )
+    error = math.hypot(error, WIDE * math.sqrt(left_open(here, there) + (0.0 if rounds else unlike(here, there))))
     return Gain(
         value=math.expm1(middle),
         low=math.expm1(middle - error),
         high=math.expm1(middle + error),
         pairs=len(rounds),
-        cycles=cycles,
+        cycles=min(sum(len(t.speed_cycles()) for t in side) for side in (here, there)),
         level=ON_SEVERAL_NODES if rounds and on_several_nodes(trials) else FIRST_LOOK,
     )
 
@@ -385,18 +377,10 @@ def on_several_nodes(trials: Iterable[Trial]) -> bool:
     return len({t.node for t in trials if t.node}) > 1
 
 
-def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: NoisePrior | None) -> float:
-    found = known.processes_from(process)
-    parts = [_left_open(t, known.cycles) for both in rounds for t in both]
-    return found.half_width(
-        2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), _level(known.trials, len(rounds))
-    )
-
-
 def _level(trials: Sequence[Trial], looks: int) -> float:
-    if on_several_nodes(trials):
+    if looks and on_several_nodes(trials):
         return ON_SEVERAL_NODES
-    return FIRST_LOOK if looks == 1 else LATER_LOOKS
+    return LATER_LOOKS if looks > 1 else FIRST_LOOK
 
 
 def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:

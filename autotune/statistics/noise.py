@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autotune.domain import CycleRecord, Trial
-from autotune.statistics.distributions import digamma, inverse_trigamma, t95, trigamma
+from autotune.statistics.distributions import digamma, inverse_trigamma, trigamma
 
 CYCLE_SPREAD = 0.03
-"""Standard deviation of a cycle's logarithm while the study has shown none: the limit at which the clock guard takes a
-drift for a disturbance (``Protocol.drift_limit``), so undisturbed cycles should differ less."""
+"""Standard deviation of an undisturbed cycle's logarithm while the study has shown none."""
+MEDIAN = math.pi / 2.0
+"""Variance of the median of many normal values over that of their mean; of three or more it is less, at most this."""
 PRESUMED_DEGREES = 4
 """What it counts beside what the study has shown."""
 PROCESS_SPREAD = 0.045
@@ -35,21 +36,8 @@ FITTED_FROM = 3
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Spread of log tokens/hour between processes of one configuration."""
-
-    sigma: float
-    degrees: int
-
-    @property
-    def t(self) -> float:
-        """Two-sided 95 % quantile of Student's t."""
-        return t95(self.degrees)
-
-
-@dataclass(frozen=True)
 class Sample:
-    """The clean recorded cycles of one trial."""
+    """The undisturbed recorded cycles of one trial."""
 
     trial: int
     logs: tuple[float, ...]
@@ -57,7 +45,7 @@ class Sample:
     phases: tuple[Mapping[str, float], ...] = ()
     """Hours, or GPU-hours, per completion token by phase, for each cycle."""
     disturbed: int = 0
-    """Cycles kept although the guard objected; they are not among the others and do not count for a look."""
+    """Disturbed cycles; they are not among the others and do not count for a look."""
 
     @property
     def mean(self) -> float:
@@ -112,21 +100,21 @@ class Run:
 
 
 def sample_of(trial: Trial) -> Sample:
-    """The trial's clean speed cycles. Where the guard objected to all of them, a finished trial's count as they are."""
+    """Returns the trial's undisturbed speed cycles; of a finished trial without one, its bound."""
     cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
-    clean = [c for c in cycles if not c.noisy]
-    clean = cycles if not clean and trial.state.is_finished else clean
+    cycles = [c for c in cycles if trial.state.is_finished or not c.noisy]
     return Sample(
         trial=trial.number,
-        logs=tuple(_log(c) - math.log(trial.divisor) for c in clean),
-        phases=tuple(_hours(c, trial.divisor) for c in clean),
-        disturbed=sum(c.noisy for c in cycles),
+        logs=tuple(_log(c) - math.log(trial.divisor) for c in cycles),
+        phases=tuple(_hours(c, trial.divisor) for c in cycles),
+        disturbed=sum(c.noisy for c in trial.timed_cycles()),
     )
 
 
-def cycle_logs(trial: Trial) -> tuple[float, ...]:
-    """Log tokens/hour of all speed cycles, including disturbed ones."""
-    return tuple(_log(c) for c in trial.speed_cycles() if c.completion_tokens > 0)
+def left_in_median(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
+    """Returns the variance that cycles leave in their median, by the study's noise of cycles and their own."""
+    found = cycles.moderated(Sample(0, tuple(logs)))
+    return NoisePrior((MEDIAN if len(logs) > 2 else 1.0) * found.variance / max(1, len(logs)), found.degrees)
 
 
 def _log(cycle: CycleRecord) -> float:

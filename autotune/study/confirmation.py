@@ -11,10 +11,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.domain import Configuration, FailureReason, Protocol, Study, Trial, TrialDraft, TrialKind, TrialState
+from autotune.domain import (
+    ENOUGH_CYCLES,
+    Configuration,
+    FailureReason,
+    Protocol,
+    Study,
+    Trial,
+    TrialDraft,
+    TrialKind,
+    TrialState,
+)
 from autotune.statistics import evidence
 from autotune.statistics.lengths import replayed
 from autotune.study.budget import predict
+from autotune.study.protocols import with_repeats
 
 MIN_ROUNDS = 1
 """Further ones follow only while they can change the answer: the interval includes no gain, and there is time."""
@@ -32,6 +43,11 @@ STOOD = 5
 """Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
 WORTH = 0.05
 """... and by how much it has to be faster than what was confirmed before."""
+
+BARE_REPEATS = 3
+"""Repeats of a round without extras."""
+TRIES = 2
+"""Runs of a configuration in one round, the first of which was too disturbed to rest a gain on."""
 
 BARE_MARGIN = 1.05
 """Kept for a round without extras, to its prediction: a round whose second half no longer fits has shown nothing. That
@@ -56,20 +72,20 @@ class ConfirmationPlan:
 def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
     """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
     lengths = replayed(study, trials, configuration)
-    return replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths)
+    return with_repeats(replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths), trials)
 
 
 def bare(protocol: Protocol) -> Protocol:
-    """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, repeats, and the
-    natural cycle where lengths are recorded.
+    """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, and the natural
+    cycle where lengths are recorded.
     """
     natural = 0 if protocol.lengths else protocol.natural
-    return replace(protocol, natural=natural, double=0, max_repeats=0)
+    return replace(protocol, natural=natural, double=0, max_repeats=min(protocol.max_repeats, BARE_REPEATS))
 
 
 def barest(protocol: Protocol) -> Protocol:
     """The smallest protocol a gain can rest on, for the second half of a round that has no more time."""
-    return of_reference(bare(protocol))
+    return replace(of_reference(bare(protocol)), max_repeats=0)
 
 
 def of_reference(protocol: Protocol) -> Protocol:
@@ -162,15 +178,16 @@ def between(study: Study, trials: Sequence[Trial], spent_s: float) -> Confirmati
 
 
 def half_done(study: Study, trials: Sequence[Trial]) -> ConfirmationPlan | None:
-    """The other half of a round whose first half ran last; ``None`` if no round is open."""
+    """What completes the round that ran last: its other half, or a half again that was disturbed; ``None``: nothing."""
     newest = trials[-1] if trials else None
     if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:
         return None
     plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.draft.pair != newest.pair:
         return None
-    done = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.pair == newest.pair and _counts(t)}
-    alone = len(done) == 1 and newest.configuration in done
+    ran = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.pair == newest.pair and _counts(t)}
+    again = plan.draft.configuration == newest.configuration
+    alone = newest.configuration in ran and (len(ran) == 1 or again)
     return plan if alone else None
 
 
@@ -195,7 +212,7 @@ def _owed(
     trials: Sequence[Trial], contenders: Sequence[Configuration], anchor: Configuration
 ) -> list[tuple[int, Configuration]]:
     """(round, configuration) still to run in the first round that is owed, in order."""
-    done = {(t.pair, t.configuration) for t in trials if t.kind is TrialKind.CONFIRM and _counts(t)}
+    done = _done(trials)
     for pair in range(2 * MAX_ROUNDS if evidence.on_several_nodes(trials) else MAX_ROUNDS):
         wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
         order = list(dict.fromkeys([anchor, *wanted])) if wanted else []
@@ -205,6 +222,20 @@ def _owed(
         if owed:
             return owed
     return []
+
+
+def _done(trials: Sequence[Trial]) -> set[tuple[int | None, Configuration]]:
+    """(round, configuration) that needs no further run."""
+    runs: dict[tuple[int | None, Configuration], list[Trial]] = {}
+    for trial in trials:
+        if trial.kind is TrialKind.CONFIRM and _counts(trial):
+            runs.setdefault((trial.pair, trial.configuration), []).append(trial)
+    return {key for key, tries in runs.items() if len(tries) >= TRIES or not _was_disturbed(tries[-1])}
+
+
+def _was_disturbed(trial: Trial) -> bool:
+    """Whether so few of a finished run's cycles were undisturbed that no gain can rest on it."""
+    return trial.feasible and sum(not c.noisy for c in trial.speed_cycles()) < ENOUGH_CYCLES
 
 
 def _counts(trial: Trial) -> bool:
@@ -218,4 +249,4 @@ def _undecided(trials: Sequence[Trial], configuration: Configuration, anchor: Co
     if configuration == anchor:
         return False
     found = evidence.gain(trials, configuration, anchor)
-    return found is not None and found.pairs >= MIN_ROUNDS and not found.excludes_zero
+    return found is None or (found.pairs >= MIN_ROUNDS and not found.decided)

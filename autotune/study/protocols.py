@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,8 +14,12 @@ from search_spaces.native import emulated
 
 RESTLESS = 0.5
 """Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
+HOPELESS = 0.9
+"""Above this share no number of repeats is worth its time."""
 JUDGED_FROM = 4
-"""Cycles before that is asked: those of a first trial all of whose cycles were disturbed, one repeat among them."""
+"""Cycles before that is asked: those of a first trial all of whose cycles were disturbed, a repeat among them."""
+MOST_REPEATS = 12
+"""Of a trial that a gain rests on."""
 
 
 def baseline_draft(study: Study) -> TrialDraft:
@@ -56,13 +61,29 @@ def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
     return replace(protocol, max_repeats=0) if is_noisy_machine(trials) else protocol
 
 
+def with_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+    """Returns ``protocol`` with as many repeats as undisturbed cycles need on this machine, half as many again spare.
+
+    Where a share p of cycles is disturbed, n undisturbed ones take n p / (1 - p) repeats on average (the negative
+    binomial distribution). Where nearly all are, none is spent on them.
+    """
+    share = disturbed_share(trials)
+    needed = math.ceil(1.5 * protocol.recorded * share / (1.0 - share)) if share <= HOPELESS else 0
+    least = protocol.max_repeats if share <= HOPELESS else 0
+    return replace(protocol, max_repeats=min(MOST_REPEATS, max(least, needed)))
+
+
 def is_noisy_machine(trials: Sequence[Trial]) -> bool:
-    """Whether the clock guard rejected more than ``RESTLESS`` of the repeatable cycles.
+    """Tells whether more than ``RESTLESS`` of the repeatable cycles were disturbed."""
+    return disturbed_share(trials) > RESTLESS
+
+
+def disturbed_share(trials: Sequence[Trial]) -> float:
+    """Returns the share of repeatable cycles in which other programs took time; 0 before ``JUDGED_FROM`` cycles.
 
     A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of
     the machine; without repeats such cycles would have to stay.
     """
     kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
     judged = [(t.protocol, c) for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
-    objected = sum(how.objects(c.drift, c.outside_cpu) for how, c in judged)
-    return len(judged) >= JUDGED_FROM and objected > RESTLESS * len(judged)
+    return sum(how.objects(c.outside_cpu) for how, c in judged) / len(judged) if len(judged) >= JUDGED_FROM else 0.0

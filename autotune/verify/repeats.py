@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.statistics import evidence
 from autotune.statistics.lengths import replayed
-from autotune.statistics.noise import cycle_logs, pooled
+from autotune.statistics.noise import pooled, sample_of
 
 SOURCE = "verify/repeat"
 """``Trial.source`` of these runs."""
@@ -94,7 +94,7 @@ def spread(trials: Sequence[Trial], configuration: Configuration, baseline: Conf
     speeds = [t.tokens_per_hour or 1.0 for t in runs]
     if not speeds:
         return None
-    cycles = [c for t in runs for c in t.speed_cycles()]
+    cycles = [c for t in runs for c in t.timed_cycles()]
     logs = [math.log(speed) for speed in speeds]
     beside = [] if configuration == baseline else _ratios(speeds, measured(trials, baseline))
     return Spread(
@@ -117,7 +117,7 @@ def _ratios(speeds: Sequence[float], others: Sequence[Trial]) -> list[float]:
 
 
 def _within(runs: Sequence[Trial]) -> float | None:
-    found = pooled(cycle_logs(t) for t in runs)
+    found = pooled(sample_of(t).logs for t in runs)
     return math.sqrt(found.variance) if found.degrees else None
 
 

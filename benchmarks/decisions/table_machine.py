@@ -16,7 +16,7 @@ from pathlib import Path
 from autotune.domain import Configuration, CycleKind, StudySpec, Trial, Workload
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import PriorData
-from autotune.statistics.noise import cycle_logs, pooled
+from autotune.statistics.noise import pooled, sample_of
 from autotune.tables.files import read
 from benchmarks.decisions.recorded import Start
 from benchmarks.decisions.studies import Place
@@ -43,7 +43,7 @@ class TableMachine:
     @cached_property
     def cycle_spread(self) -> float:
         """Pooled within processes."""
-        return math.sqrt(pooled(cycle_logs(row.trial) for row in self.world.table.rows).variance)
+        return math.sqrt(pooled(sample_of(row.trial).logs for row in self.world.table.rows).variance)
 
     @cached_property
     def process_spread(self) -> float:

@@ -17,7 +17,7 @@ from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protoc
 
 pytestmark = pytest.mark.trl
 
-PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
 PROMPT, COMPLETION = 48, 16
 DEVICES = (pytest.param("cpu", marks=pytest.mark.full), CUDA)
 

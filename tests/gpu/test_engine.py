@@ -22,7 +22,7 @@ ENGINE: dict[str, KnobValue] = {
     "enforce_eager": True,
     "precision": "bf16",
 }
-PROTOCOL = Protocol(warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
 LEARNING = {"learning_rate": 1e-3, "lr_scheduler_type": "constant"}
 """Steps large enough that an engine left with old weights would be seen at once."""
 FP8 = (8, 9)

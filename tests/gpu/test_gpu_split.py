@@ -25,7 +25,7 @@ from trainer.child.contract import CycleKind, NoteRecord, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.gpu, pytest.mark.timeout(1200)]
 HOME = "gpu-split"
-NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
 
 
 @pytest.fixture(scope="module")

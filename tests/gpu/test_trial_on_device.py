@@ -32,7 +32,7 @@ pytestmark = pytest.mark.trl
 MIB = 1 << 20
 WEIGHTS = 4 * 1_500_000
 """Bytes of the tiny model in fp32, at the least."""
-PROTOCOL = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from trainer.child.contract import CycleKind, FailureReason, NoteRecord, Phase, 
 pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 BROKEN = ROOT / "tests" / "support" / "broken_scale_trial.py"
-SHORT = Protocol(warmup=1, recorded=1, lengths=(16, 4, 9, 12), drift_limit=9.0, outside_cpu_limit=9.0)
+SHORT = Protocol(warmup=1, recorded=1, lengths=(16, 4, 9, 12), outside_cpu_limit=9.0)
 FP8 = {"precision": "fp8", "fp8_emulate": True}
 
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.
 
 HOME = f"storm-{os.getpid()}"
 TRIALS = 20
-PROTOCOL = Protocol(warmup=1, natural=0, recorded=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=0, recorded=1, lengths=LENGTHS, outside_cpu_limit=9.0)
 KNOBS = {"micro_batch_size": 4, "num_generations": 4, "gradient_checkpointing": False, "precision": "fp32"}
 ENGINE = {"rollout_engine": "vllm", "max_model_len": 128, "kv_cache_memory_bytes": 32 << 20}
 RANKS = {"rollout_engine": "transformers", "zero_stage": 2}

@@ -12,7 +12,7 @@ from trainer.child.contract import CycleKind, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.alone]
 
-PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, drift_limit=9.0, outside_cpu_limit=9.0, double=1)
+PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, outside_cpu_limit=9.0, double=1)
 
 
 @pytest.fixture(scope="module")

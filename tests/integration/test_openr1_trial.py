@@ -21,7 +21,7 @@ from trainer.frameworks.open_r1 import export
 pytestmark = [pytest.mark.full, pytest.mark.frameworks]
 
 FORMAT = RewardSpec("open_r1", "format")
-LIMITS = {"drift_limit": 9.0, "outside_cpu_limit": 9.0}
+LIMITS = {"outside_cpu_limit": 9.0}
 
 
 @pytest.fixture(scope="module")

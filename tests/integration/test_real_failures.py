@@ -23,7 +23,7 @@ from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 LENGTHS = (200, 256)
-PROTOCOL = Protocol(warmup=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
 MIB = 1 << 20
 
 

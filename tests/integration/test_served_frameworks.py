@@ -29,7 +29,7 @@ from trainer.child.contract import CycleKind, NoteRecord, Protocol, StartupPart,
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800), pytest.mark.alone]
 HOME = f"served-frameworks-{os.getpid()}"
 VARIED = "return [float(sum(map(ord, str(c))) % 7) for c in completions]"
-NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
 KNOBS: dict[str, Any] = {
     "micro_batch_size": 4,
     "gradient_accumulation_steps": 4,

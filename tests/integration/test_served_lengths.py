@@ -27,7 +27,7 @@ from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.trl import server
 
 pytestmark = [pytest.mark.full, pytest.mark.trl]
-NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, li
 pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 STALE = ROOT / "tests" / "support" / "stale_sync_trial.py"
-CYCLES = Protocol(warmup=1, recorded=4, lengths=(16, 4, 9, 12), drift_limit=9.0, outside_cpu_limit=9.0)
+CYCLES = Protocol(warmup=1, recorded=4, lengths=(16, 4, 9, 12), outside_cpu_limit=9.0)
 KNOBS = {"rollout_engine": "vllm", "max_model_len": 256, "kv_cache_memory_bytes": 64 << 20, "rollout_dtype": "fp32"}
 FAST = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
 """Steps so large that an engine left behind has another policy after one or two."""

@@ -160,7 +160,7 @@ def test_a_rank_that_shards_needs_less_memory(tiny: Path, tmp_path: Path) -> Non
     """
     folder = build_tiny(tmp_path / "wide", *WIDE)
     weights = (folder / "model" / "model.safetensors").stat().st_size
-    protocol = Protocol(warmup=1, recorded=1, lengths=(4, 8), drift_limit=9.0, outside_cpu_limit=9.0)
+    protocol = Protocol(warmup=1, recorded=1, lengths=(4, 8), outside_cpu_limit=9.0)
     least = []
     for stage in (0, 2):
         home = tmp_path / str(stage)
@@ -232,7 +232,7 @@ def test_what_fails_in_rank_1_only_is_the_reason(
 
 def test_one_process_can_shard_too(tiny: Path, tmp_path: Path) -> None:
     """As with an offload on a single GPU; it is started by the launcher all the same."""
-    protocol = Protocol(warmup=1, recorded=1, lengths=(4, 8), drift_limit=9.0, outside_cpu_limit=9.0)
+    protocol = Protocol(warmup=1, recorded=1, lengths=(4, 8), outside_cpu_limit=9.0)
     knobs = {"zero_stage": 3, "gradient_accumulation_steps": 8}
     spec = rank_spec(tiny, reward_file(tmp_path, PLAIN), protocol=protocol, knobs=knobs)
     trial = RankTrial(tmp_path, replace(spec, world_size=1)).run()

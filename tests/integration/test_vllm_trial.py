@@ -28,9 +28,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def roomy(tiny: Path, preloads: Preloads) -> Ran:
     """A cache that holds everything at once."""
-    protocol = Protocol(
-        warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0, double=1
-    )
+    protocol = Protocol(warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0, double=1)
     knobs = {**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "max_num_seqs": 16}
     spec = tiny_spec(tiny, reward_file(tiny / "roomy", PLAIN), protocol, knobs=knobs, passthrough=LEARNING)
     return run_trial(tiny / "roomy" / "run", spec, preloads=preloads)
@@ -56,9 +54,7 @@ def tight(tiny: Path, preloads: Preloads) -> Ran:
 def guessing(tiny: Path, preloads: Preloads) -> Ran:
     """Tokens are guessed from what stands earlier in the sequence, and checked together."""
     guesses = {"speculative_decoding": "ngram", "speculative_tokens": 3, "speculative_lookup": 1}
-    protocol = Protocol(
-        warmup=1, natural=1, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0
-    )
+    protocol = Protocol(warmup=1, natural=1, recorded=2, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
     knobs = {**ENGINE, **guesses, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "max_num_seqs": 16}
     spec = tiny_spec(tiny, reward_file(tiny / "guessing", PLAIN), protocol, knobs=knobs, passthrough=LEARNING)
     return run_trial(tiny / "guessing" / "run", spec, preloads=preloads)
@@ -70,7 +66,7 @@ def compiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple
     spec = tiny_spec(
         tiny,
         reward_file(tiny / "compiled", PLAIN),
-        Protocol(warmup=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0, max_repeats=2),
+        Protocol(warmup=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0, max_repeats=2),
         knobs={**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "enforce_eager": False},
         passthrough=LEARNING,
     )

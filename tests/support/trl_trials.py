@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"
 OBSERVED = ROOT / "tests" / "support" / "observed_trial.py"
 LENGTHS = (3, 16, 7, 9, 16, 2, 5, 11, 16, 1, 8, 4, 12, 16, 6, 10)
-QUIET = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+QUIET = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
 """Never repeats a cycle, however busy the machine that runs the tests is."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

@@ -33,7 +33,7 @@ PROMPT, COMPLETION = 24, 20
 LENGTHS = (3, 5, 8, 13, 2, 4, 7, 11)
 """One for each row of an update."""
 KNOBS = Configuration({"micro_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 4})
-PROTOCOL = Protocol(warmup=1, natural=0, recorded=3, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=0, recorded=3, lengths=LENGTHS, outside_cpu_limit=9.0)
 REWARD = "def score(completions, answer, **columns):\n    return [float(len(c) % 2) for c in completions]\n"
 
 

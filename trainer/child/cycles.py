@@ -13,8 +13,7 @@ from .contract import CycleKind, Protocol
 class CyclePlan:
     """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...), then double.
 
-    A discarded cycle is repeated at once, at most ``max_repeats`` times over the whole trial, and no more once a repeat
-    was disturbed as well: that machine gives no others, and the time buys nothing.
+    A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial.
     """
 
     protocol: Protocol
@@ -22,10 +21,6 @@ class CyclePlan:
     repeats: int = 0
     ended: bool = False
     """Set when the parent says that the recorded cycles made so far are enough."""
-    in_vain: bool = False
-    """Set when the repeat of a disturbed cycle was disturbed as well."""
-    _was_disturbed: bool = False
-    """The cycle before was discarded, by the clock guard and not for a compiler."""
 
     @property
     def longest(self) -> int:
@@ -49,20 +44,15 @@ class CyclePlan:
             return CycleKind.MAXIMUM
         return CycleKind.DOUBLE if done[CycleKind.DOUBLE] < p.double else None
 
-    def judge(
-        self, kind: CycleKind, drift: Optional[float], outside_cpu: Optional[float], compiled: bool = False
-    ) -> Tuple[bool, bool]:
+    def judge(self, kind: CycleKind, outside_cpu: Optional[float], compiled: bool = False) -> Tuple[bool, bool]:
         """(accepted, noisy) of a finished cycle, counted. ``compiled``: a compiler took part of it, which it does once.
 
         Only cycles whose time is reported are worth repeating: a disturbed natural cycle still has true
         lengths and rewards, so it is kept, marked; the warm-up is not timed at all.
         """
         p = self.protocol
-        disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(drift, outside_cpu))
-        self.in_vain = self.in_vain or (self._was_disturbed and disturbed)
-        worth = kind is not CycleKind.NATURAL and self.repeats < p.max_repeats and not self.in_vain
-        self._was_disturbed = disturbed and worth and not compiled
-        if disturbed and worth:
+        disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(outside_cpu))
+        if disturbed and kind is not CycleKind.NATURAL and self.repeats < p.max_repeats:
             self.repeats += 1
             return False, False
         self.done[kind] += 1

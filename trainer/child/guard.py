@@ -1,16 +1,18 @@
-"""Clock guard: detects that a cycle's time was affected by a slower machine or by other programs.
+"""Clock guard: measures how much of a cycle's time other programs took from it.
 
-A fixed piece of work before and after each cycle shows a machine that changed its speed; the CPU time
-used outside the trial shows a neighbour. Both are judged by the protocol's limits (``cycles``).
+CPU time was taken from a trial if other programs used it while the trial's own threads waited for a CPU, or if the
+hypervisor stole it. The protocol's limit says which share makes a cycle disturbed (``cycles``). A fixed piece of work
+before and after each cycle shows whether the machine changed its speed; that is recorded, not judged.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from .began import stat_fields
 from .contract import SERVER_VARIABLE
@@ -25,11 +27,18 @@ CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
 """The CPUs of this trial, as ``0,1,2``, where others run beside it on the rest."""
 
 
-def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[Tuple[float, int]]:
-    """(CPU seconds all programs have used, stolen time included; number of CPUs); ``None`` if not told.
+class MachineCpu(NamedTuple):
+    """CPU seconds since the machine started."""
 
-    Of the trial's own CPUs, where it has been given some.
-    """
+    busy: float
+    """Used by any program."""
+    stolen: float
+    """Given by the hypervisor to other machines."""
+    cpus: int
+
+
+def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
+    """Returns the CPU use of the trial's own CPUs where it has been given some, else of all; ``None`` if unknown."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -37,16 +46,10 @@ def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[Tuple[float, int]]:
     own = {"cpu" + number for number in os.environ.get(CPUS_VARIABLE, "").split(",") if number.isdigit()}
     every = [line.split() for line in lines if line.startswith("cpu") and line[3:4].isdigit()]
     counted = [words for words in every if words[0] in own]
-    busy = sum(map(_busy, counted)) if counted else _busy(lines[0].split())
-    cpus = len(counted or every)
-    return (busy, cpus) if cpus and busy > 0 else None
-
-
-def _busy(words: Sequence[str]) -> float:
-    """CPU seconds of a line of ``/proc/stat``."""
-    fields = [int(value) for value in words[1:]]
-    user, nice, system, steal = fields[0], fields[1], fields[2], fields[7] if len(fields) > 7 else 0
-    return (user + nice + system + steal) / TICKS
+    used = [[int(value) for value in words[1:]] for words in counted or [lines[0].split()]]
+    busy, cpus = sum(sum(fields[:3]) for fields in used) / TICKS, len(counted or every)
+    stolen = sum(fields[7] for fields in used if len(fields) > 7) / TICKS
+    return MachineCpu(busy, stolen, cpus) if cpus and busy > 0 else None
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,20 @@ class TreeUse:
     system: float = 0.0
     """Of them, those in the kernel."""
     minor_faults: int = 0
+    waits: Mapping[int, float] = field(default_factory=dict)
+    """Seconds that each living thread was ready to run and had no CPU; empty if the kernel does not tell."""
+
+    def waited_since(self, before: "TreeUse") -> float:
+        """Seconds that threads waited for a CPU since ``before``; infinite if unknown."""
+        if not self.waits:
+            return math.inf
+        return sum(max(0.0, seconds - before.waits.get(thread, 0.0)) for thread, seconds in self.waits.items())
 
 
-def tree_use() -> TreeUse:
-    """CPU use of this process and its descendants."""
-    return _use([os.getpid(), *descendants(os.getpid())])
-
-
-def tree_cpu() -> float:
-    """CPU seconds of this process and all below it, the ended and reaped ones included."""
-    return tree_use().cpu
+def tree_use(pid: Optional[int] = None) -> TreeUse:
+    """CPU use of this process, or of ``pid``, and its descendants."""
+    top = os.getpid() if pid is None else pid
+    return _use([top, *descendants(top)])
 
 
 def server_pid() -> Optional[int]:
@@ -76,13 +83,9 @@ def server_pid() -> Optional[int]:
     return int(pid) if pid.isdigit() else None
 
 
-def other_tree_cpu(pid: Optional[int]) -> float:
-    """CPU seconds of another process and all below it; 0 if there is none."""
-    return 0.0 if pid is None else _use([pid, *descendants(pid)]).cpu
-
-
 def _use(pids: Sequence[int]) -> TreeUse:
     cpu, system, faults = 0, 0, 0
+    waits: Dict[int, float] = {}
     for pid in pids:
         fields = stat_fields(pid)
         if not fields:
@@ -90,12 +93,34 @@ def _use(pids: Sequence[int]) -> TreeUse:
         cpu += sum(int(value) for value in fields[11:15])
         system += int(fields[12]) + int(fields[14])
         faults += int(fields[7]) + int(fields[8])
-    return TreeUse(cpu / TICKS, system / TICKS, faults)
+        waits.update(_waits(pid))
+    return TreeUse(cpu / TICKS, system / TICKS, faults, waits)
 
 
-def outside_share(busy: float, own: float, cpus: int, seconds: float) -> float:
-    """Share of the machine's CPU time that was used outside the trial."""
-    return max(0.0, busy - own) / (cpus * seconds) if seconds > 0 else 0.0
+def _waits(pid: int) -> Dict[int, float]:
+    """Seconds that each thread of a process has waited for a CPU: second field of its ``schedstat``, nanoseconds."""
+    found: Dict[int, float] = {}
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/schedstat" % (pid, thread), encoding="ascii") as stream:
+                found[int(thread)] = int(stream.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # a thread ended meanwhile, or the kernel does not tell
+        pass
+    return found
+
+
+def taken_share(before: MachineCpu, now: MachineCpu, own: float, waited: float, seconds: float) -> float:
+    """Returns the share of the machine's CPU time that was taken from the trial between ``before`` and ``now``.
+
+    Args:
+        own: CPU seconds that the trial used.
+        waited: seconds its threads waited for a CPU; what others used of CPUs that it did not want took nothing.
+        seconds: length of the time between.
+    """
+    if seconds <= 0:
+        return 0.0
+    others = min(max(0.0, now.busy - before.busy - own), waited)
+    return (others + max(0.0, now.stolen - before.stolen)) / (now.cpus * seconds)
 
 
 class ReferenceKernel:
@@ -140,7 +165,7 @@ class ReferenceKernel:
 
 @dataclass(frozen=True)
 class GuardReading:
-    """Drift, outside share and reference time of one cycle."""
+    """Drift, share of CPU time taken and reference time of one cycle."""
 
     cpu_seconds: float
     drift: Optional[float] = None
@@ -165,7 +190,7 @@ def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
 
 
 class ClockGuard:
-    """Measures drift and outside CPU use around a cycle; ``before`` and ``after`` are outside the cycle's clock.
+    """Measures drift and CPU time taken around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
         server: process of the rollout server, on the rank that answers for it.
@@ -174,34 +199,35 @@ class ClockGuard:
     def __init__(self, kernel: Any, server: Optional[int] = None) -> None:
         self._kernel = kernel
         self._server = server
-        self._served = 0.0
+        self._served = TreeUse()
         self._before: Optional[float] = None
-        self._machine: Optional[Tuple[float, int]] = None
-        self._own = 0.0
+        self._machine: Optional[MachineCpu] = None
+        self._own = TreeUse()
         self._started = 0.0
 
     def before(self, timed: bool = True) -> None:
         """Starts a cycle; where it is not ``timed`` (warm-up), only CPU seconds are counted."""
         self._before = self._kernel.product() if timed else None
         self._machine = machine_cpu()
-        self._own = tree_cpu()
-        self._served = other_tree_cpu(self._server)
+        self._own, self._served = tree_use(), self._server_use()
         self._started = time.perf_counter()
+
+    def _server_use(self) -> TreeUse:
+        return TreeUse() if self._server is None else tree_use(self._server)
 
     def after(self, of_all: Callable[[float], float] = float) -> GuardReading:
         """Arguments:
 
-        of_all: CPU seconds of all ranks of the trial, from this rank's (and its server's); called once.
+        of_all: sums a figure of this rank (and its server) over all ranks of the trial; called twice, in all ranks.
         """
         seconds = time.perf_counter() - self._started
-        own = tree_cpu() - self._own
-        served = max(0.0, other_tree_cpu(self._server) - self._served)
-        now = machine_cpu()
-        whole = of_all(own + served)
-        outside = None
-        if self._before is not None and now is not None and self._machine is not None:
-            outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)
+        use, server, now = tree_use(), self._server_use(), machine_cpu()
+        own = use.cpu - self._own.cpu
+        whole = of_all(own + max(0.0, server.cpu - self._served.cpu))
+        waited = of_all(use.waited_since(self._own) + (server.waited_since(self._served) if server.waits else 0.0))
         if self._before is None:
-            return GuardReading(own, None, outside)
+            return GuardReading(own)
+        known = now is not None and self._machine is not None
+        taken = taken_share(self._machine, now, whole, waited, seconds) if known else None  # type: ignore[arg-type]
         product = self._kernel.product()
-        return GuardReading(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)
+        return GuardReading(own, abs(product / self._before - 1.0), taken, (self._before + product) / 2)

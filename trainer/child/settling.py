@@ -57,8 +57,7 @@ class Settling:
     def _compared(self) -> List[CycleRecord]:
         """A cycle that is dropped is compared with the next; the one it was dropped for is then in question itself."""
         first, last = self._held[0], self._held[-1]
-        limit = 1.0 + max(UNSETTLED, self._plan.protocol.drift_limit)
-        if not self._agree(first.seconds > limit * last.seconds):
+        if not self._agree(first.seconds > (1.0 + UNSETTLED) * last.seconds):
             return self.rest()
         if not self._plan.take_back():
             self._held[0] = replace(first, noisy=True)

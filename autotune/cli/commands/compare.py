@@ -15,6 +15,7 @@ from autotune.cli.options import HomeOption, JsonOption, find_study, find_trial,
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import fit
 from autotune.documents.study import configuration_json, plain
+from autotune.domain import Gain
 from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
 from autotune.insights.usage_words import use_json
@@ -34,8 +35,6 @@ VALUE_WIDTH = 21
 
 SMALLEST = 0.05
 """Seconds below which a change is not worth a percentage."""
-
-NO_NOISE = "nothing ran twice and no trial has two cycles, so there is no interval"
 
 
 def compare(
@@ -89,8 +88,6 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
             parts.append(Text(f"{PERMITTED_MARK} changes rounding or learning", "dim"))
     if comparison.baselines is not None:
         parts += [Text(), Text(_baselines(*comparison.baselines), overflow="fold")]
-    if comparison.ratio is not None and not comparison.bounded:
-        parts += [Text(), Text(NO_NOISE, "dim", overflow="fold")]
     return Group(*parts)
 
 
@@ -99,13 +96,15 @@ def verdict(comparison: Comparison) -> str:
     a, b, found = comparison.a, comparison.b, comparison.ratio
     names = f"{clean(b.label)} over {clean(a.label)}"
     if found is None:
-        bad = [f"{clean(s.label)}: {clean(s.outcome)}" for s in (a, b) if s.speed is None or s.outcome == "emulated"]
+        bad = [f"{clean(s.label)}: {_why_none(s)}" for s in (a, b) if not s.cycles or s.outcome == "emulated"]
         return f"{names}: no ratio; {'; '.join(bad)}"
     speed = f"{names}: {signed_percent(found.value)} tokens/hour"
-    if not comparison.bounded:
-        return speed
     sure = "" if comparison.decided else ", which includes no difference"
     return f"{speed} (95 % interval {signed_percent(found.low)} to {signed_percent(found.high)}){sure}"
+
+
+def _why_none(side: ComparedSide) -> str:
+    return clean(side.outcome) if side.speed is None or side.outcome == "emulated" else "all its cycles were disturbed"
 
 
 def _baselines(a: ComparedSide, b: ComparedSide) -> str:
@@ -212,11 +211,11 @@ def _speed(side: ComparedSide) -> str:
 
 
 def _range(side: ComparedSide) -> str:
-    return "-" if side.speed is None or side.error is None else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
+    return "-" if side.speed is None else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
 
 
 def _cycles(side: ComparedSide) -> str:
-    return f"{side.cycles}, {side.disturbed} disturbed" if side.disturbed else str(side.cycles)
+    return f"{side.cycles} and {side.disturbed} disturbed" if side.disturbed else str(side.cycles)
 
 
 def _seconds(value: float | None) -> str:
@@ -239,7 +238,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "a": side_json(comparison.a),
         "b": side_json(comparison.b),
-        "ratio": _interval_json(comparison.ratio, known=comparison.bounded),
+        "ratio": _interval_json(comparison.ratio),
         "decided": comparison.decided,
         "comparable": comparison.comparable,
         "differs": plain(comparison.differs),
@@ -257,7 +256,7 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
         "outcome": plain(side.outcome),
         "configuration": configuration_json(side.configuration),
         "rows_per_update": side.rows_per_update,
-        "tokens_per_hour": _interval_json(side.speed, known=side.error is not None),
+        "tokens_per_hour": _interval_json(side.speed),
         "speed_cycles": side.cycles,
         "disturbed_cycles": side.disturbed,
         "cycle_seconds": plain(side.cycle_s),
@@ -270,9 +269,7 @@ def side_json(side: ComparedSide) -> dict[str, Any]:
     }
 
 
-def _interval_json(found: Estimate | None, *, known: bool = True) -> dict[str, Any] | None:
-    """Without an idea of the noise the bounds are ``null``."""
+def _interval_json(found: Estimate | Gain | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    low, high = (plain(found.low), plain(found.high)) if known else (None, None)
-    return {"value": plain(found.value), "low": low, "high": high}
+    return {"value": plain(found.value), "low": plain(found.low), "high": plain(found.high)}

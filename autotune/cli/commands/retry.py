@@ -99,9 +99,9 @@ def sentence(requested: Trial, trial: Trial) -> str:
 
 
 def _disturbed(trial: Trial) -> str:
-    cycles = trial.speed_cycles()
-    noisy = sum(cycle.noisy for cycle in cycles)
-    return f"; other programs disturbed {noisy} of its {len(cycles)} cycles, so doubt its figure" if noisy else ""
+    if not trial.only_disturbed:
+        return ""
+    return f"; all {len(trial.timed_cycles())} of its cycles were disturbed, so its figure is a lower bound"
 
 
 def _exit_code(trial: Trial, signal: int | None) -> int:

@@ -203,19 +203,14 @@ def attention_words(notes: Sequence[NoteRecord]) -> str:
 
 
 def guard_words(cycle: CycleRecord) -> str:
-    """``ok``, or the guard's main objection: ``✗`` discarded the cycle, ``~`` kept it for want of repeats."""
+    """``ok``, or why the cycle is no figure: ``✗`` discarded it, ``~`` kept it as a bound."""
     if cycle.accepted and not cycle.noisy:
         return "ok"
-    limits = Protocol()
-    seen = [
-        (share / limit, f"{what} {share:.0%}" if share >= 0.1 else f"{what} {share:.1%}")
-        for what, share, limit in (
-            ("drift", cycle.drift, limits.drift_limit),
-            ("others", cycle.outside_cpu, limits.outside_cpu_limit),
-        )
-        if share is not None and share > limit
-    ]
-    why = max(seen)[1] if seen else "not warm yet"  # compiled, or much slower than the next
+    share = cycle.outside_cpu
+    if share is None or not Protocol().objects(share):  # compiled, or much slower than the next
+        why = "not warm yet"
+    else:
+        why = f"others {share:.0%}" if share >= 0.1 else f"others {share:.1%}"
     return f"{'~' if cycle.accepted else '✗'} {why}"
 
 

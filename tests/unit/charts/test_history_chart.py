@@ -73,10 +73,9 @@ def test_ten_thousand_trials_draw_no_more_than_three_hundred() -> None:
     assert sum(int(n) for n in re.findall(r"(\d+) failed</title>", large.drawing)) == 1999
 
 
-def test_the_band_is_as_wide_as_the_noise_and_absent_without_one() -> None:
+def test_the_band_is_as_wide_as_the_noise() -> None:
     quiet = [trial_of(0, [10.0])]
-    assert spread(quiet) == 0.0
-    assert 'class="band"' not in history(quiet, SPEC).drawing
+    assert math.log(1.04) < spread(quiet) < math.log(1.5)
     pairs = [
         trial_of(0, 10.0),
         f.finished(1, kind=TrialKind.CONFIRM, cycle_seconds=10.4, configuration=f.numbered(0), pair=0),
@@ -106,8 +105,8 @@ def top_of(chart: Chart) -> float:
 
 def test_a_band_wider_than_the_speeds_leaves_them_their_height() -> None:
     """Two cycles that differ by half say little of the third; drawn to its end, the band made all trials one line."""
-    narrow, wide = history(apart(1.02), SPEC), history(apart(1.6), SPEC)
-    assert spread(apart(1.6)) > math.log(2.0), "else it is not the case this is about"
+    narrow, wide = history(apart(1.02), SPEC), history(apart(1.4), SPEC)
+    assert spread(apart(1.4)) > math.log(1.5), "else it is not the case this is about"
     assert 'class="band"' in wide.drawing
     assert top_of(wide) <= FRAME.top + 0.4 * (FRAME.bottom - FRAME.top)
     assert top_of(narrow) <= top_of(wide)
@@ -115,8 +114,8 @@ def test_a_band_wider_than_the_speeds_leaves_them_their_height() -> None:
 
 def test_a_wide_band_is_told_by_its_ends_and_one_that_says_nothing_as_that() -> None:
     assert re.search(r"would lie within ±[\d.]+ %", history(apart(1.02), SPEC).says)
-    assert re.search(r"would lie between [\d.,]+k? and [\d.,]+k?\.", history(apart(1.6), SPEC).says)
-    assert "too few cycles agree" in history(apart(40.0), SPEC).says
+    assert re.search(r"would lie between [\d.,]+k? and [\d.,]+k?\.", history(apart(1.4), SPEC).says)
+    assert "differ too much to say" in history(apart(40.0), SPEC).says
 
 
 SOME = st.builds(

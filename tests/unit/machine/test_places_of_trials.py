@@ -42,7 +42,7 @@ def test_only_the_trials_own_cpus_tell_of_other_programs(tmp_path: Path, monkeyp
     stat = tmp_path / "stat"
     one = 100 * guard.TICKS
     stat.write_text(f"cpu {3 * one} 0 0 0 0 0 0 0\ncpu0 {one} 0 0 0 0 0 0 0\ncpu1 {2 * one} 0 0 0 0 0 0 0\nintr 1\n")
-    assert guard.machine_cpu(stat) == (300.0, 2)
+    assert guard.machine_cpu(stat) == (300.0, 0.0, 2)
     monkeypatch.setenv(CPUS_VARIABLE, "1")
-    assert guard.machine_cpu(stat) == (200.0, 1)
+    assert guard.machine_cpu(stat) == (200.0, 0.0, 1)
     assert guard.CPUS_VARIABLE == CPUS_VARIABLE

@@ -158,7 +158,8 @@ def test_headroom_is_of_the_configurations_highest_peak() -> None:
 
 
 def test_stopped_early_is_said() -> None:
-    found = recommend(SPEC, _searched(), "stopped by the user")
+    searched = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=[3.9, 4.0, 4.1])]
+    found = recommend(SPEC, searched, "stopped by the user")
     assert found is not None
     assert not found.rows[0].confirmed
     assert any("before the leaders could be confirmed" in note for note in unconfirmed(found).notes)
@@ -183,32 +184,26 @@ def _disturbed(trial: Trial, cycles: int, outside_cpu: float = 0.2) -> Trial:
     return trial.with_(cycles=tuple(kept))
 
 
-def test_a_gain_that_other_programs_may_explain_is_not_recommended() -> None:
-    runs = [_disturbed(t, 2) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
-    found = recommend(SPEC, [*_searched(), *runs], "")
-    assert found is not None
-    assert found.rows[0].configuration == SPEC.baseline
-    assert any("other programs disturbed 8 of the 12 cycles" in note for note in found.notes)
-
-
-def test_a_gain_beyond_what_other_programs_explain_is_recommended_and_says_so() -> None:
-    """A study on a machine that always drifts once kept TRL's defaults beside a confirmed gain of 52 to 194 %."""
-    runs = [_disturbed(t, 2) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 4.0})]
-    found = recommend(SPEC, [*_searched(), *runs], "")
+@pytest.mark.parametrize("seconds", [8.0, 4.0])
+def test_a_gain_rests_on_undisturbed_cycles_alone_and_says_so(seconds: float) -> None:
+    runs = [_disturbed(t, 2) for t in _confirmed({SPEC.baseline: 10.0, FASTER: seconds})]
+    slowed = [t.with_(cycles=tuple(replace(c, seconds=c.seconds * (1 + 4 * c.noisy)) for c in t.cycles)) for t in runs]
+    found = recommend(SPEC, [*_searched(), *slowed], "")
     assert found is not None
     assert (found.rows[0].configuration, found.rows[0].confirmed) == (FASTER, True)
-    assert any("8 of the 12 cycles" in note and "may explain 44% of a difference" in note for note in found.notes)
+    assert found.rows[0].gain is not None
+    assert found.rows[0].gain.value == pytest.approx(10.0 / seconds - 1.0, rel=0.05)
+    assert any("disturbed 8 of 12 cycles" in note and "left out" in note for note in found.notes)
 
 
-def test_one_bad_cycle_counts_whole_and_not_as_a_part_of_the_mean() -> None:
-    """Two of three cycles are disturbed, one a little and one by half: what may have moved the mean is that half."""
-    runs = []
-    for trial in _confirmed({SPEC.baseline: 10.0, FASTER: 6.0}):
-        little = _disturbed(trial, 2, outside_cpu=0.06)
-        runs.append(little.with_(cycles=(replace(little.cycles[0], drift=0.5), *little.cycles[1:])))
-    found = recommend(SPEC, [*_searched(), *runs], "")
+@pytest.mark.parametrize(("side", "name"), [(SPEC.baseline, "the baseline"), (FASTER, "it")])
+def test_where_a_side_lacks_undisturbed_cycles_it_is_not_decided(side: Configuration, name: str) -> None:
+    runs = [_disturbed(t, 3 if t.configuration == side else 0) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 4.0})]
+    searched = [_disturbed(t, 3 if t.configuration == side else 0) for t in _searched()]
+    found = recommend(SPEC, [*searched, *runs], "")
     assert found is not None
     assert found.rows[0].configuration == SPEC.baseline
+    assert any(f"not decided: {name} was disturbed in " in note for note in found.notes)
 
 
 def test_disturbed_trials_outside_the_rounds_prove_nothing_however_far_apart() -> None:
@@ -217,13 +212,6 @@ def test_disturbed_trials_outside_the_rounds_prove_nothing_however_far_apart() -
         _disturbed(f.finished(1, configuration=FASTER, cycle_seconds=[0.99, 1.0, 1.01]), 2),
     ]
     found = recommend(SPEC, trials, "")
-    assert found is not None
-    assert found.rows[0].configuration == SPEC.baseline
-
-
-def test_what_was_not_warm_explains_any_gain() -> None:
-    runs = [_disturbed(t, 2, outside_cpu=0.01) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 4.0})]
-    found = recommend(SPEC, [*_searched(), *runs], "")
     assert found is not None
     assert found.rows[0].configuration == SPEC.baseline
 
@@ -276,23 +264,3 @@ def test_a_slow_hour_puts_nothing_unconfirmed_before_what_was_confirmed_in_it() 
     unpaired = evidence.gain(trials, second, SPEC.baseline)
     assert unpaired is not None
     assert (unpaired.pairs, round(unpaired.value, 2)) == (0, 0.67)
-
-
-def test_a_few_disturbed_cycles_are_told_beside_the_gain() -> None:
-    runs = [_disturbed(t, 1) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
-    found = recommend(SPEC, [*_searched(), *runs], "")
-    assert found is not None
-    assert found.rows[0].configuration == FASTER
-    assert any("disturbed 4 of the 12 cycles the same learning figure rests on" in note for note in found.notes)
-
-
-@pytest.mark.parametrize(
-    ("outside_cpu", "said"),
-    [(0.2, "Other programs disturbed 4 of"), (0.01, "Other programs, or what is done but once, disturbed 4 of")],
-)
-def test_other_programs_are_not_blamed_for_what_the_clock_guard_did_not_see(outside_cpu: float, said: str) -> None:
-    """A cycle in which something was compiled is kept and marked too, where no repeats are left."""
-    runs = [_disturbed(t, 1, outside_cpu) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
-    found = recommend(SPEC, [*_searched(), *runs], "")
-    assert found is not None
-    assert next(note for note in found.notes if "disturbed" in note).startswith(said)

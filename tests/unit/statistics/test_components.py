@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ def test_without_repeats_and_cycles_it_is_students_interval(degrees: float, shar
 
 
 def test_what_cycles_leave_open_is_added_with_its_own_degrees() -> None:
-    certain = components.Components(components._PROCESS[:1], components._PROCESS[:1] / components._PROCESS[0])
+    certain = components.Components(components._PROCESS[:1], components._DRIFT[:1], np.ones((1, 1)))
     for degrees in (3.0, 10.0):
         assert certain.half_width(1e-9, NoisePrior(0.2**2, degrees)) == pytest.approx(0.2 * t95(degrees), rel=0.02)
 
@@ -104,3 +105,9 @@ def test_of_very_many_runs_only_the_latest_are_looked_at() -> None:
     draw = random.Random(1)
     runs = [Run(n % 2, n, draw.gauss(0.0, 0.07), 1e-5) for n in range(4 * components.MOST_RUNS)]
     assert (estimated(runs, PRIOR).weights == estimated(runs[-components.MOST_RUNS :], PRIOR).weights).all()
+
+
+def test_processes_at_different_times_differ_by_the_drift_too() -> None:
+    known = estimated(twice([0.02, -0.02]), PRIOR)
+    apart, together = (known.half_width(2.0, NO_CYCLES, moments=moments) for moments in (2.0, 0.0))
+    assert together < apart < 3 * together

@@ -108,15 +108,13 @@ def test_gain_of_something_never_measured_is_none() -> None:
     assert evidence.gain([f.finished(0)], FASTER, BASELINE) is None
 
 
-def test_noise_is_never_below_what_cycles_show() -> None:
-    quiet_processes = [
-        f.finished(0, cycle_seconds=[9.0, 10.0, 11.0]),
-        f.finished(1, configuration=BASELINE, kind=TrialKind.CONFIRM, cycle_seconds=[9.0, 10.0, 11.0], pair=0),
+def test_an_interval_is_never_narrower_than_what_cycles_leave_open() -> None:
+    trials = [
+        f.finished(n, configuration=BASELINE, kind=TrialKind.CONFIRM, cycle_seconds=[6.0, 10.0, 16.0], pair=n)
+        for n in range(4)
     ]
-    logs = [math.log(1 / s) for s in (9.0, 10.0, 11.0)]
-    mean = sum(logs) / 3
-    within = math.sqrt(sum((v - mean) ** 2 for v in logs) / 2)
-    assert evidence.noise(quiet_processes).sigma == pytest.approx(within / math.sqrt(3))
+    within = math.log(16.0 / 6.0) / 2
+    assert evidence.half_width(trials, trials[:1]) > 1.96 * within / math.sqrt(3)
 
 
 def test_interval_covers_the_true_gain_about_as_often_as_it_says() -> None:
@@ -244,12 +242,51 @@ def test_what_disturbed_a_search_trial_is_no_matter_of_the_rounds() -> None:
     assert disturbed.low == pytest.approx(found.low, abs=0.05)
 
 
-def test_what_disturbed_a_round_counts_against_it() -> None:
+def _with_disturbed(trial: Trial, *seconds: float) -> Trial:
+    """The trial with further cycles in which other programs took time."""
+    more = f.finished(cycle_seconds=list(seconds)).cycles
+    return trial.with_(cycles=(*trial.cycles, *(replace(c, noisy=True, outside_cpu=0.2) for c in more)))
+
+
+@pytest.mark.parametrize("slower", [(15.0,), (5.4, 30.0), (6.0, 7.0, 8.0, 90.0)])
+def test_a_disturbed_cycle_moves_no_figure_and_no_interval(slower: tuple[float, ...]) -> None:
+    """A disturbance only slows a cycle down, so that such a cycle is a bound that the others already meet."""
     calm = _rounds([(10.0, 5.0)])
-    cycles = [replace(c, noisy=c.seconds > 9) for c in f.finished(cycle_seconds=[5.0, 5.0, 15.0]).cycles]
-    disturbed = [*calm[:-1], calm[-1].with_(cycles=tuple(cycles))]  # type: ignore[attr-defined]
-    widths = [evidence.half_width(trials, trials[-1:]) for trials in (calm, disturbed)]  # type: ignore[arg-type]
-    assert widths[1] > 2 * widths[0]
+    for side in (-1, -2):
+        disturbed = list(calm)
+        disturbed[side] = _with_disturbed(calm[side], *(s * (1 if side == -1 else 2) for s in slower))  # type: ignore[arg-type]
+        one, other = (evidence.gain(trials, FASTER, BASELINE) for trials in (calm, disturbed))  # type: ignore[arg-type]
+        assert one == other
+
+
+def test_a_single_slow_cycle_that_the_guard_did_not_see_does_not_move_the_median() -> None:
+    calm, hit = ([f.finished(n, cycle_seconds=[5.0, 5.0, last]) for n in (0, 1)] for last in (5.1, 50.0))
+    assert [t.tokens_per_hour for t in hit] == pytest.approx([t.tokens_per_hour for t in calm], rel=0.01)
+
+
+def test_where_all_cycles_were_disturbed_there_is_no_gain_but_a_bound() -> None:
+    trial = f.finished(1, configuration=FASTER, cycle_seconds=[6.0, 5.0, 40.0])
+    bound = trial.with_(cycles=tuple(replace(c, noisy=True) for c in trial.cycles))
+    assert bound.only_disturbed
+    assert bound.tokens_per_hour == pytest.approx(3600.0 * trial.cycles[1].completion_tokens / 5.0)
+    assert evidence.gain([f.finished(0), bound], FASTER, BASELINE) is None
+
+
+def test_a_gain_of_a_single_undisturbed_cycle_is_not_decided() -> None:
+    trials = [f.finished(0, cycle_seconds=[10.0, 10.1, 9.9]), f.finished(1, configuration=FASTER, cycle_seconds=[1.0])]
+    found = evidence.gain(trials, FASTER, BASELINE)
+    assert found is not None
+    assert found.low > 0
+    assert not found.decided
+
+
+def test_a_disturbed_run_of_a_round_gives_way_to_its_repetition() -> None:
+    rounds = _rounds([(10.0, 5.0)])
+    lost = rounds[-1].with_(number=90, cycles=tuple(replace(c, noisy=True) for c in rounds[-1].cycles))  # type: ignore[attr-defined]
+    again = rounds[-1].with_(number=91)  # type: ignore[attr-defined]
+    found = evidence.gain([*rounds[:-1], lost, again], FASTER, BASELINE)  # type: ignore[list-item]
+    assert found is not None
+    assert found.value == pytest.approx(1.0, rel=0.02)
 
 
 def test_two_processes_differ_within_their_interval_as_often_as_it_says() -> None:
@@ -278,14 +315,14 @@ def test_what_was_worked_out_is_of_those_trials_alone() -> None:
     """The last answers are kept, so a list that grew and another study must not be given them."""
     growing = [f.finished(0), f.finished(1, configuration=BASELINE)]
     assert len(evidence.feasible(growing)[growing[0].configuration]) == 2
-    quiet = evidence.noise(growing)
+    quiet = evidence.process_noise(growing).process
     for number, seconds in ((2, 90.0), (3, 10.0)):
         growing.append(
             f.finished(number, cycle_seconds=seconds, configuration=BASELINE, kind=TrialKind.CONFIRM, pair=number)
         )
     assert len(evidence.feasible(growing)[growing[0].configuration]) == 4
-    assert evidence.noise(growing).sigma > quiet.sigma
-    assert evidence.noise(growing[:2]) == quiet
+    assert evidence.process_noise(growing).process.variance > quiet.variance
+    assert evidence.process_noise(growing[:2]).process == quiet
     once = (t for t in growing)
     assert len(evidence.feasible(once)[growing[0].configuration]) == 4
 

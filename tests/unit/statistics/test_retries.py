@@ -89,8 +89,9 @@ def test_confirmations_go_before_retries_and_a_retry_is_no_confirmation() -> Non
 
 
 def test_retries_say_how_noisy_the_machine_is() -> None:
-    trials = [f.finished(0, cycle_seconds=10.0), passed(1, SPEC.baseline, 12.0)]
-    assert evidence.noise(trials).sigma > evidence.noise(trials[:1]).sigma
+    trials = [f.finished(0, cycle_seconds=10.0), passed(1, SPEC.baseline, 10.0), passed(2, SPEC.baseline, 14.0)]
+    variances = [evidence.process_noise(some).process.variance for some in (trials, trials[:1])]
+    assert variances[0] > variances[1]
 
 
 def test_a_mended_baseline_is_the_baseline_again() -> None:

@@ -65,7 +65,7 @@ def _restless(number: int, disturbed: int) -> Trial:
     trial = f.finished(number)
     lost = tuple(f.cycle(9 + i, accepted=False, outside_cpu=0.2) for i in range(min(3, disturbed)))
     marked = disturbed - len(lost)
-    kept = tuple(f.cycle(i, noisy=i < marked, drift=0.1 if i < marked else 0.0) for i in range(6 - len(lost)))
+    kept = tuple(f.cycle(i, noisy=i < marked, outside_cpu=0.2 if i < marked else 0.0) for i in range(6 - len(lost)))
     return trial.with_(cycles=(*lost, *kept))
 
 
@@ -95,11 +95,18 @@ def test_cycles_that_were_no_steady_ones_yet_do_not_make_a_machine_restless(
     assert protocols.without_repeats(f.protocol(), [trial]).max_repeats == 3
 
 
+@pytest.mark.parametrize(("disturbed", "repeats"), [(0, 3), (1, 3), (3, 5), (4, 9), (5, 12), (6, 0)])
+def test_a_confirmation_has_the_repeats_that_undisturbed_cycles_need(disturbed: int, repeats: int) -> None:
+    """Where every cycle was disturbed no repeat is worth its time."""
+    trials = [_restless(0, disturbed), _restless(1, disturbed).with_(configuration=FASTER)]
+    assert protocols.with_repeats(f.protocol(), trials).max_repeats == repeats
+
+
 def test_a_confirmation_keeps_its_repeats_on_a_restless_machine() -> None:
-    trials = [_restless(0, 6), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    trials = [_restless(0, 4), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, OneProposal(None))
     assert isinstance(step, NextTrial)
-    assert (step.draft.kind, step.draft.protocol.max_repeats) == (TrialKind.CONFIRM, 3)
+    assert (step.draft.kind, step.draft.protocol.max_repeats) == (TrialKind.CONFIRM, 4)
 
 
 def test_two_disturbed_cycles_do_not_make_a_machine_restless() -> None:
@@ -243,7 +250,7 @@ def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: fl
         assert step.draft.kind is TrialKind.CONFIRM
         if not ran:  # what the first leaves over may be enough for the second's extras
             assert step.draft.configuration == STUDY.spec.baseline
-            assert (step.draft.protocol.maximum, step.draft.protocol.max_repeats > 0) == (0, bool(double))
+            assert step.draft.protocol.maximum == 0
         else:
             assert step.draft.protocol.maximum == 1
             assert step.draft.protocol.natural >= double

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -13,10 +15,11 @@ from trainer.child.contract import SERVER_VARIABLE
 from trainer.child.guard import (
     ClockGuard,
     GuardReading,
+    MachineCpu,
+    TreeUse,
     machine_cpu,
-    outside_share,
     server_pid,
-    tree_cpu,
+    taken_share,
     tree_use,
     worst,
 )
@@ -55,13 +58,14 @@ def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
 def test_another_rank_of_the_trial_is_no_stranger() -> None:
     """Else two ranks would each hold the other for a neighbour, and every cycle would be thrown away."""
     shares = []
-    for others in (1e6, -1e6):
-        guard = ClockGuard(Kernel(1.0, 1.0))
+    for of_all in ([1e6, 1e6], [-1e6, 1e6]):  # CPU seconds, and seconds waited, of all ranks
+        guard, figures = ClockGuard(Kernel(1.0, 1.0)), iter(of_all)
         guard.before()
-        verdict = guard.after(lambda own, others=others: own + others)  # type: ignore[misc]
+        verdict = guard.after(lambda own, figures=figures: own + next(figures))  # type: ignore[misc]
         shares.append(verdict.outside_cpu)
         assert verdict.cpu_seconds < 100  # its own stay its own
-    assert shares[0] == 0.0
+    assert shares[0] is not None
+    assert shares[0] < 0.5  # only what the hypervisor stole
     assert shares[1] is not None
     assert shares[1] > 1.0
 
@@ -84,7 +88,8 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(own)
         return own
 
-    monkeypatch.setattr(guard, "tree_cpu", lambda: 0.0)  # a trial's server is no child of its own, as this one is
+    real = guard.tree_use  # a trial's server is no child of its own, as this one is
+    monkeypatch.setattr(guard, "tree_use", lambda pid=None: real(pid) if pid else guard.TreeUse(waits={1: 0.0}))
     with subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, start_new_session=True) as server:
         monkeypatch.setenv(SERVER_VARIABLE, str(server.pid))
         assert server_pid() == server.pid
@@ -96,11 +101,9 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
         verdicts = [each.after(of_all) for each in guards]
         for pid in [*descendants(server.pid), server.pid]:
             os.kill(pid, signal.SIGKILL)
-    assert seen[0] == pytest.approx(0.5, abs=0.3)
-    assert seen[1] == 0.0
-    assert verdicts[0].outside_cpu is not None
-    assert verdicts[1].outside_cpu is not None
-    assert verdicts[0].outside_cpu < verdicts[1].outside_cpu
+    assert seen[0] == pytest.approx(0.5, abs=0.3), "the server's CPU seconds count as the trial's"
+    assert seen[2:] == [0.0, 0.0]
+    assert all(v.outside_cpu is not None for v in verdicts)
     assert verdicts[0].cpu_seconds == 0.0, "a rank's own seconds stay its own"
 
 
@@ -122,33 +125,73 @@ def test_ranks_accept_a_cycle_together() -> None:
     assert worst(untimed[0], untimed) == untimed[0]
 
 
-def test_outside_share_is_of_the_whole_machine_and_never_negative() -> None:
-    assert outside_share(busy=3.0, own=1.0, cpus=4, seconds=1.0) == pytest.approx(0.5)
-    assert outside_share(busy=1.0, own=1.2, cpus=4, seconds=1.0) == 0.0
-    assert outside_share(busy=1.0, own=0.0, cpus=4, seconds=0.0) == 0.0
+BEFORE = MachineCpu(busy=100.0, stolen=7.0, cpus=4)
+
+
+@pytest.mark.parametrize(
+    ("busy", "stolen", "own", "waited", "share"),
+    [
+        (103.0, 7.0, 1.0, 9.0, 0.5),  # two CPU seconds of others, while own threads waited
+        (103.0, 7.0, 1.0, math.inf, 0.5),  # how long they waited is unknown
+        (103.0, 7.0, 1.0, 0.4, 0.1),  # others mostly used CPUs that the trial did not want
+        (103.0, 7.0, 1.0, 0.0, 0.0),
+        (101.0, 7.0, 1.2, 9.0, 0.0),  # own threads waited for each other
+        (101.0, 8.0, 1.0, 0.0, 0.25),  # stolen time shows in nobody's waiting
+    ],
+)
+def test_time_is_taken_where_others_ran_while_the_trial_waited(
+    busy: float, stolen: float, own: float, waited: float, share: float
+) -> None:
+    assert taken_share(BEFORE, MachineCpu(busy, stolen, 4), own, waited, seconds=1.0) == pytest.approx(share)
+    assert taken_share(BEFORE, MachineCpu(busy, stolen, 4), own, waited, seconds=0.0) == 0.0
+
+
+def test_a_busy_neighbour_on_the_same_cpu_is_seen_and_an_idle_machine_is_not() -> None:
+    """A thread that spins beside another one on its only CPU waits about half of the time."""
+    cpus = os.sched_getaffinity(0)
+    spin = f"import os; os.sched_setaffinity(0, {{{min(cpus)}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE, start_new_session=True) as neighbour:
+        assert neighbour.stdout is not None
+        neighbour.stdout.readline()
+        os.sched_setaffinity(0, {min(cpus)})
+        try:
+            before, began = tree_use(), time.process_time()
+            while time.process_time() - began < 0.3:
+                pass
+            waited = tree_use().waited_since(before)
+        finally:
+            os.sched_setaffinity(0, cpus)
+            neighbour.kill()
+    assert waited > 0.05
+
+
+def test_what_a_thread_waited_before_it_was_first_seen_counts() -> None:
+    before, after = TreeUse(waits={1: 5.0}), TreeUse(waits={1: 5.5, 2: 0.25})
+    assert after.waited_since(before) == pytest.approx(0.75)
+    assert TreeUse().waited_since(before) == math.inf
 
 
 def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
     counted = machine_cpu()
     assert counted is not None
-    assert counted[1] >= 1
-    assert tree_cpu() <= counted[0] + 1.0
+    assert counted.cpus >= 1
+    assert tree_use().cpu <= counted.busy + 1.0
 
 
 def test_children_belong_to_the_tree() -> None:
     code = "import time; x = bytearray(64 << 20); print(flush=True); s = time.process_time()\n"
     code += "while time.process_time() - s < 0.3: pass\nprint(flush=True); time.sleep(600)"
-    before, faults = tree_cpu(), tree_use().minor_faults
+    before, faults = tree_use().cpu, tree_use().minor_faults
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         assert child.pid in descendants(os.getpid())
         assert pss(child.pid) > 60 << 20
         child.stdout.readline()
-        assert tree_cpu() - before > 0.2
+        assert tree_use().cpu - before > 0.2
         child.kill()
     wait_for(lambda: child.pid not in descendants(os.getpid()), "its end")
-    assert tree_cpu() - before > 0.2  # it is reaped, and its seconds are still the tree's
+    assert tree_use().cpu - before > 0.2  # it is reaped, and its seconds are still the tree's
     assert tree_use().minor_faults - faults > 100, "so many pages the least process touches"
     assert pss(child.pid) == 0
 

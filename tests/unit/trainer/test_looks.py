@@ -46,7 +46,7 @@ def test_an_answer_that_comes_while_the_child_waits_is_taken(tmp_path: Path) -> 
 def test_a_plan_that_was_ended_has_no_next_cycle() -> None:
     plan = CyclePlan(Protocol(warmup=0, recorded=8, maximum=2, looks=(3, 5, 8)))
     assert plan.next() is CycleKind.RECORDED
-    plan.judge(CycleKind.RECORDED, None, None)
+    plan.judge(CycleKind.RECORDED, None)
     assert plan.next() is CycleKind.MAXIMUM
     plan.ended = True
     assert plan.next() is None

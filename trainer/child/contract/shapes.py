@@ -24,23 +24,19 @@ class Protocol:
     recorded: int = 3
     maximum: int = 0
     lengths: Tuple[int, ...] = ()
-    drift_limit: float = 0.03
-    """Share by which the reference kernel may differ before and after a cycle."""
     outside_cpu_limit: float = 0.05
-    """Share of the machine's CPU time that processes outside the trial may use in a cycle."""
+    """Share of the machine's CPU time that may be taken from the trial in a cycle (``CycleRecord.outside_cpu``)."""
     max_repeats: int = 3
-    """Cycles that may be discarded and repeated over the whole trial, until a repeat is disturbed as well; then they
-    are kept, marked."""
+    """Disturbed cycles that are discarded and repeated over the whole trial; further ones are kept, marked."""
     looks: Tuple[int, ...] = ()
     """Numbers of recorded cycles after which the parent may say that they are enough; ``recorded`` is then the most.
     After every recorded cycle the child waits for ``RunPaths.enough``. Empty: nobody is asked."""
     double: int = 0
     """Cycles at twice ``lengths``, none longer than the maximum."""
 
-    def objects(self, drift: Optional[float], outside_cpu: Optional[float]) -> bool:
-        """Whether the clock guard rejects a cycle with these shares; ``None``: a share that was not measured."""
-        drifted = drift is not None and drift > self.drift_limit
-        return drifted or (outside_cpu is not None and outside_cpu > self.outside_cpu_limit)
+    def objects(self, outside_cpu: Optional[float]) -> bool:
+        """Tells whether a cycle with this share counts as disturbed; ``None``: it was not measured."""
+        return outside_cpu is not None and outside_cpu > self.outside_cpu_limit
 
 
 @dataclass(frozen=True)
@@ -148,13 +144,16 @@ class CycleRecord:
     """By ``Phase`` value; the key ``cycle`` is the whole cycle."""
     cpu_seconds: float = 0.0
     drift: Optional[float] = None
+    """Share by which the reference kernel differs before and after the cycle; recorded, never a reason to discard."""
     outside_cpu: Optional[float] = None
+    """Share of the machine's CPU time that was taken from the trial: used by other programs while its own threads
+    waited for a CPU, or stolen by the hypervisor."""
     reference_seconds: Optional[float] = None
     """Of one product of the reference kernel, the mean of just before and just after: how fast the machine was then."""
     accepted: bool = True
     """False: the clock guard discarded it, or it still was a warm-up; kept for the record and never ranked on."""
     noisy: bool = False
-    """Accepted although the guard objected, because no repeats were left."""
+    """Disturbed, and accepted because no repeats were left: its time is an upper bound, never a measurement."""
     clipped_share: Optional[float] = None
     groups: int = 0
     zero_std_groups: int = 0

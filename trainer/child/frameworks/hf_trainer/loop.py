@@ -200,7 +200,7 @@ class Loop:
         scaled = bool(self._trainer.args.fp16)  # by accelerate's scaler, or by DeepSpeed's own
         self._seen.check(scaled)
         compiled = any(self._together.all(self._compiler.took_part()))
-        judged = self._plan.judge(kind, verdict.drift, verdict.outside_cpu, compiled)
+        judged = self._plan.judge(kind, verdict.outside_cpu, compiled)
         if compiled:
             self._trial.note("compiled", {"cycle": self._index, "kind": kind.value})
         tally = cycle.over_ranks(self._rollout.tally, self._together)

@@ -21,7 +21,7 @@ from ...contract import (
 )
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError, NotFiniteError
-from ...guard import TreeUse, machine_cpu, outside_share, tree_use
+from ...guard import MachineCpu, TreeUse, machine_cpu, taken_share, tree_use
 from .board import Board, FileTally, Places, StepTargets, publish
 from .metrics import StepLayout, cycle_of, data_of
 from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
@@ -54,7 +54,7 @@ class StepClock:
     at: float
     """Monotonic seconds."""
     wall: float
-    machine: Optional[Tuple[float, int]]
+    machine: Optional[MachineCpu]
     own: TreeUse
     """Of verl with all its processes."""
 
@@ -164,10 +164,10 @@ class StepSequence:
                 minor_faults=max(0, now.own.minor_faults - before.own.minor_faults),
             )
             if before.machine is not None and now.machine is not None:
-                busy = now.machine[0] - before.machine[0]
-                outside = outside_share(busy, cpu, now.machine[1], now.at - before.at)
+                waited = now.own.waited_since(before.own)
+                outside = taken_share(before.machine, now.machine, cpu, waited, now.at - before.at)
         idle = record.phases[Phase.IDLE.value] + seconds - record.seconds
-        accepted, noisy = self._plan.judge(kind, None, outside)
+        accepted, noisy = self._plan.judge(kind, outside)
         return replace(
             record,
             cycle_kind=kind,
