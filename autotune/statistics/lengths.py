@@ -82,7 +82,8 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
     Args:
         tokens_per_hour: the stated figure, which is that at 1x.
     """
-    found = [_figure(at, [c for t in runs for c in cycles_at(t, kind)]) for at, kind in KINDS.items()]
+    cycles = {at: [c for t in runs for c in cycles_at(t, kind) if not c.noisy] for at, kind in KINDS.items()}
+    found = [_figure(at, undisturbed) for at, undisturbed in cycles.items()]
     stated = LengthFigure(ONCE, tokens_per_hour, found[0].mean_length, found[0].cycles)
     return (stated, *found[1:])
 
