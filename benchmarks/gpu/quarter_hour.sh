@@ -92,7 +92,7 @@ study() {
   [ "$seconds" -le "$(left)" ] || seconds=$(left)
   [ "$seconds" -ge 30 ] || { say "no study: $seconds s are left"; return; }
   start study "$seconds" ${SPACE:+--space "$SPACE"} ${STUDY_ARGS:-}
-  "$TOOL" -m benchmarks.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
+  "$TOOL" -m benchmarks.gpu.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/study.jsonl" ] && cp -f "$WORK/study.jsonl" "$OUT"/
 }
 
@@ -101,7 +101,7 @@ form() { # form NAME VARIABLE=VALUE...: the baseline alone, as a first trial wit
   [ "$seconds" -ge 30 ] || { say "no $name: $seconds s are left"; return; }
   [ "$seconds" -le "$FORM_S" ] || seconds=$FORM_S
   VARIABLES=("$@"); start "$name" "$seconds" --max-trials 1; VARIABLES=()
-  "$TOOL" -m benchmarks.study_table "$HOME_OF" "$name" "$WORK/$name.jsonl" > "$LOGS/$name-table.md" 2> "$LOGS/table.err"
+  "$TOOL" -m benchmarks.gpu.study_table "$HOME_OF" "$name" "$WORK/$name.jsonl" > "$LOGS/$name-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/$name.jsonl" ] && cp -f "$WORK/$name.jsonl" "$OUT"/
 }
 
