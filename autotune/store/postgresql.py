@@ -103,9 +103,6 @@ class Postgresql(Backend):
                 ) from None
             yield
 
-    def keep_copy(self, version: str) -> str:  # noqa: ARG002 - none is made
-        return "it is one transaction, and no copy is made here; pg_dump keeps one before an upgrade"
-
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
         return AdvisoryLock(engine, study_id, name, self._held, lambda: explained(self))
 
