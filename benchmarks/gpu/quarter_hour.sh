@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# One visit to a machine with a GPU, by one command: a study, the forms of its baseline that tell why first cycles are
-# slow, rounds of its answer beside competent and TRL's defaults, and the GPU tests. Results are copied to OUT every
+# One visit to a machine with a GPU, by one command: a study, forms of its baseline, rounds of its answer beside competent and TRL's defaults, and the GPU tests. Results are copied to OUT every
 # COPY_S seconds and at the end, so that a kill loses no more than that.
 #
 #   quarter_hour.sh [--short] [--cpu] [PACKAGES]
 #
 #   PACKAGES  a folder with unpack.sh, which puts Python packages into $SITE and writes variables to $KIT/env.sh; without
 #             it everything must be there for PYTHON
-#   --short   4 minutes instead of 13: the three forms of the baseline, then a study in what is left
+#   --short   4 minutes instead of 13: both forms of the baseline, then a study in what is left
 #   --cpu     a dry run of everything on a CPU, with a tiny model; its figures say nothing
 #
 # Variables: OUT (results), ARCHIVE (a file that holds all of OUT as well, as tar.gz), WORK (a new folder), PYTHON
@@ -108,7 +107,6 @@ form() { # form NAME VARIABLE=VALUE...: the baseline alone, as a first trial wit
 forms() { # a trial outlasts its budget by 30 s before it is stopped; its cycles are kept
   FORM_S=$((LIMIT / (${#SHORT} ? 6 : 8)))
   form baseline-expandable-segments PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  form baseline-without-cudnn-attention AUTOTUNE_TRIAL_CUDNN_ATTENTION=0
   [ -z "$SHORT" ] || form baseline-as-it-is    # else the study's own first trial is that
 }
 
