@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# One visit to a machine with a GPU, by one command: a study, forms of its baseline, rounds of its answer beside competent and TRL's defaults, and the GPU tests. Results are copied to OUT every
-# COPY_S seconds and at the end, so that a kill loses no more than that.
+# One visit to a machine with a GPU, by one command: a study, forms of its baseline, rounds of its answer beside competent
+# and TRL's defaults, and the GPU tests. Results are copied to OUT every COPY_S seconds and at the end, so that a kill loses
+# no more than that.
 #
 #   quarter_hour.sh [--short] [--cpu] [PACKAGES]
 #
@@ -22,7 +23,7 @@ for word in "$@"; do
   case $word in
     --short) SHORT=1 ;;
     --cpu) CPU=1 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: $word is no option; expected --short, --cpu or a folder of packages" >&2; exit 2 ;;
     *) PACKAGES=$word ;;
   esac
