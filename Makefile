@@ -47,7 +47,7 @@ NO_OTHERS = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tool setup-training start test-unit test test-slow test-full test-frameworks check openapi knob-table bench-gpu bench-api \
-	bench-page env-search env-ray test-ray env-openr1 env-swift env-verl lock lock-check clean
+	env-search env-ray test-ray env-openr1 env-swift env-verl lock lock-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,9 +113,6 @@ knob-table: setup-tool ## write the table of frameworks and knobs in docs/framew
 
 bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, in 7 minutes (ARGS=)
 	"$(TOOL)/bin/python" -m benchmarks.api $(ARGS)
-
-bench-page: setup-tool ## how soon each page of a study of 10,000 trials is seen in Chromium, and what it loads (ARGS=)
-	"$(TOOL)/bin/python" -m benchmarks.page $(ARGS)
 
 bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
 	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)

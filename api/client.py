@@ -34,7 +34,7 @@ from autotune.wording.text import clean
 TIMEOUT_S = 30.0
 LARGEST_ANSWER = 64 << 20
 UNKNOWN_ADDRESS = "there is nothing at"
-"""What a server says of an address it does not have, as one of an earlier version may not."""
+"""What a server says of an address that it does not have."""
 
 S = TypeVar("S", bound=Shape)
 V = TypeVar("V")

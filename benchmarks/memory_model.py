@@ -1,8 +1,7 @@
 """How well does the memory model foretell peaks? Stored studies, replayed trial by trial.
 
-``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, ``--every-knob`` for the recorded table of two
-ranks, or ``--table FILE`` for one of ``autotune sweep``: its baseline, then its rows in an order of chance, and so
-``--orders`` times
+``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, or ``--table FILE`` for a table of
+``autotune sweep``: its baseline, then its rows in an order of chance, and so ``--orders`` times
 
 Of each study the model (``autotune.proposals.memory``) is fitted on the first k finished trials (0, 1, 3, 5, 10) and
 asked about every later trial that was measured through the worst case and whose configuration is not among those k.
@@ -43,7 +42,6 @@ from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.tables.files import read
 from autotune.tables.table import RecordedTable
-from benchmarks import every_knob_table
 from benchmarks.search.world import World
 
 FIRST = (0, 1, 3, 5, 10)
@@ -269,15 +267,12 @@ def main() -> None:
     parser.add_argument("home", type=Path, nargs="?")
     parser.add_argument("studies", nargs="*")
     parser.add_argument("--also", type=Path, action="append", default=[], help="another home, with all its studies")
-    parser.add_argument("--every-knob", action="store_true", help="the recorded table of two ranks")
     parser.add_argument("--table", type=Path, action="append", default=[], metavar="FILE", help="of autotune sweep")
     parser.add_argument("--orders", type=int, default=20, metavar="N", help="of the rows of each table (20)")
     asked = parser.parse_args()
-    if asked.home is None and not asked.every_knob and not asked.table:
-        parser.error("name a home, --every-knob or --table")
+    if asked.home is None and not asked.table:
+        parser.error("name a home or --table")
     found = [] if asked.home is None else replays(asked.home, asked.studies)
-    if asked.every_knob:
-        found.append(Replay("every-knob", every_knob_table.TASK, every_knob_table.trials(), Pool.HOST))
     for home in asked.also:
         found += replays(home, ())
     try:

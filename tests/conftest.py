@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import lanes, migrated, shared
+from tests.support import lanes, shared
 from tests.support.trl_trials import NO_TRAINING, TRAINING_VARIABLE
 
 pytest_plugins = ["tests.support.computing"]
@@ -22,8 +22,6 @@ settings.load_profile("house")
 
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-migrated.install()
 
 
 LONGEST = (

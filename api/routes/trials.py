@@ -154,7 +154,7 @@ def get_memory(
     """The memory of an attempt over its time: of its process tree, and where there are GPUs of the fullest one.
 
     Each has at most 300 points, the highest of as many stretches of time, so that no peak is lost. While the trial runs
-    they are written down every ten seconds; before that, and of trials of earlier versions, there is none (404).
+    they are written down every ten seconds; before that there is none (404).
     """
     found = studies.snapshot(study_id)
     trial = found.trial(number)

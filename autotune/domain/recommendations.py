@@ -84,10 +84,10 @@ class RecommendationRow:
     gpus: int = 0
     """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
     lengths: tuple[LengthFigure, ...] = ()
-    """At 1x, 2x and the maximum length; empty in recommendations of earlier versions."""
+    """At 1x, 2x and the maximum length; empty where none was measured."""
     objective: Objective = Objective.PER_HOUR
     reference_gpus: int = 0
-    """Held by what the gain is over; 0 on a CPU, and in recommendations of earlier versions."""
+    """Held by what the gain is over; 0 on a CPU."""
 
     def gain_in(self, objective: Objective) -> Gain | None:
         """The gain in either objective: GPUs are counted, not estimated, so the interval moves with the value."""

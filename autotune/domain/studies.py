@@ -187,7 +187,7 @@ class Study:
     revision: int = 0
     """Grows with every change, so that a poller knows whether to look."""
     beforehand: PriorKnowledge | None = None
-    """``None``: nothing is known beforehand (a sampler that asks for nothing, or a study of an earlier version)."""
+    """``None``: nothing is known beforehand: the sampler asks for nothing."""
 
     def rows(self, configuration: Configuration) -> int:
         """Rows per update of a configuration: micro-batch x accumulation x training ranks."""

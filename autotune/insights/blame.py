@@ -152,7 +152,6 @@ def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
         return "the main thread used all of a core"
     if phase.cores is not None and phase.cores >= FULL:  # a backward pass is driven by autograd's thread
         return f"the trial's process used {phase.cores:.1f} cores"
-    # Records of earlier versions tell of whole cycles only.
     if phase.cores is None and (use.whole.cores or 0.0) >= FULL:
         return f"the trial used {use.whole.cores:.1f} cores all along"
     return None

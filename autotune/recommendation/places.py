@@ -54,7 +54,7 @@ def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Even
 
 
 def _spots(data: Mapping[str, Any]) -> tuple[TrialPlace, ...]:
-    """Places that a tuner named at its start; none for a tuner of an earlier version."""
+    """Returns the places that a tuner named at its start."""
     names = data.get("places") or [""]
     nodes = data.get("nodes") or [""] * len(names)
     return tuple(_spot({"place": name, "node": node}) for name, node in zip(names, nodes, strict=False))

@@ -120,7 +120,7 @@ class LocalRunner:
         began = self.clock.monotonic()
         try:
             spec = self.framework.render(assignment)
-        except ValueError as error:  # legality lacks a rule, or the study is of an older release
+        except ValueError as error:  # legality lacks a rule
             return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
         away = self.inputs.wait(spec, self.clock, watcher, stop, assignment.deadline_s)
         if away is not None:

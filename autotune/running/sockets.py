@@ -1,69 +1,34 @@
-"""Finds the process that listens at a port of this machine's loopback, by ``/proc``."""
+"""Finds the processes that listen at a port of this machine's loopback."""
 
 from __future__ import annotations
 
-import os
 import socket
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 
-PROC = Path("/proc")
-LISTENS = "0A"
-_ADDRESSES = (
-    frozenset({"0100007F", "0000000000000000FFFF00000100007F"}),  # 127.0.0.1
-    frozenset({"00000000"}),  # any
-    frozenset({"0" * 32}),  # any of IPv6, which may be any of IPv4 too
-)
+import psutil
+
+_ADDRESSES = (("127.0.0.1", "::ffff:127.0.0.1"), ("0.0.0.0",), ("::",))  # noqa: S104 - looked for, not bound
 """Where a connection to 127.0.0.1 arrives; the kernel takes the first of them that somebody listens at."""
 
 
-def listeners(port: int) -> frozenset[str]:
-    """The sockets a connection to ``port`` may arrive at: several, if their owners agreed to share it."""
-    found = [(address, inode) for address, at, inode in _listening() if at == port]
-    kinds = (frozenset(inode for address, inode in found if address in kind) for kind in _ADDRESSES)
-    return next((kind for kind in kinds if kind), frozenset())
+def listeners(port: int) -> tuple[int | None, ...]:
+    """Returns the processes that a connection to ``port`` may arrive at: several if they agreed to share it; ``None``
+    stands for one that may not be looked into."""
+    listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    found = [(c.laddr.ip, c.pid) for c in listening if c.laddr and c.laddr.port == port]
+    return next(filter(None, (tuple(pid for ip, pid in found if ip in kind) for kind in _ADDRESSES)), ())
 
 
 def strangers_at(port: int, pids: Collection[int]) -> bool:
-    """Whether a connection to ``port`` may arrive at a process that is none of ``pids``."""
-    there = listeners(port)
-    return bool(there) and not there <= {inode for pid in pids for inode in _sockets(pid)}
+    """Tells whether a connection to ``port`` may arrive at a process that is none of ``pids``."""
+    return any(pid not in pids for pid in listeners(port))
 
 
 def is_free(port: int) -> bool:
-    """Whether a server may take ``port`` as if nobody had before: no connection of it is left, open or closed."""
+    """Tells whether a server may take ``port`` as if nobody had before: no connection of it is left, open or closed."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
         try:
             one.bind(("", port))
         except OSError:
             return False
     return True
-
-
-def _listening() -> Iterator[tuple[str, int, str]]:
-    """(Address as the kernel writes it, port, inode) of each socket that listens."""
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = (PROC / "net" / name).read_text().splitlines()
-        except OSError:  # a machine without IPv6
-            continue
-        for words in map(str.split, lines[1:]):
-            address, _, port = words[1].partition(":")
-            if words[3] == LISTENS:
-                yield address, int(port, 16), words[9]
-
-
-def _sockets(pid: int) -> Iterator[str]:
-    """Inodes of the sockets that a process holds; none if it is gone."""
-    folder = PROC / str(pid) / "fd"
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return
-    for name in names:
-        try:
-            target = os.readlink(folder / name)
-        except OSError:  # closed meanwhile
-            continue
-        if target.startswith("socket:["):
-            yield target[len("socket:[") : -1]

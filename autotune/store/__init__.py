@@ -42,14 +42,13 @@ def open_store(
         busy_timeout_s: how long a transaction waits for another process's to end.
         patience: how long a server may be away once the store is open, and another process may keep a file locked; a
             server that is away is not waited for while opening.
-        talk: told in a sentence of a migration, and of a server that is away or back; standard error unless told.
+        talk: told in a sentence of a server that is away or back; standard error unless told.
         stop: at level 2 a server that is away is not waited for any longer.
 
     Raises:
-        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours.
+        UnfitDatabaseError: a file that cannot be opened or made; a database of another version, or none of ours.
         NoDatabaseError: without ``create``, none is there.
         StoreError: a server that does not answer or lets nobody in.
-        StudyBusyError: it must be migrated, and a tuner is running a study in it.
     """
     backend = backend_of(address, busy_timeout_s, create=create)
     try:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -25,8 +25,8 @@ class TryAgainError(StoreError):
 class Backend:
     """One database: how to reach it, how to lock it, and how to say what is wrong with it.
 
-    What most databases have in common is here; a subclass gives ``place``, ``engine``, ``keep_copy``, ``study_lock``
-    and ``explain``.
+    What most databases have in common is here; a subclass gives ``place``, ``engine``, ``study_lock`` and
+    ``explain``.
     """
 
     remote: bool = False
@@ -46,7 +46,7 @@ class Backend:
         return nullcontext()
 
     def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Held by the one process, of all that open the database, that creates or migrates it.
+        """Held by the one process, of all that open the database, that makes its tables.
 
         Raises:
             StoreError: another process has held it for too long.
@@ -59,18 +59,6 @@ class Backend:
 
     def make_ready(self, engine: Engine) -> None:
         """Called under ``creation`` when not ``ready``."""
-
-    def keep_copy(self, version: str) -> str:
-        """Called under ``creation`` before a migration from ``version``: what was kept, or was not, as a clause.
-
-        Raises:
-            StoreError: a copy should have been made and could not be.
-        """
-        raise NotImplementedError
-
-    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Held around the transaction that changes tables; ``connection`` has begun none yet."""
-        return nullcontext()
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
         """See ``ports.Store.lock``."""

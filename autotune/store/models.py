@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class Base(DeclarativeBase):
-    """Constraint names are fixed, so that a migration can name what it changes on every database."""
+    """Constraint names are fixed, so that a later migration can name what it changes on every database."""
 
     metadata = MetaData(
         naming_convention={
@@ -30,6 +30,14 @@ class Base(DeclarativeBase):
         str: Text(),
         bool: Boolean(),
     }
+
+
+class SchemaRow(Base):
+    """The version of the tables; one row."""
+
+    __tablename__ = "autotune_schema"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
 class StudyRow(Base):

@@ -15,7 +15,6 @@ from autotune.settings import DATABASE_VARIABLE
 from autotune.store.advisory import LOCK_SPACE, AdvisoryLock, server_session
 from autotune.store.backend import WRITE, Backend, explained
 
-_CREATION = 0
 _CREATION_TIMEOUT_S = 60
 _POOL_TIMEOUT_S = 10.0
 
@@ -92,7 +91,7 @@ class Postgresql(Backend):
         with server_session(engine) as connection:
             connection.exec_driver_sql(f"SET lock_timeout = '{_CREATION_TIMEOUT_S}s'")
             try:
-                key = {"space": LOCK_SPACE, "key": _CREATION}
+                key = {"space": LOCK_SPACE, "key": 0}
                 connection.execute(text("SELECT pg_advisory_lock(:space, :key)"), key)
             except DBAPIError as error:
                 if _state(error) != _LOCK_NOT_AVAILABLE:
@@ -102,9 +101,6 @@ class Postgresql(Backend):
                     "end that process and start again"
                 ) from None
             yield
-
-    def keep_copy(self, version: str) -> str:  # noqa: ARG002 - none is made
-        return "it is one transaction, and no copy is made here; pg_dump keeps one before an upgrade"
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
         return AdvisoryLock(engine, study_id, name, self._held, lambda: explained(self))

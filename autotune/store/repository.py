@@ -67,16 +67,16 @@ class SqlStore:
         *,
         create: bool = True,
     ) -> None:
-        """Migrates the tables; makes them only with ``create``. Raises ``StoreError``."""
+        """Makes the tables, only with ``create``. Raises ``StoreError``."""
         self._backend = backend
         patient = Patient(backend, patience, clock, talk, stop)
         with explained(backend):
             self._engine = engine = backend.engine()
             try:
                 if backend.remote:
-                    prepare(backend, engine, talk, create=create)
+                    prepare(backend, engine, create=create)
                 else:
-                    patient.do(lambda: prepare(backend, engine, talk, create=create))
+                    patient.do(lambda: prepare(backend, engine, create=create))
             except BaseException:
                 engine.dispose()
                 raise

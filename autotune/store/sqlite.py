@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
-from itertools import count
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -100,9 +98,7 @@ class SqliteFile(Backend):
     @contextmanager
     def creation(self, engine: Engine) -> Iterator[None]:  # noqa: ARG002 - another database locks inside itself
         if self._read_only():
-            raise StoreError(
-                f"{self.place} must be brought to this version, and cannot be written; copy it to a folder that can"
-            )
+            raise StoreError(f"{self.place} has no tables yet, and cannot be written; name a file in a folder that can")
         try:
             with FileLock(f"{self._path}.lock", timeout=_CREATION_TIMEOUT_S):
                 yield
@@ -125,12 +121,6 @@ class SqliteFile(Backend):
             raise StoreError(
                 f"{self.place}: its file system cannot hold a write-ahead log; use a folder on a local disk"
             )
-
-    def keep_copy(self, version: str) -> str:
-        return f"a copy from before is kept as {keep_copy(self._path, version)}"
-
-    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
-        return _without_foreign_keys(connection)
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - a file holds it
         return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name, self._held)
@@ -183,12 +173,6 @@ class SqliteMemory(Backend):
     def turn(self) -> AbstractContextManager[object]:
         return self._turn
 
-    def keep_copy(self, version: str) -> str:  # noqa: ARG002 - there is none from before
-        return "nothing is kept"
-
-    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
-        return _without_foreign_keys(connection)
-
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - in this process
         return LocalStudyLock(self._held, study_id, name)
 
@@ -226,18 +210,6 @@ def _outside_transaction(engine: Engine) -> Iterator[sqlite3.Cursor]:
         raw.close()
 
 
-@contextmanager
-def _without_foreign_keys(connection: Connection) -> Iterator[None]:
-    """SQLite changes a table by making it anew, and dropping the old one must not delete what points to it."""
-    raw = connection.connection.cursor()
-    raw.execute("PRAGMA foreign_keys = OFF")
-    try:
-        yield
-    finally:
-        raw.execute("PRAGMA foreign_keys = ON")
-        raw.close()
-
-
 def _primary(cause: BaseException | None) -> int:
     return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
@@ -254,44 +226,3 @@ def _explain(error: Exception, busy_timeout_s: float) -> str:
     if primary in _LOCKED:
         return f"another process has kept it locked for {busy_timeout_s:g} s; end that process or wait, and try again"
     return _ADVICE.get(primary, str(cause) or type(cause).__name__)
-
-
-def keep_copy(path: Path, version: str) -> Path:
-    """Copy the database at ``path`` to ``<name>.r<version>.bak``, or ``.r<version>.2.bak`` ... if that is there.
-
-    The caller keeps other processes of ours from doing the same at once. The copy is whole and checked when it
-    gets its name, and no file is ever overwritten.
-
-    Raises:
-        StoreError: the copy is not sound.
-        OSError, sqlite3.Error: it could not be written.
-    """
-    partial = path.with_name(f"{path.name}.copying-{os.getpid()}")
-    try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        shutil.copymode(path, partial)
-        _copy(path, partial)
-        target = _free_name(path, version)
-        partial.rename(target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
-
-
-def _copy(path: Path, partial: Path) -> None:
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(partial)) as copy:
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # so that the one file is all of it
-        found = copy.execute("PRAGMA integrity_check").fetchone()[0]
-    if found != "ok":
-        raise StoreError(f"database {path} is not migrated, because its copy is damaged ({found})")
-    with partial.open("rb") as written:
-        os.fsync(written.fileno())
-
-
-def _free_name(path: Path, version: str) -> Path:
-    for number in count(1):
-        name = f"{path.name}.r{version}" + (".bak" if number == 1 else f".{number}.bak")
-        if not path.with_name(name).exists():
-            return path.with_name(name)
-    raise AssertionError("numbers do not end")

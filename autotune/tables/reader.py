@@ -18,8 +18,6 @@ PLAIN = ("study", "framework", "model", "rows_per_update", "max_prompt_length", 
          "memory_limit", "fingerprint", "seed", "synthetic")  # fmt: skip
 MAPPINGS = ("space", "passthrough", "hardware", "software", "probe", "left_out")
 """Fields of ``Header`` that stand in the first line as they are."""
-LATER = ("probe",)
-"""Those that tables of earlier versions lack."""
 RUN = ("number", "kind", "state", "attempt", "source", "rows_per_update", "natural_cycles", "outcome", "cycles",
        "startup", "worst_case_passed", "host_peak", "started_at", "finished_at", "seconds")  # fmt: skip
 """Of a trial, what stands in its line."""
@@ -46,7 +44,7 @@ def header_of(data: Mapping[str, Any]) -> Header:
         raise ValueError(f'expected a header with "format": "{FORMAT}"')
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']!r} of the format, expected {VERSION}")
-    _check_there(data, (*PLAIN, *(name for name in MAPPINGS if name not in LATER)))
+    _check_there(data, (*PLAIN, *MAPPINGS))
     header: Header = codec.decode(Header, data)
     for name in ("rows_per_update", "max_prompt_length", "max_completion_length", "memory_limit"):
         _check_least(name, getattr(header, name), 1)

@@ -126,21 +126,14 @@ def memory_words(row: RecommendationRow) -> str:
 
 def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
     """The baseline's result in words."""
-    if recommendation.baseline == "ok" and not _without_baseline(recommendation, baseline):
+    if recommendation.baseline == "ok":
         kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
         return "ok, and kept" if kept else "ok; gains are stated over it"
-    said = "not measured" if recommendation.baseline == "ok" else recommendation.baseline
-    text = clean(said)
+    text = clean(recommendation.baseline)
     row = recommendation.rows[0] if recommendation.rows else None
     if row is not None and row.gain is not None:
         return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
     return f"{text}; reference #{recommendation.reference} is recommended"
-
-
-def _without_baseline(recommendation: Recommendation, baseline: Configuration) -> bool:
-    """Gains are stated over another configuration: earlier versions stored ``ok`` of a baseline never measured, too."""
-    rows = recommendation.rows
-    return bool(rows) and rows[0].gain is None and rows[0].configuration != baseline
 
 
 def nothing_words(trials: Sequence[Trial]) -> str:

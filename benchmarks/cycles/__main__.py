@@ -28,13 +28,15 @@ from typing import Any
 
 from autotune import wiring
 from autotune.errors import AutotuneError
+from autotune.machine import hardware
 from autotune.settings import read_settings
 from autotune.specification.request import Request
 from benchmarks.cycles.processes import COLD, FORKED, MODES, PLAIN, Bench, Round
 from benchmarks.gpu import inputs
 from benchmarks.gpu.architectures import Architecture
-from benchmarks.overhead import ROOT, Asked, machine
-from benchmarks.turns import interval
+from benchmarks.gpu.checks import ROOT
+from benchmarks.gpu.run import Asked
+from benchmarks.ratios import interval
 
 NEVER = 10**6
 """Tokens until a completion ends by itself."""
@@ -88,8 +90,7 @@ def judged(rounds: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Any]:
             statistics.fmean(math.log(a / b) for a, b in zip(one[mode][1:], one[PLAIN][1:], strict=True))
             for one in rounds
         ]
-        ends = interval(logs)
-        found[mode] = {"ratio": 1.0 + ends["value"], "low": 1.0 + ends["low"], "high": 1.0 + ends["high"]}
+        found[mode] = dict(zip(("ratio", "low", "high"), interval(logs), strict=True))
     return found
 
 
@@ -107,6 +108,12 @@ def words(rounds: Sequence[Mapping[str, Sequence[float]]], found: Mapping[str, A
             f"{one['high']:.3f}, {len(rounds)} rounds)"
         )
     return lines
+
+
+def machine() -> str:
+    """Describes this machine in one line."""
+    found = hardware.describe()
+    return f"{found['cpu']}, {found['cores']} cores, {found['memory'] / 2**30:.0f} GiB of memory."
 
 
 def parser() -> argparse.ArgumentParser:

@@ -27,9 +27,10 @@ from autotune.running.environment import child_environment
 from autotune.running.launch import environment
 from autotune.settings import Settings
 from autotune.specification.user_input import sha256_of
-from benchmarks.overhead import DEADLINE_S, Asked, Heard
+from benchmarks.gpu.run import Asked, Heard
 from trainer.child.contract import TrialSpec
 
+DEADLINE_S = 900.0
 PLAIN, COLD, FORKED = "plain", "cold", "forked"
 MODES = (PLAIN, COLD, FORKED)
 WAIT_S = 240.0

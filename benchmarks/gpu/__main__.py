@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,20 +26,6 @@ DEFAULT_PYTHON = checks.ROOT / ".venv-train" / "bin" / "python"
 SHORTEST_SLICE_S = 60.0
 MOST_ROUNDS = 10
 MOST_SAID = 160
-
-
-class Asked:
-    """Told by a signal to stop: a trial that runs then is run again."""
-
-    level = 0
-
-    def listen(self) -> None:
-        """From now on."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._stop)
-
-    def _stop(self, *_: object) -> None:
-        self.level = 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -99,7 +84,7 @@ def wanted_of(given: argparse.Namespace) -> run.RunRequest:
     )  # fmt: skip
 
 
-def do_checks(wanted: run.RunRequest, part: Slice, stop: Asked) -> int:
+def do_checks(wanted: run.RunRequest, part: Slice, stop: run.Asked) -> int:
     """Run the GPU tests that are not done, as far as they fit; returns how many files are left."""
     kept = wanted.out / "checks.jsonl"
     done = {row["file"]: row for row in journal.rows(kept)}
@@ -119,7 +104,7 @@ def do_checks(wanted: run.RunRequest, part: Slice, stop: Asked) -> int:
     return len(left)
 
 
-def do_trials(here: run.Run, part: Slice, stop: Asked) -> None:
+def do_trials(here: run.Run, part: Slice, stop: run.Asked) -> None:
     """Run the next trials, as long as they fit."""
     clock = SystemClock()
     while not stop.level and (step := here.next()) is not None:
@@ -139,7 +124,7 @@ def do_trials(here: run.Run, part: Slice, stop: Asked) -> None:
         )
 
 
-def go(arguments: Sequence[str], stop: Asked) -> int:
+def go(arguments: Sequence[str], stop: run.Asked) -> int:
     """One slice. Returns the exit status.
 
     Raises:
@@ -194,10 +179,10 @@ def finish(here: run.Run, why: str) -> int:
     return 1 if any(row["failed"] for row in done) else 0
 
 
-def main(arguments: Sequence[str] | None = None, stop: Asked | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, stop: run.Asked | None = None) -> int:
     """Returns the exit status: 2 for bad input, 1 at the end if a GPU test failed."""
     if stop is None:
-        stop = Asked()
+        stop = run.Asked()
         stop.listen()
     try:
         return go(sys.argv[1:] if arguments is None else arguments, stop)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# One visit to a machine with a GPU, by one command: a study, the forms of its baseline that tell why first cycles are
-# slow, rounds of its answer beside competent and TRL's defaults, and the GPU tests. Results are copied to OUT every
-# COPY_S seconds and at the end, so that a kill loses no more than that.
+# One visit to a machine with a GPU, by one command: a study, forms of its baseline, rounds of its answer beside competent
+# and TRL's defaults, and the GPU tests. Results are copied to OUT every COPY_S seconds and at the end, so that a kill loses
+# no more than that.
 #
 #   quarter_hour.sh [--short] [--cpu] [PACKAGES]
 #
 #   PACKAGES  a folder with unpack.sh, which puts Python packages into $SITE and writes variables to $KIT/env.sh; without
 #             it everything must be there for PYTHON
-#   --short   4 minutes instead of 13: the three forms of the baseline, then a study in what is left
+#   --short   4 minutes instead of 13: both forms of the baseline, then a study in what is left
 #   --cpu     a dry run of everything on a CPU, with a tiny model; its figures say nothing
 #
 # Variables: OUT (results), ARCHIVE (a file that holds all of OUT as well, as tar.gz), WORK (a new folder), PYTHON
@@ -23,7 +23,7 @@ for word in "$@"; do
   case $word in
     --short) SHORT=1 ;;
     --cpu) CPU=1 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: $word is no option; expected --short, --cpu or a folder of packages" >&2; exit 2 ;;
     *) PACKAGES=$word ;;
   esac
@@ -92,7 +92,7 @@ study() {
   [ "$seconds" -le "$(left)" ] || seconds=$(left)
   [ "$seconds" -ge 30 ] || { say "no study: $seconds s are left"; return; }
   start study "$seconds" ${SPACE:+--space "$SPACE"} ${STUDY_ARGS:-}
-  "$TOOL" -m benchmarks.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
+  "$TOOL" -m benchmarks.gpu.study_table "$HOME_OF" study "$WORK/study.jsonl" > "$LOGS/study-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/study.jsonl" ] && cp -f "$WORK/study.jsonl" "$OUT"/
 }
 
@@ -101,14 +101,13 @@ form() { # form NAME VARIABLE=VALUE...: the baseline alone, as a first trial wit
   [ "$seconds" -ge 30 ] || { say "no $name: $seconds s are left"; return; }
   [ "$seconds" -le "$FORM_S" ] || seconds=$FORM_S
   VARIABLES=("$@"); start "$name" "$seconds" --max-trials 1; VARIABLES=()
-  "$TOOL" -m benchmarks.study_table "$HOME_OF" "$name" "$WORK/$name.jsonl" > "$LOGS/$name-table.md" 2> "$LOGS/table.err"
+  "$TOOL" -m benchmarks.gpu.study_table "$HOME_OF" "$name" "$WORK/$name.jsonl" > "$LOGS/$name-table.md" 2> "$LOGS/table.err"
   [ -f "$WORK/$name.jsonl" ] && cp -f "$WORK/$name.jsonl" "$OUT"/
 }
 
 forms() { # a trial outlasts its budget by 30 s before it is stopped; its cycles are kept
   FORM_S=$((LIMIT / (${#SHORT} ? 6 : 8)))
   form baseline-expandable-segments PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  form baseline-without-cudnn-attention AUTOTUNE_TRIAL_CUDNN_ATTENTION=0
   [ -z "$SHORT" ] || form baseline-as-it-is    # else the study's own first trial is that
 }
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu.rounds HOME STUDY SECONDS OUT.jsonl``: ``benchmarks.defaults`` within a time limit.
+"""``python -m benchmarks.gpu.rounds HOME STUDY SECONDS OUT.jsonl``: a study's answer beside what people start from.
 
 A round runs TRL's defaults, competent ones and the study's answer, each in a fresh process, in turned-round order in
 every second one. A round begins only if it is predicted to end in time. Every run is written to OUT.jsonl as it ends,
@@ -9,23 +9,79 @@ are printed after each.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from autotune.domain import Configuration, Trial, TrialState
-from autotune.settings import read_settings
+from autotune import wiring
+from autotune.domain import Configuration, Study, Trial, TrialKind, TrialState
+from autotune.machine.clock import SystemClock
+from autotune.ports import Assignment
+from autotune.proposals.openings import COMPETENT, strong_defaults
+from autotune.recommendation.recommend import recommend
+from autotune.settings import Settings, read_settings
+from autotune.statistics import evidence
 from autotune.store import open_store
-from benchmarks.defaults import contenders, ratio, unproven
-from benchmarks.export import attempt
+from autotune.study.confirmation import protocol_for
 from benchmarks.gpu.journal import row_of
+from benchmarks.gpu.run import Asked, Heard
+from benchmarks.ratios import interval
+from search_spaces.space import SearchSpace
 
 GUESS_S = 60.0
 """Of a run nobody has timed."""
 Run = Callable[[Configuration, float], Trial]
 """A configuration, run for so many seconds at most."""
+
+
+def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
+    """Returns the configurations to compare by label, the defaults first."""
+    spec = study.spec
+    found = {"defaults": spec.baseline}
+    competent = _competent(study, trials)
+    if competent is not None:
+        found["competent"] = competent
+    for leader in evidence.leaders(trials, spec.baseline, spec.framework):
+        if leader.configuration not in found.values():
+            found["same learning" if leader.row is evidence.Row.SAME_LEARNING else "permitted"] = leader.configuration
+    return found
+
+
+def _competent(study: Study, trials: Sequence[Trial]) -> Configuration | None:
+    """Returns the configuration that the study tried as competent: a space too large to be listed is drawn from, and
+    the draw may lack it."""
+    tried = next((t.configuration for t in trials if t.source == COMPETENT), None)
+    if tried is not None:
+        return tried
+    space = SearchSpace.from_json(study.spec.space)
+    same = space.candidates(study.spec.baseline, study.spec.resources, same_learning=True)
+    return strong_defaults(same, space.complete(study.spec.baseline, study.spec.resources))
+
+
+def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:
+    """Returns the leaders that the study does not recommend."""
+    answer = recommend(study.spec, trials, "")
+    recommended = {row.configuration for row in answer.rows} if answer else set()
+    leaders = evidence.leaders(trials, study.spec.baseline, study.spec.framework)
+    return frozenset(leader.configuration for leader in leaders) - recommended
+
+
+def attempt(study: Study, configuration: Configuration, settings: Settings, folder: Path, most_s: float) -> Trial:
+    """Runs a trial as a confirmation does, in a fresh process, and stops it after ``most_s`` seconds."""
+    trial = Trial(
+        study.id, 0, TrialKind.CONFIRM, configuration,
+        replace(protocol_for(study), maximum=0, double=0),
+        study.spec.workload.rows_per_update, TrialState.RUNNING, attempt=1,
+    )  # fmt: skip
+    heard = Heard()
+    runner = wiring.runner_for(study.spec, settings, SystemClock())
+    report = runner.run(Assignment(study, trial, folder, most_s), heard, Asked())
+    state = TrialState.COMPLETE if report.outcome.ok else TrialState.FAIL
+    return trial.with_(cycles=tuple(heard.cycles), state=state, outcome=report.outcome, seconds=report.seconds)
 
 
 def expected_s(chosen: Mapping[str, Configuration], trials: Sequence[Trial]) -> dict[str, float]:
@@ -78,8 +134,10 @@ def ratios(ran: Mapping[str, Sequence[Trial]]) -> list[str]:
     for over in ("defaults", "competent"):
         for label in ran:
             if over in ran and label not in ("defaults", over):
-                value, low, high = ratio(ran[label], ran[over])
-                count = len(ran[label])
+                pairs = zip(ran[label], ran[over], strict=True)
+                logs = [math.log((a.tokens_per_hour or 1.0) / (b.tokens_per_hour or 1.0)) for a, b in pairs]
+                value, low, high = interval(logs)
+                count = len(logs)
                 sure = f"95 % interval {low:.2f} to {high:.2f}, {count} rounds" if count > 1 else "1 round, no interval"
                 lines.append(f"{label} / {over}: {value:.2f} ({sure})")
     return lines

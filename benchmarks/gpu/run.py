@@ -7,6 +7,7 @@ would have measured.
 from __future__ import annotations
 
 import shutil
+import signal
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -218,6 +219,20 @@ class Run:
         return measured, heard, schedule.judged(report.outcome, measured, bound)
 
 
+class Asked:
+    """Told by a signal to stop: a trial that runs then is run again."""
+
+    level = 0
+
+    def listen(self) -> None:
+        """From now on."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.level = 2
+
+
 class Heard:
     """What a running trial reports."""
 
@@ -228,6 +243,7 @@ class Heard:
         self.startup: dict[str, float] = {}
         self.worst_case = False
         self.lengths: tuple[int, ...] = ()
+        self.notes: list[str] = []
 
     def record(self, record: Record) -> None:
         if isinstance(record, CycleRecord):
@@ -238,6 +254,8 @@ class Heard:
             self.worst_case = True
         elif isinstance(record, NoteRecord) and record.name == "lengths":
             self.lengths = tuple(int(n) for n in record.data.get("lengths", ()))
+        elif isinstance(record, NoteRecord) and "why" in record.data:
+            self.notes.append(f"{record.name}: {record.data['why']}")
 
     def phase(self, phase: CurrentPhase) -> None:
         """Not of interest."""

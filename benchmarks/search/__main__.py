@@ -1,8 +1,7 @@
 """``python -m benchmarks.search --table FILE... [--seeds 20] [--arms grey,tpe,...]``: searches replayed on tables.
 
-Prints for each table whether it can tell searches apart, criterion by criterion; then one table of all arms, and writes
-one plot. An arm that cannot run here is named with what it lacks. All arms take hours: ``--keep FILE`` keeps every
-search that is done, so that the same command goes on after it was broken off; ``--jobs 2`` runs two at a time.
+Prints for each table whether it can tell searches apart, criterion by criterion; then one table of all arms. An arm
+that cannot run here is named with what it lacks. All arms take hours; ``--jobs 2`` runs two at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import optuna
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.tables.files import read
-from benchmarks.search import discrimination, noise, report, targets
+from benchmarks.search import discrimination, noise, report
 from benchmarks.search.arms import ARMS, Arm
-from benchmarks.search.courses import Kept
 from benchmarks.search.models import Known, models_of
 from benchmarks.search.running import searched
 from benchmarks.search.world import World
@@ -37,11 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seeds", type=int, default=FEWEST_SEEDS, help=f"searches of each arm ({FEWEST_SEEDS})")
     made.add_argument("--arms", default="", metavar="NAMES", help=f"with commas; all that can run: {', '.join(ARMS)}")
     made.add_argument("--trials", type=int, default=100, help="of each search, the baseline aside (100)")
-    made.add_argument("--plot", type=Path, default=Path("search.svg"), metavar="FILE", help="the plot (search.svg)")
     made.add_argument("--judge", action="store_true", help="only say whether the tables count")
-    made.add_argument(
-        "--keep", type=Path, metavar="FILE", help="searches that are done go there, and are not run again"
-    )
     made.add_argument("--jobs", type=int, default=1, help="searches at a time (1); the figures are the same")
     return made
 
@@ -91,9 +85,8 @@ def go(arguments: Sequence[str]) -> int:
 
 def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Namespace) -> None:
     arms, left_out = chosen(given.arms, known)
-    courses, broken = searched(worlds, known, arms, given, Kept(given.keep), given.jobs)
-    lines = report.lines(courses)
-    print(report.drawn(lines, given.trials))
+    courses, broken = searched(worlds, known, arms, given, given.jobs)
+    print(report.drawn(report.lines(courses), given.trials))
     print(
         f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; what the row to "
         f"be returned lacks of the best after {report.AT} trials; OOMs, and the share of seconds lost to them, in the "
@@ -104,15 +97,6 @@ def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Na
         print(f"{given.seeds} seeds only try the command: {FEWEST_SEEDS} or more are what figures are stated from")
     for sentence in [*left_out, *broken]:
         print(sentence)
-    for world in worlds:
-        own = [line for line in lines if line.world == world.name]
-        found = targets.targets(own, [c for c in courses if c.world == world.name])
-        print("\n".join(targets.said(world.name, found)))
-    try:
-        given.plot.write_text(report.plot(courses, given.trials), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--plot {given.plot} cannot be written: {error.strerror or error}") from None
-    print(f"plot: {given.plot}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -182,13 +182,6 @@ def ratio(ours: Sequence[float], theirs: Sequence[float], draws: np.random.Gener
     return Interval(_quotient(statistics.median(ours), statistics.median(theirs)), *_ends(found))
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float], draws: np.random.Generator) -> Interval:
-    """Mean of ours - theirs, of the same seeds: each resample draws seeds, for both alike."""
-    away = np.array(ours) - np.array(theirs)
-    found = np.sort(away[draws.integers(len(away), size=(REPEATS, len(away)))].mean(axis=1))
-    return Interval(float(away.mean()), *_ends(found))
-
-
 def _quotient(ours: float, theirs: float) -> float:
     if math.isinf(ours):
         return 1.0 if math.isinf(theirs) else 0.0

@@ -1,4 +1,4 @@
-"""What the benchmark prints: each table's criteria, one table of arms, and one plot."""
+"""What the benchmark prints: each table's criteria, and one table of arms."""
 
 from __future__ import annotations
 
@@ -6,30 +6,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
-from benchmarks.search.arms import ARMS, OURS, best_peer
+from benchmarks.search.arms import OURS, best_peer
 from benchmarks.search.discrimination import Criterion, counts
 from benchmarks.search.replay import FIRST, SHARES, Course, Interval, medians, ratio
 
 HALF = 0.05
 """The goal by which arms are compared with each other: this share missing."""
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 60, 190, 24, 44
-_COLOURS = (
-    "#1f77b4",
-    "#d62728",
-    "#2ca02c",
-    "#9467bd",
-    "#ff7f0e",
-    "#8c564b",
-    "#e377c2",
-    "#7f7f7f",
-    "#bcbd22",
-    "#17becf",
-)
 AT = 20
 """Trials after which it is told what is still missing."""
 HEADS = (
@@ -132,53 +117,3 @@ def each(found: Sequence[Criterion]) -> list[str]:
     """A line for each criterion."""
     width = max(len(c.name) for c in found)
     return [f"  {'pass' if c.passed else 'FAIL'}  {c.name.ljust(width)}  {c.figure} ({c.limit})" for c in found]
-
-
-def plot(courses: Sequence[Course], most: int) -> str:
-    """Share of the best that is still missing, median over seeds and tables, by trials; an SVG without a library."""
-    arms = list(dict.fromkeys(c.arm for c in courses))
-    parts = _axes(most)
-    for place, arm in enumerate(arms):
-        colour = _COLOURS[place % len(_COLOURS)]
-        dash = "" if ARMS[arm].is_ours else ' stroke-dasharray="5 3"'
-        path = " ".join(f"{_x(n, most):.1f},{_y(v):.1f}" for n, v in enumerate(_curve(courses, arm, most), start=1))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
-        y = TOP + 14 * place
-        parts.append(
-            f'<line x1="{WIDTH - RIGHT + 10}" x2="{WIDTH - RIGHT + 34}" y1="{y}" y2="{y}" stroke="{colour}"{dash}/>'
-        )
-        parts.append(f'<text x="{WIDTH - RIGHT + 40}" y="{y + 4}" fill="#333">{escape(arm)}</text>')
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="11">\n<title>missing of the best, by trials</title>\n'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'
-    )
-
-
-def _curve(courses: Sequence[Course], arm: str, most: int) -> list[float]:
-    """A course that ran out of rows keeps what it had."""
-    runs = [c.missing for c in courses if c.arm == arm and c.missing]
-    return [statistics.median(m[min(n, len(m) - 1)] for m in runs) for n in range(most)]
-
-
-def _x(trials: int, most: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (trials - 1) / max(1, most - 1)
-
-
-def _y(missing: float) -> float:
-    """From 0 to 1/2, where the interesting part is; more is cut off."""
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(missing, 0.5) / 0.5
-
-
-def _axes(most: int) -> list[str]:
-    parts = []
-    for share in (0.0, 0.02, 0.05, 0.10, 0.20, 0.30, 0.40, 0.50):
-        y = _y(share)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#333">{share:.0%}</text>')
-    for trials in range(1, most + 1, max(1, most // 10)):
-        x = _x(trials, most)
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" fill="#333">{trials}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    return [*parts, f'<text x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="#333">trials</text>']

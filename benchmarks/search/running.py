@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.search.arms import Arm
-from benchmarks.search.courses import Kept, key_of
 from benchmarks.search.models import Known
 from benchmarks.search.replay import Course, replay
 from benchmarks.search.world import World
@@ -21,12 +21,7 @@ _shared: tuple[Sequence[World], Sequence[Known], Sequence[Arm]] = ((), (), ())
 
 
 def searched(
-    worlds: Sequence[World],
-    known: Sequence[Known],
-    arms: Sequence[Arm],
-    given: Namespace,
-    kept: Kept | None = None,
-    jobs: int = 1,
+    worlds: Sequence[World], known: Sequence[Known], arms: Sequence[Arm], given: Namespace, jobs: int = 1
 ) -> tuple[list[Course], list[str]]:
     """Every arm on every world with every seed, and a sentence for each peer that broke off.
 
@@ -37,17 +32,15 @@ def searched(
         known: the models of each.
         arms: the searches.
         given: ``seeds`` and ``trials``.
-        kept: courses that were run before; those that are run now are added.
         jobs: processes that search.
     """
-    kept = kept or Kept(None)
     courses: list[Course] = []
     broken = []
     with _pool(worlds, known, arms, jobs) as pool:
         for place, world in enumerate(worlds):
             for which, arm in enumerate(arms):
                 try:
-                    courses += _of_arm(place, which, given, kept, pool)
+                    courses += _of_arm(place, which, given, pool)
                     print(f"{world.name}: {arm.name} done", file=sys.stderr, flush=True)
                 except Exception as error:
                     if arm.is_ours or not arm.needs:
@@ -56,23 +49,10 @@ def searched(
     return courses, broken
 
 
-def _of_arm(place: int, which: int, given: Namespace, kept: Kept, pool: Executor | None) -> list[Course]:
-    """Of one arm on one world, by seed."""
-    world, arm = _shared[0][place], _shared[2][which]
-    keys = [key_of(world, arm, seed, given.trials) for seed in range(given.seeds)]
-    left = [seed for seed, key in enumerate(keys) if kept.get(key) is None]
-    if pool is None:
-        for seed in left:
-            kept.add(keys[seed], _course(place, which, seed, given.trials))
-    else:
-        running = {pool.submit(_course, place, which, seed, given.trials): seed for seed in left}
-        try:
-            for done in as_completed(running):
-                kept.add(keys[running[done]], done.result())
-        finally:
-            for one in running:
-                one.cancel()
-    return [course for key in keys if (course := kept.get(key)) is not None]
+def _of_arm(place: int, which: int, given: Namespace, pool: Executor | None) -> list[Course]:
+    """Runs one arm on one world with every seed."""
+    run = functools.partial(_course, place, which, trials=given.trials)
+    return [run(seed) for seed in range(given.seeds)] if pool is None else list(pool.map(run, range(given.seeds)))
 
 
 def _course(place: int, which: int, seed: int, trials: int) -> Course:

@@ -3,10 +3,6 @@
 Makes a random model, prompts and a reward in DIR, once, and prints the ``autotune sweep`` with them; with ``--go`` it
 becomes that command. What is after ``--`` goes to the sweep: ``-- --rows 12``, ``-- --budget 50m``. The same command
 goes on with what it had begun, as any sweep does.
-
-``--pilot N`` comes first: it records N rows spread over the space without a memory limit, in a study of its own, and
-says what they tell of the whole table: peaks, the memory limit a quarter of the rows exceeds, seconds a row, shares of
-the phases, and which criteria of a table that counts it would meet. Exit code 3: it would probably not count.
 """
 
 from __future__ import annotations
@@ -20,12 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.errors import AutotuneError
-from autotune.tables.files import read
 from benchmarks.gpu import inputs
-from benchmarks.sweeps import pilot_report
-from benchmarks.sweeps.cases import CASES, Case, Inputs, table_file, words
-from benchmarks.sweeps.pilot import LEAST_ROWS, judged
+from benchmarks.sweeps.cases import CASES, Case, Inputs, words
 from trainer.child.contract import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,41 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     made.add_argument("case", choices=sorted(CASES))
     made.add_argument("--out", required=True, type=Path, help="folder of its inputs, trials and table")
     made.add_argument("--python", default=os.environ.get("AUTOTUNE_TEST_PYTHON", str(ROOT / ".venv-train/bin/python")))
-    run = made.add_mutually_exclusive_group()
-    run.add_argument("--go", action="store_true", help="run the sweep")
-    run.add_argument("--pilot", type=int, metavar="N", help="run N rows and judge the case by them")
+    made.add_argument("--go", action="store_true", help="run the sweep")
     given = made.parse_args(own)
-    if given.pilot is not None and given.pilot < LEAST_ROWS:
-        made.error(f"--pilot {given.pilot}: expected at least {LEAST_ROWS} rows")
     case, out, python = CASES[given.case], given.out.absolute(), str(Path(given.python).absolute())
-    swept = words(case, make(case, python, out), python, out, more, given.pilot)
+    swept = words(case, make(case, python, out), python, out, more)
     argv = (sys.executable, "-m", "autotune.cli", *swept)
     print(shlex.join(argv), flush=True)
-    if given.pilot is not None:
-        return piloted(case, out, given.out, argv)
     if given.go:
         os.execv(argv[0], argv)  # noqa: S606
     return 0
-
-
-def piloted(case: Case, out: Path, shown: Path, argv: Sequence[str]) -> int:
-    """Run the pilot, or go on with it, and print what it tells; 3 if the table would probably not count.
-
-    A pilot that was broken off is not judged: the same command goes on.
-    """
-    ended = subprocess.run(argv, check=False)
-    if ended.returncode:
-        return ended.returncode
-    try:
-        found = judged(read(table_file(case, out, pilot=True)))
-    except AutotuneError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print("\n".join(pilot_report.lines(case.name, found)))
-    limit = ("--memory-limit", pilot_report.limit_text(found))
-    again = ("python", "-m", "benchmarks.sweeps", case.name, "--out", str(shown), "--go", "--", *limit)
-    print(f"to record it: {shlex.join(again)}")
-    return 0 if found.promises else 3
 
 
 if __name__ == "__main__":

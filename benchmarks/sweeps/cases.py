@@ -40,7 +40,7 @@ class Case:
     rows: int
     """Completions per update."""
     memory_limit: str
-    """Beyond which a quarter of the rows shall not fit: a guess until a pilot has told (``--pilot``)."""
+    """Beyond which a quarter of the rows shall not fit."""
     baseline: Mapping[str, KnobValue] = field(default_factory=dict)
     """Beside the framework's own defaults."""
     again: int = AGAIN
@@ -67,9 +67,7 @@ class Inputs:
     """``FILE:FUNCTION``."""
 
 
-def words(
-    case: Case, made: Inputs, python: str, out: Path, more: Sequence[str] = (), pilot: int | None = None
-) -> tuple[str, ...]:
+def words(case: Case, made: Inputs, python: str, out: Path, more: Sequence[str] = ()) -> tuple[str, ...]:
     """What comes after ``autotune``: the sweep of a case.
 
     Args:
@@ -78,7 +76,6 @@ def words(
         python: the training interpreter.
         out: folder of the home and of the table.
         more: options that go last, so they win.
-        pilot: so many rows, the baseline among them, once each and without a memory limit, as a study of its own.
     """
     knobs = [word for name, value in case.baseline.items() for word in ("--set", f"{name}={_text(value)}")]
     which = ("--name", case.name, "--memory-limit", case.memory_limit, "--repeat-top", str(case.again))
@@ -86,20 +83,13 @@ def words(
         which = (*which, "--rows", str(case.recorded))
     if case.ranks > 1:
         knobs += ["--ranks", str(case.ranks)]
-    if pilot is not None:
-        which = ("--name", f"{case.name}-pilot", "--rows", str(pilot), "--repeat-top", "0")
     return (
         "sweep", *which, "--space", str(case.space),
         "--model", str(made.model), "--data", str(made.prompts), "--reward", made.reward, "--python", python,
         "--max-prompt-length", str(case.longest_prompt), "--max-completion-length", str(case.longest),
         "--effective-batch", str(case.rows), *knobs, "--gpus", "0", "--home", str(out / "home"),
-        "--export", str(table_file(case, out, pilot=pilot is not None)), *more,
+        "--export", str(out / f"search-{case.name}.jsonl.gz"), *more,
     )  # fmt: skip
-
-
-def table_file(case: Case, out: Path, *, pilot: bool = False) -> Path:
-    """Where the table goes."""
-    return out / f"{'pilot' if pilot else 'search'}-{case.name}.jsonl.gz"
 
 
 def _text(value: KnobValue) -> str:

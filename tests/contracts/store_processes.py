@@ -28,7 +28,7 @@ __all__ = ["SharedStoreSuite"]
 
 FORKED = multiprocessing.get_context("forkserver")
 """Each process is forked from one that has imported what they need, which takes longest, and has opened nothing."""
-FORKED.set_forkserver_preload([__name__, "alembic.command", "autotune.wiring"])
+FORKED.set_forkserver_preload([__name__, "autotune.wiring"])
 
 
 def write_trials(address: str, gate: Connection, count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autotune.machine import hardware
 from autotune.running.preloads import Preloads
 from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
-from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol, StartupPart, StartupRecord
+from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone]
 
@@ -135,15 +135,6 @@ def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path, pr
     assert not ran.result.ok
     assert ran.result.reason is FailureReason.OOM
     assert ran.result.pool is Pool.ROLLOUT_CACHE
-
-
-def test_the_engine_tells_what_its_start_was_made_of(roomy: Ran) -> None:
-    data = roomy.note("engine_start").data
-    whole = next(r.seconds for r in roomy.records if isinstance(r, StartupRecord) and r.part is StartupPart.ENGINE)
-    assert {"weights", "profile", "cache", "warm_up"} <= set(data)
-    steps = sum(data[part] for part in ("weights", "profile", "cache", "warm_up"))
-    assert 0.0 < steps <= whole
-    assert data["graph_sizes"] == 0, "graphs are the GPU's"
 
 
 @pytest.mark.skipif(hardware.compiler() is None, reason="no C++ compiler here")

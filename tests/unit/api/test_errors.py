@@ -121,10 +121,10 @@ def test_a_database_that_cannot_be_read_is_503_and_mends_itself(settings: Settin
     reader.cache.close()
 
 
-def test_a_database_of_a_newer_version_is_not_ready(reader: Reader, settings: Settings, study: Study) -> None:
+def test_a_database_of_another_version_is_not_ready(reader: Reader, settings: Settings, study: Study) -> None:
     assert reader.ask("/readyz").status_code == 200
     connection = sqlite3.connect(settings.database)
-    connection.execute("UPDATE autotune_alembic SET version_num = '9999'")
+    connection.execute("UPDATE autotune_schema SET version = 9999")
     connection.commit()
     connection.close()
     assert "9999" in assert_problem(reader.ask("/readyz"), 503)["detail"]

@@ -12,9 +12,9 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Pool, Trial, TrialKind
 from autotune.tables.files import read
 from benchmarks.gpu import design, journal, table
-from benchmarks.gpu.__main__ import Asked, left_of, main
+from benchmarks.gpu.__main__ import left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES
-from benchmarks.gpu.run import Run, RunRequest
+from benchmarks.gpu.run import Asked, Run, RunRequest
 from benchmarks.gpu.summary import TRIED, summary
 from tests.support import factories
 

@@ -13,7 +13,7 @@ from autotune.domain import Configuration, FailureReason, Pool, Resources, Trial
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
 from autotune.tables.files import read
-from benchmarks import every_knob_table, memory_model
+from benchmarks import memory_model
 from search_spaces.configuration import ModelFacts
 from tests.support import factories
 from tests.support.synthetic_table import table
@@ -103,19 +103,6 @@ def test_a_table_is_as_many_studies_as_there_are_orders() -> None:
     text = memory_model.report([replace(r, trials=r.trials[:12]) for r in found])
     assert text.count("| synthetic ") == 5, "orders of one table share its lines"
     assert text.endswith("3 orders.")
-
-
-def test_the_recorded_table_of_two_ranks_is_read_as_the_study_it_was(tmp_path: Path) -> None:
-    found = every_knob_table.trials()
-    assert [t.number for t in found] == [*range(24), *range(25, 28)], "the confirmation was ended, and is not there"
-    assert all(t.fits and t.host_peak for t in found)
-    assert found[12].configuration["precision"] == "fp32"
-    assert found[12].configuration["zero_stage"] == 3
-    assert found[12].host_peak == int(7.74 * factories.GIB)
-    assert {t.configuration["micro_batch_size"] * t.configuration["gradient_accumulation_steps"] for t in found} == {4}  # type: ignore[operator]
-    (tmp_path / "other.md").write_text("| a | b |\n")
-    with pytest.raises(ValueError, match="no table of trials"):
-        every_knob_table.trials(tmp_path / "other.md")
 
 
 @pytest.mark.parametrize("name", ["14m-tail", "14m-compiled", "14m-wide", "16m-batching", "16m-engines"])

@@ -12,9 +12,8 @@ import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.openings import COMPETENT
-from benchmarks.defaults import contenders
 from benchmarks.gpu import visit
-from benchmarks.gpu.rounds import GUESS_S, expected_s, ratios, run_rounds
+from benchmarks.gpu.rounds import GUESS_S, contenders, expected_s, ratios, run_rounds
 from tests.support import factories as f
 
 BASE, FAST = f.configuration(), f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)

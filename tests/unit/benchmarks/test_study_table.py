@@ -14,12 +14,12 @@ from autotune.insights.roofline import ideal_rate
 from autotune.machine.data_sheets import SHEETS
 from autotune.settings import read_settings
 from autotune.store import open_store
-from benchmarks import study_table
+from benchmarks.gpu import study_table
 from benchmarks.gpu.architectures import ARCHITECTURES
 from benchmarks.gpu.journal import trial_of
 from tests.support import factories
 
-TABLES = Path(study_table.__file__).parent / "tables"
+TABLES = Path(study_table.__file__).parents[1] / "tables"
 HEAD: dict[str, Any] = {
     "measures_a_gpu": True,
     "hardware": {"gpus": [{"name": "NVIDIA H100 80GB HBM3"}]},

@@ -93,17 +93,6 @@ def test_the_command_takes_its_words(case: Case, tmp_path: Path) -> None:
     assert parsed["export"].name.startswith("search-")
 
 
-@BOTH
-def test_a_pilot_is_a_study_of_its_own_without_a_limit(case: Case, tmp_path: Path) -> None:
-    given = words(case, MADE, "/env/bin/python", tmp_path, pilot=14)
-    sweep = get_command(build_app()).get_command(None, given[0])  # type: ignore[attr-defined, arg-type]
-    parsed = sweep.make_context("sweep", list(given[1:])).params
-    whole = sweep.make_context("sweep", list(words(case, MADE, "/env/bin/python", tmp_path)[1:])).params
-    differs = {name for name in parsed if parsed[name] != whole[name]}
-    assert differs == {"name", "rows", "repeat_top", "memory_limit", "export"}
-    assert (parsed["rows"], parsed["repeat_top"], parsed["memory_limit"]) == (14, 0, None)
-
-
 def test_inputs_are_made_once(tmp_path: Path) -> None:
     case = next(iter(CASES.values()))
     python = tmp_path / "python"

@@ -20,7 +20,7 @@ from trainer.child.contract import TAG_VARIABLE
         "OMP_NUM_THREADS",
         "TOKENIZERS_PARALLELISM",
         "PYTORCH_CUDA_ALLOC_CONF",
-        "AUTOTUNE_TRIAL_RESERVE",
+        "AUTOTUNE_TRIAL_GROUP_PORT",
         "LD_LIBRARY_PATH",
         "TMPDIR",
         "VIRTUAL_ENV",

@@ -69,7 +69,7 @@ def test_who_listens_at_every_address_is_not_asked_where_another_listens_at_this
 def test_a_port_that_is_only_held_or_used_is_nobodys() -> None:
     """A connection to a port elsewhere has the port at its other end."""
     with listening("127.0.0.1") as held, socket.create_connection(held.getsockname()) as client:
-        assert listeners(client.getsockname()[1]) == frozenset()
+        assert listeners(client.getsockname()[1]) == ()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert not strangers_at(bound.getsockname()[1], set())
@@ -82,7 +82,7 @@ def test_a_port_with_a_connection_just_closed_is_not_free_though_nobody_listens(
         accepted = held.accept()[0]
         accepted.close()
         assert client.recv(1) == b""
-    assert listeners(port) == frozenset()
+    assert listeners(port) == ()
     assert not is_free(port)
     with socket.socket() as unused:
         unused.bind(("", 0))

@@ -1,34 +1,24 @@
-"""Creating, migrating and refusing: the database is ours, of a known version, and whole."""
+"""Creating and refusing: the database is ours, of this version, and whole."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import MetaData
 
 from autotune.errors import StoreError
 from autotune.store import open_store, schema
-from autotune.store.models import Base
+from autotune.store.models import Base, SchemaRow
 from autotune.store.repository import SqlStore
 from tests.contracts.store_cases import begin
+from tests.contracts.store_processes import received, running
 from tests.support import factories as make
-from tests.support.migrated import real_migrations
 
-
-@pytest.fixture(autouse=True)
-def _migrated() -> Iterator[None]:
-    with real_migrations():
-        yield
+VERSION = f"SELECT version FROM {SchemaRow.__tablename__}"  # noqa: S608 - ours
 
 
 @pytest.fixture
@@ -45,54 +35,54 @@ def tables(path: Path) -> set[str]:
     return {name for (name,) in sql(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def test_the_migrations_make_the_tables_the_code_uses(path: Path) -> None:
+def test_the_tables_are_made_once_with_their_version(path: Path) -> None:
     open_store(path).close()
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE})
-        assert compare_metadata(context, Base.metadata) == []
-    engine.dispose()
-    assert tables(path) == {*Base.metadata.tables, schema.VERSION_TABLE}
+    assert tables(path) == set(Base.metadata.tables)
+    assert sql(path, VERSION) == [(schema.VERSION,)]
 
 
-def test_the_steps_are_one_line_that_ends_at_head() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(schema.MIGRATIONS))
-    steps = [s.revision for s in ScriptDirectory.from_config(config).walk_revisions()]
-    assert steps == sorted(steps, reverse=True)
-    assert steps[0] == schema.HEAD
-    assert all(len(step) == 4 and step.isdigit() for step in steps)
-
-
-def test_opening_again_migrates_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_again_makes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(open_store(path))
-    monkeypatch.setattr(command, "upgrade", lambda *_: pytest.fail("migrated again"))
+    monkeypatch.setattr(MetaData, "create_all", lambda *_: pytest.fail("made again"))
     assert len(open_store(path).trials(1)) == 1
 
 
-def test_no_ini_file_is_needed_or_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(path.parent)
-    open_store(path).close()
-    assert {p.name for p in path.parent.iterdir()} == {"studies.db", "studies.db.lock"}
+def open_and_count(address: str, gate: Any, _: None) -> None:
+    """Wait at the gate, then open a new database and tell how many studies it has."""
+    gate.send("ready")
+    gate.recv()
+    store = open_store(address)
+    gate.send(len(store.studies()))
+    store.close()
 
 
-@pytest.mark.parametrize("version", ["0004", "0917", "9f3ac1d2"])
-def test_a_newer_database_is_refused_and_left_alone(path: Path, version: str) -> None:
+def test_of_processes_that_open_it_at_once_one_makes_the_tables_and_the_others_wait(path: Path) -> None:
+    with running(open_and_count, str(path), None) as (_, one), running(open_and_count, str(path), None) as (_, two):
+        for gate in (one, two):
+            assert received(gate) == "ready"
+        for gate in (one, two):
+            gate.send("go")
+        assert [received(gate) for gate in (one, two)] == [0, 0]
+    assert sql(path, VERSION) == [(schema.VERSION,)]
+
+
+@pytest.mark.parametrize("version", [0, schema.VERSION + 1, 917])
+def test_a_database_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
     begin(open_store(path))
-    sql(path, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{version}'")  # noqa: S608 - the words are ours
+    sql(path, f"UPDATE {SchemaRow.__tablename__} SET version = {version}")  # noqa: S608 - the words are ours
     before = sql(path, "SELECT * FROM studies")
     with pytest.raises(StoreError) as caught:
         open_store(path)
     message = str(caught.value)
-    for part in (str(path), version, schema.HEAD, "upgrade autotune"):
+    for part in (str(path), str(version), f"version {schema.VERSION} alone", "use the autotune that made it"):
         assert part in message
     assert sql(path, "SELECT * FROM studies") == before
-    assert sql(path, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [(version,)]  # noqa: S608
+    assert sql(path, VERSION) == [(version,)]
 
 
-@pytest.mark.parametrize("ours", ["studies", "trials", "events"])
+@pytest.mark.parametrize("ours", ["studies", "trials", "events", SchemaRow.__tablename__])
 def test_another_applications_tables_are_refused_and_left_alone(path: Path, ours: str) -> None:
-    sql(path, f"CREATE TABLE {ours} (something TEXT)")
+    sql(path, f"CREATE TABLE {ours} (version TEXT)")
     with pytest.raises(StoreError, match=f"another application \\({ours}\\)"):
         open_store(path)
     assert tables(path) == {ours}
@@ -108,13 +98,13 @@ def test_another_applications_tables_beside_ours_are_no_matter(path: Path) -> No
 
 
 def test_a_creation_that_breaks_off_leaves_nothing_half_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = command.upgrade
+    whole = MetaData.create_all
 
     def break_off(*arguments: Any) -> None:
         whole(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "upgrade", break_off)
+    monkeypatch.setattr(MetaData, "create_all", break_off)
     with pytest.raises(KeyboardInterrupt):
         open_store(path)
     assert tables(path) == set()

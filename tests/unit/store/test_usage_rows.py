@@ -1,4 +1,4 @@
-"""What a cycle used, in a database: kept whole, and absent from those of earlier versions."""
+"""What a cycle used, in a database: kept whole, or absent."""
 
 from __future__ import annotations
 

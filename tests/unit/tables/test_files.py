@@ -118,9 +118,6 @@ def test_a_table_carries_what_its_device_was_measured_to_do(tmp_path: Path) -> N
     path = tmp_path / "t.jsonl"
     write(table_of(study, [f.finished(0)], {}, f.fingerprint()), path)
     assert read(path).header.probe == measured
-    before = without(0, "probe")
-    assert parsed(before, "x").header.probe == {}, "tables of before there was one are read"
-    assert parsed(before, "x").rows == parsed(lines(swept()), "x").rows
 
 
 def test_the_users_folders_do_not_travel() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from dataclasses import replace
 from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
@@ -32,7 +31,6 @@ from .attention import attention_facts
 from .compiling import CompileWatch
 from .prime import held, prime_optimizer
 from .quality import Quality
-from .remedies import reserve, switch_attention
 from .rollout import MeteredRollout
 from .together import Together
 
@@ -110,7 +108,6 @@ class Loop:
 
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
-        switch_attention(os.environ)
         self._trial.note("attention", attention_facts(trainer.model))
 
     def run(self, train: Callable[[], Any]) -> Any:
@@ -160,9 +157,6 @@ class Loop:
         self._gradients = GradientSync(getattr(self._trainer, "model_wrapped", None))
         if self._plan.protocol.warmup and not prime_optimizer(self._trainer):
             self._trial.note("optimizer_not_primed")
-        reserved = reserve(os.environ)
-        if reserved is not None:
-            self._trial.note("reserved", {"bytes": reserved})
         if self._together.size > 1:
             weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
             self._trial.note("held", {"weights": weights, "optimizer": optimizer})

@@ -11,7 +11,7 @@ from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
-from . import engine, engine_start, engine_values, importing, ranks
+from . import engine, engine_values, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
@@ -43,11 +43,8 @@ def run_trial(trial: TrialContext) -> None:
     with trial.startup(StartupPart.ENGINE):
         if spec.settings.get("use_vllm"):
             install(trial, watches)
-        with engine_start.timed() as steps:
-            trainer = build.build_trainer(spec, config, model, rewards, dataset)
+        trainer = build.build_trainer(spec, config, model, rewards, dataset)
         watches += watch_server(trainer)
-    if steps:
-        trial.note("engine_start", {**steps, **engine_start.compiled(trainer.vllm_generation.llm)})
     kept.watch_leaks(trial, model=model, trainer=trainer)
     kept.note(trial)
     trial.guard_memory()

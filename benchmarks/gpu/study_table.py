@@ -1,4 +1,4 @@
-"""``python -m benchmarks.study_table HOME STUDY [FILE.jsonl]``: the trials of a stored study as a table.
+"""``python -m benchmarks.gpu.study_table HOME STUDY [FILE.jsonl]``: the trials of a stored study as a table.
 
 Prints Markdown: each trial's role, how it differs from the baseline, how it ended, tokens/hour and, on one GPU that is
 known, which share of its roofline they are, mean seconds of a cycle by phase, the device's highest memory and the

@@ -195,22 +195,6 @@ async def hang(port: int, path: str, heard: Heard, over: Callable[[], bool]) -> 
                 heard.ended = await _drained(loop, line)
 
 
-async def half_open(port: int, over: Callable[[], bool]) -> list[float]:
-    """Begin a request and never end it, again and again until ``over``; seconds after which the server closed each."""
-    held = []
-    while not over():
-        reader, writer = await asyncio.open_connection(HOST, port)
-        began = time.perf_counter()
-        writer.write(request("/healthz")[:-2])
-        while not over():
-            with contextlib.suppress(TimeoutError, OSError):
-                if not await asyncio.wait_for(reader.read(1 << 16), 0.5):
-                    held.append(time.perf_counter() - began)
-                    break
-        writer.close()
-    return held
-
-
 async def _drained(loop: asyncio.AbstractEventLoop, line: socket.socket) -> bool:
     """True when everything was read up to the end, or the connection was broken off; else it waits for more."""
     try:

@@ -1,4 +1,4 @@
-"""A process that writes to a study as a running tuner does: ``python -m benchmarks.writer HOME SECONDS [RATE]``."""
+"""A process that writes to a study as a running tuner does: ``python -m benchmarks.api.writer HOME SECONDS [RATE]``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from autotune.domain import Outcome, TrialState
 from autotune.settings import read_settings
 from autotune.store import open_store
-from benchmarks.load import quantile
+from benchmarks.api.load import quantile
 from tests.support import factories
 
 WRITES_A_SECOND = 20.0
@@ -42,7 +42,7 @@ class Writer:
     """Such a process. It has begun: what its imports take from the machine is no part of any measurement."""
 
     def __init__(self, home: Path, seconds: float, rate: float = WRITES_A_SECOND) -> None:
-        argv = [sys.executable, "-m", "benchmarks.writer", str(home), str(seconds), str(rate)]
+        argv = [sys.executable, "-m", "benchmarks.api.writer", str(home), str(seconds), str(rate)]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         self._process.stdout.readline()

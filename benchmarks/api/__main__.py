@@ -1,11 +1,10 @@
 """What the REST API costs and how fast it is: ``python -m benchmarks.api [--trials 10000] [--seconds 60] ...``.
 
 A study of many made-up trials in a SQLite file, ``autotune serve`` on it, and a process that writes to it as a running
-study does. First it writes alone, then beside the server with 200 clients (one request a second each, open loop: half
-of them a recommendation query, half a page of trials) and 50 listeners, one more of which takes nothing of its stream.
-Then the clients ask as fast as they are answered. Then it writes in turns alone, beside clients of the server, and
-beside clients of a stand-in (``benchmarks/turns.py``), and at last alone again. Readers, server and writer share the
-machine's cores; nothing is measured on a machine that does anything else at the time.
+study does, beside 200 clients (one request a second each, open loop: half of them a recommendation query, half a page
+of trials) and 50 listeners, one more of which takes nothing of its stream. Then the clients ask as fast as they are
+answered. At last it writes in turns alone and beside clients (``benchmarks/api/turns.py``). Readers, server and writer
+share the machine's cores; nothing is measured on a machine that does anything else at the time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import asyncio
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,10 +27,10 @@ from typing import Any
 import psutil
 
 from autotune.settings import read_settings
-from benchmarks import turns
-from benchmarks.load import LATE_S, Heard, Seen, closed_loop, hang, heard_all, listen, open_loop, quantile
-from benchmarks.many_trials import fill
-from benchmarks.writer import Writer
+from benchmarks.api import turns
+from benchmarks.api.load import LATE_S, Heard, Seen, closed_loop, hang, heard_all, listen, open_loop, quantile
+from benchmarks.api.many_trials import fill
+from benchmarks.api.writer import Writer
 
 PATHS = {
     "recommendation": "/api/v1/recommendations?model=small&gpu=cpu&framework=trl",
@@ -80,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1.0, help="requests a second of each client")
     parser.add_argument("--listeners", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=6, help="of turns: alone, beside the server, beside a stand-in")
+    parser.add_argument("--rounds", type=int, default=6, help="of turns: alone, beside the server")
     parser.add_argument("--turn", type=float, default=TURN_S, help="seconds of each")
     parser.add_argument("--nice", type=int, help="of the server; its own default unless told")
     asked = Asked(**vars(parser.parse_args(arguments)))
@@ -96,7 +94,6 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     settings = read_settings({"AUTOTUNE_HOME": str(home)})
     settings.home.prepare()
     fill(Path(settings.database), asked.trials)
-    before = Writer(home, asked.seconds).wait().figures()
     with served(home, asked.nice) as server:
         began = time.perf_counter()
         get(server.port, PATHS["trials page"])
@@ -109,7 +106,6 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
         beside = writer.wait().figures()
         fastest = asyncio.run(closed_loop(server.port, PATHS, 32, min(10.0, asked.seconds)))
         slower = _in_turns(home, server, asked)
-    alone = [before, Writer(home, asked.seconds).wait().figures()]
     return {
         "first_reading_s": first,
         "settled_s": settled,
@@ -124,10 +120,8 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
         "listeners_that_heard_all": heard_all(heard),
         "slow_listener_dropped": slow.ended,
         "saturation_answers_a_second": fastest,
-        "write_alone_s": alone,
         "write_beside_s": beside,
-        "writer_slower": beside["mean"] / statistics.fmean(one["mean"] for one in alone) - 1.0,
-        "writer_slower_in_turns": slower,
+        "writer_slower": slower,
     }
 
 
@@ -150,21 +144,16 @@ async def _load(port: int, asked: Asked, seconds: float) -> tuple[Seen, list[Hea
     return seen, heard
 
 
-def _in_turns(home: Path, server: Server, asked: Asked) -> dict[str, Any]:
-    if asked.rounds < 1:
-        return {}
-    with stand_in(server) as port:
-        ports = {turns.SERVED: server.port, turns.STAND_IN: port}
+def _in_turns(home: Path, server: Server, asked: Asked) -> tuple[float, float, float]:
+    def act(kind: str, seconds: float) -> None:
+        if kind == turns.SERVED:
+            asyncio.run(_load(server.port, asked, seconds))
+        else:
+            time.sleep(seconds)
 
-        def act(kind: str, seconds: float) -> None:
-            if kind in ports:
-                asyncio.run(_load(ports[kind], asked, seconds))
-            else:
-                time.sleep(seconds)
-
-        writer = Writer(home, asked.rounds * len(turns.KINDS) * (asked.turn + 1.0))
-        taken = turns.take(asked.rounds, asked.turn, act, time.perf_counter)
-        return turns.slower(writer.wait().writes, taken)
+    writer = Writer(home, asked.rounds * len(turns.KINDS) * (asked.turn + 1.0))
+    taken = turns.take(asked.rounds, asked.turn, act, time.perf_counter)
+    return turns.slower(writer.wait().writes, taken)
 
 
 def _settle(server: Server) -> float:
@@ -196,24 +185,10 @@ def served(home: Path, nice: int | None = None) -> Iterator[Server]:
     argv = [sys.executable, "-m", "autotune.cli", "serve", "--home", str(home), "--port", "0"]
     argv += [] if nice is None else ["--nice", str(nice)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTUNE_")}
-    with _ended(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)) as process:
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         yield Server(int(process.stdout.readline().strip().rsplit(":", 1)[1]), process.pid)
-
-
-@contextmanager
-def stand_in(server: Server, *paths: str) -> Iterator[int]:
-    """One that answers the same bytes from memory."""
-    argv = [sys.executable, "-m", "benchmarks.stand_in", str(server.port), STREAM, *(paths or PATHS.values())]
-    with _ended(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)) as process:
-        assert process.stdout is not None  # noqa: S101 - it was asked for
-        yield int(process.stdout.readline())
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    try:
-        yield process
     finally:
         process.terminate()
         process.wait(20)
@@ -239,8 +214,7 @@ def table(asked: Asked, found: dict[str, Any]) -> str:
         lines.append(f"| {kind} | {cells} | {figures['requests']} |")
     worst = max(figures["p99"] for figures in found["latencies_s"].values())
     met = "met" if worst <= TARGET_P99_S and set(found["statuses"]) == {"200"} else "missed"
-    slower = found["writer_slower"]
-    alone = " and ".join(f"{1000 * one['mean']:.2f}" for one in found["write_alone_s"])
+    slower, low, high = found["writer_slower"]
     beside = 1000 * found["write_beside_s"]["mean"]
     slow = "dropped" if found["slow_listener_dropped"] else "NOT dropped"
     cores = ", ".join(f"{who} {share:.2f}" for who, share in found["cores"].items())
@@ -250,9 +224,9 @@ def table(asked: Asked, found: dict[str, Any]) -> str:
         f"{found['answers_shared']} of them another reader's too",
         f"- answers later than {1000 * LATE_S:.0f} ms: {sum(found['late'].values())}, due in the seconds "
         f"{', '.join(f'{second} ({number})' for second, number in found['late'].items()) or '-'}",
-        f"- writes: {alone} ms alone before and after, {beside:.2f} ms beside readers ({100 * slower:+.1f} %; target "
+        f"- a write beside readers: {beside:.2f} ms; longer than alone, in {asked.rounds} rounds of turns, by "
+        f"{100 * slower:+.1f} % (95 % interval {100 * low:+.1f} to {100 * high:+.1f} %; target "
         f"{100 * TARGET_SLOWER:.0f} %: {'met' if slower <= TARGET_SLOWER else 'missed'})",
-        *turns.words(found["writer_slower_in_turns"]),
         f"- cores in use meanwhile: {cores}",
         f"- saturated at {found['saturation_answers_a_second']:.0f} answers/s",
         f"- listeners that heard everything: {found['listeners_that_heard_all']} of {asked.listeners}; the one that "

@@ -1,1 +1,0 @@
-"""Migrations of a database to the tables of this version; run by ``autotune.store.schema``, without an ini file."""

@@ -1,1 +1,0 @@
-"""The migrations, a numbered file each; one that has been released is never changed."""

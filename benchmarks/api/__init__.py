@@ -1,0 +1,1 @@
+"""The REST API under load: ``python -m benchmarks.api --help``."""
