@@ -20,8 +20,8 @@ from search_spaces.batch import data_ranks, training_gpus
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
 CHANGED = 1.5
-"""A reference kernel that takes so many times as long, or as short, tells of a changed machine: on two shared cores that
-had not changed, its seconds were 44 % apart."""
+"""A reference kernel that takes so many times as long, or as short, tells of a changed machine: on two shared cores
+that had not changed, its seconds were 44 % apart."""
 
 _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", "num_tokens"
 

@@ -80,7 +80,7 @@ class Bench:
         """A trial of the baseline that repeats no cycle."""
         protocol = Protocol(
             warmup=1, natural=0, recorded=self.cycles - 1, maximum=0, lengths=self.lengths,
-            drift_limit=9.0, outside_cpu_limit=9.0, max_repeats=0,
+            outside_cpu_limit=9.0, max_repeats=0,
         )  # fmt: skip
         study = self.study(mode, folder)
         trial = Trial(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain import CycleKind, Trial, TrialKind
+from autotune.domain import Configuration, CycleKind, Trial, TrialKind
 from autotune.recommendation.recommend import UNMEASURED_BY_BUDGET, recommend, unconfirmed
 from autotune.statistics import evidence
 from tests.support import factories as f
