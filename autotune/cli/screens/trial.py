@@ -35,7 +35,7 @@ EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; neve
 NUMERICS = ("float8", "gradient", "gradient_not_compared")
 """Notes about the numerics."""
 STARTED = {"process": "its first", "none": "nothing started anew"}
-GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
+GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ disturbed, counts as a bound"
 
 
 def trial_screen(
