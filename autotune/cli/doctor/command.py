@@ -192,13 +192,13 @@ def _keys(config: Path, framework: str) -> Mapping[str, Any]:
 
 
 def _places(settings: Settings) -> list[Finding]:
-    from autotune.store.schema import HEAD
+    from autotune.store.schema import VERSION
 
     return [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
         check_home(settings),
         check_disk(settings.home.root),
-        check_database(settings, lambda: len(_studies(settings)), HEAD),
+        check_database(settings, lambda: len(_studies(settings)), str(VERSION)),
     ]
 
 
