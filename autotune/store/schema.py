@@ -44,8 +44,9 @@ def _has_tables(backend: Backend, engine: Engine) -> bool:
             f"{backend.place} has tables of another application ({', '.join(ours)}); name another database"
         )
     if version not in (None, VERSION):
+        way_out = "upgrade autotune" if version > VERSION else "use the autotune that made it"
         raise UnfitDatabaseError(
-            f"{backend.place} is of version {version}, and this autotune knows version {VERSION} alone; "
-            "use the autotune that made it, or name another database"
+            f"{backend.place} is of version {version}, and this autotune knows version {VERSION} alone; {way_out}, "
+            "or name another database"
         )
     return version is not None

@@ -171,7 +171,9 @@ def test_cpu_lock_asks_for_nothing_of_a_gpu_nor_for_what_breaks_transformers() -
 def locked(tmp_path: Path, filter_: str, *options: str) -> subprocess.CompletedProcess[str]:
     """The script with a resolver that puts each lock through ``filter_``."""
     resolver = tmp_path / "uv"
-    resolver.write_text(f'#!/bin/bash\nout=${{@: -1}}; tail -n +3 "$out" | {filter_} > "$out.new"; mv "$out.new" "$out"\n')
+    resolver.write_text(
+        f'#!/bin/bash\nout=${{@: -1}}; tail -n +3 "$out" | {filter_} > "$out.new"; mv "$out.new" "$out"\n'
+    )
     resolver.chmod(0o755)
     command = [str(ROOT / "tools" / "lock.sh"), str(resolver), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
