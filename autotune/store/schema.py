@@ -36,9 +36,8 @@ def prepare(backend: Backend, engine: Engine, *, create: bool = True) -> None:
 def _has_tables(backend: Backend, engine: Engine) -> bool:
     with engine.connect() as connection:
         ours = sorted(set(inspect(connection).get_table_names()) & set(Base.metadata.tables))
-        version = None
-        if SchemaRow.__tablename__ in ours:
-            version = connection.execute(select(SchemaRow.version)).scalar()
+        query = select(SchemaRow.version)
+        version = connection.execute(query).scalar() if SchemaRow.__tablename__ in ours else None
     if version is None and ours:
         raise UnfitDatabaseError(
             f"{backend.place} has tables of another application ({', '.join(ours)}); name another database"
