@@ -29,8 +29,8 @@ import psutil
 from autotune.settings import read_settings
 from benchmarks.api import turns
 from benchmarks.api.load import LATE_S, Heard, Seen, closed_loop, hang, heard_all, listen, open_loop, quantile
-from benchmarks.api.many_trials import fill
 from benchmarks.api.writer import Writer
+from tests.support.large_study import large_study
 
 PATHS = {
     "recommendation": "/api/v1/recommendations?model=small&gpu=cpu&framework=trl",
@@ -93,7 +93,7 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     """All figures; seconds unless the name says otherwise."""
     settings = read_settings({"AUTOTUNE_HOME": str(home)})
     settings.home.prepare()
-    fill(Path(settings.database), asked.trials)
+    large_study(settings, asked.trials)
     with served(home, asked.nice) as server:
         began = time.perf_counter()
         get(server.port, PATHS["trials page"])
