@@ -133,10 +133,10 @@ env-verl: ## verl's own configuration and checks, on a CPU: .venv-verl
 	@$(RUN_SETUP) --tool-only --verl "$(VERL)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
 lock: setup-tool ## make the lock files anew, keeping the versions that still resolve
-	"$(TOOL)/bin/python" -m tools.lock $(ARGS)
+	tools/lock.sh "$(TOOL)/bin/uv" $(ARGS)
 
 lock-check: setup-tool ## resolve every lock again without installing it, and compare
-	"$(TOOL)/bin/python" -m tools.lock --check
+	tools/lock.sh "$(TOOL)/bin/uv" --check
 
 clean: ## remove the environments, the bundled model and all caches; studies are kept
 	rm -rf .venv .venv-train .venv-search .venv-ray .venv-openr1 .venv-swift .venv-verl .models build *.egg-info

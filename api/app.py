@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from api import errors
-from api.cache.sharing import Shared
 from api.cache.studies import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import OPEN_PATHS, Access, RequestGuard
@@ -106,7 +105,6 @@ def application_of(
     app.state.predictor = Predictor()
     app.state.tally = AnswerCounts()
     app.state.allow_control = allow_control and access.token is not None
-    app.add_middleware(Shared, cache=cache, shared=app.state.tally.share)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

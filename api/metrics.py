@@ -46,17 +46,11 @@ class AnswerCounts:
         self._lock = threading.Lock()
         self._statuses: Counter[int] = Counter()
         self.readers_cut_off = 0
-        self.shared = 0
 
     def cut_off(self) -> None:
         """Counts a reader that was disconnected because it took nothing of its answer."""
         with self._lock:
             self.readers_cut_off += 1
-
-    def share(self) -> None:
-        """Counts an answer that was shared with another reader."""
-        with self._lock:
-            self.shared += 1
 
     def count(self, status: int) -> None:
         """Counts an answer by its status."""
@@ -85,7 +79,6 @@ def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -
     return (
         Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
         Metric("autotune_http_answers_total", "Answers since the server began, by status.", answers),
-        Metric("autotune_http_answers_shared_total", "Of them, those several asked for at once.", [({}, tally.shared)]),
         Metric("autotune_listeners", "Readers of event streams.", [({}, listeners)]),
         Metric("autotune_listeners_dropped_total", "Of them, those too far behind.", [({}, dropped)]),
         Metric(

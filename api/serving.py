@@ -16,8 +16,6 @@ from autotune.settings import Settings
 from trainer.child.contract import write_atomic
 
 LOOPBACK = "127.0.0.1"
-ENDING_S = 5.0
-"""For what was being read ahead when the server ends."""
 
 Talk = Callable[[str], None]
 
@@ -63,18 +61,14 @@ def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator
 class Serving:
     """A server that answers from the moment it is made until ``close``."""
 
-    def __init__(self, settings: Settings, talk: Talk, address: Address, *, read_ahead: bool = False) -> None:
-        """With ``read_ahead`` the newest study is read before anybody asks.
-
-        Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package.
-        """
+    def __init__(self, settings: Settings, talk: Talk, address: Address) -> None:
+        """Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package."""
         require_packages()
         from api.app import create_app
         from api.cache.studies import StudyCache
         from api.guard.access import access_for
         from api.guard.codes import Codes
         from api.listening import listen, url_of
-        from api.read_ahead import ReadAhead
         from api.server import ThreadServer
         from autotune.wiring import open_to_read
 
@@ -89,10 +83,7 @@ class Serving:
             self._cache, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server = ThreadServer(app, bound)
-        self._ahead = ReadAhead(self._cache, partial(_not_read, talk, crashed))
         self._server.start()
-        if read_ahead:
-            self._ahead.start()
 
     def invite(self) -> None:
         """Tells a code for a browser, where one is needed; the login page tells the next ones."""
@@ -111,11 +102,8 @@ class Serving:
 
     def close(self) -> None:
         """Idempotent; takes a few seconds at most."""
-        self._ahead.stop()
         self._server.stop()
         self._cache.close()
-        self._ahead.wait(ENDING_S)
-        self._cache.close()  # of what it opened again meanwhile
 
 
 class Crashes:
@@ -155,11 +143,3 @@ def _version() -> str:
         return metadata.version("grpo-autotune")
     except metadata.PackageNotFoundError:
         return "0"
-
-
-def _not_read(talk: Talk, crashed: Callable[[Exception], None], error: Exception) -> None:
-    """Nothing is lost by it: the study is read when somebody asks for it, and what is wrong is told then too."""
-    if isinstance(error, AutotuneError):
-        talk(f"the newest study was not read ahead: {error}")
-    else:
-        crashed(error)

@@ -7,7 +7,6 @@ being measured. So polling costs at most 3 % of a core.
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -38,9 +37,6 @@ FEW = 8
 """Studies that have changed are read one by one if they are no more than these."""
 
 OpenStore = Callable[[], Store]
-Look = tuple[float, Mapping[int, int]]
-"""When the database was asked (seconds of the monotonic clock), and the revision of every study then, newest study
-first."""
 Made = TypeVar("Made")
 
 
@@ -54,13 +50,12 @@ class StudyCache:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._stamps = itertools.count(1)
-        self._seen: Look | None = None
+        self._polled: tuple[float, Mapping[int, int]] | None = None
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
-        self._asked_at = -math.inf
         self._gpus: dict[int, tuple[int, str]] = {}
         """With the revision they were looked for at."""
         self._file: DatabaseFile | None = None
@@ -73,7 +68,7 @@ class StudyCache:
 
     def studies(self) -> tuple[Study, ...]:
         """Newest first; none while there is no database. Raises ``StoreError``."""
-        revisions = self.look()[1]
+        revisions = self.revisions()
         with self._lock:
             known = {i: self._studies.get(i) for i in revisions}
         changed = [i for i, study in known.items() if study is None or study.revision != revisions[i]]
@@ -86,33 +81,16 @@ class StudyCache:
         return tuple(every[i] for i in revisions if i in every)
 
     def revisions(self) -> Mapping[int, int]:
-        """Revision of every study by its id, newest first. Raises ``StoreError``."""
-        return dict(self.look()[1])
-
-    @property
-    def looks_seldom(self) -> bool:
-        """Whether what one look at the database told holds for others who ask soon after."""
-        return self._patience > 0
-
-    def look(self) -> Look:
-        """The last look at the database, at most ``GLANCE_S`` old; every look is another object. Raises
-        ``StoreError``."""
-        known = self.known_look()
-        if known is None:
-            at = time.monotonic()
-            known = self._seen = (at, self._revisions())
-        return known
-
-    def known_look(self) -> Look | None:
-        """The last poll of the database while it is fresh, else ``None``."""
-        seen = self._seen
-        fresh = seen is not None and time.monotonic() - seen[0] < min(GLANCE_S, self._patience)
-        return seen if fresh else None
+        """Returns the revision of every study by its id, newest first; polls the database at most every ``GLANCE_S``.
+        Raises ``StoreError``."""
+        polled = self._polled
+        if polled is None or time.monotonic() - polled[0] >= min(GLANCE_S, self._patience):
+            polled = self._polled = (time.monotonic(), self._poll())
+        return polled[1]
 
     def snapshot(self, study_id: int) -> Snapshot:
         """Raises ``NotFoundError`` or ``StoreError``."""
         study = self.study(study_id)
-        self._asked_at = time.monotonic()
         with self._lock:
             cached = self._cached.setdefault(study_id, CachedStudy())
             self._cached.move_to_end(study_id)
@@ -120,14 +98,9 @@ class StudyCache:
                 self._cached.popitem(last=False)
         return cached.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
 
-    @property
-    def unasked_s(self) -> float:
-        """Seconds since anybody asked for a study; infinite before the first."""
-        return time.monotonic() - self._asked_at
-
     def study(self, study_id: int) -> Study:
         """The study as it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
-        revision = self.look()[1].get(study_id)
+        revision = self.revisions().get(study_id)
         if revision is None:
             raise NotFoundError(f"there is no study {study_id}; `autotune start` begins one")
         return self._study(study_id, revision)
@@ -149,7 +122,7 @@ class StudyCache:
 
     def gpu_names(self) -> Mapping[int, str]:
         """GPUs each study was measured on, by study id; ``""`` where not known. Raises ``StoreError``."""
-        revisions = self.look()[1]
+        revisions = self.revisions()
         for study, revision in revisions.items():
             seen, names = self._gpus.get(study, (-1, ""))
             if not names and seen != revision:  # what is not known is asked again when the study has changed
@@ -228,7 +201,7 @@ class StudyCache:
         if store is not None:
             store.close()
 
-    def _revisions(self) -> Mapping[int, int]:
+    def _poll(self) -> Mapping[int, int]:
         present = self._settings.database_file
         if self._store is not None and present != self._file:
             self._leave(present)
@@ -266,7 +239,7 @@ class StudyCache:
             found = replace(found, spec=known.spec)  # which knows its digest
         with self._lock:
             self._studies[study_id] = found
-            self._forget(0 if self._seen is None else len(self._seen[1]))
+            self._forget(0 if self._polled is None else len(self._polled[1]))
         return found
 
     def _forget(self, present: int) -> None:

@@ -10,23 +10,18 @@ from api.dashboard.filters import KNOB, LONGEST
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, Pair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
-from autotune.charts.parallel import MOST_AXES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import by_trial
 from autotune.charts.predicted_peaks import PredictedPeak, predicted_peaks
-from autotune.charts.scatter import Forecast, memory_front, predicted, teaching_front
+from autotune.charts.scatter import memory_front, teaching_front
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
 from autotune.insights.importance import importance
 from autotune.recommendation.reading import StudyReading
-from autotune.report.verified import verdict_of
-from autotune.verify import long_run
 from autotune.wording.text import clean
 
 AGAINST = {"memory": "peak memory", "groups": "share of groups that teach"}
-DEFAULT_AXES = 8
-MOST_LONG_RUNS = 20
 
 
 @dataclass(frozen=True)
@@ -35,38 +30,22 @@ class WhyQuery:
 
     x: str = ""
     y: str = ""
-    axes: tuple[str, ...] = ()
-    logs: frozenset[str] = frozenset()
     against: str = "memory"
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> WhyQuery:
         """The query from the names and values of an address."""
-        given = [(name, clean(value)[:LONGEST]) for name, value in query if value]
-        plain = dict(given)
+        plain = {name: clean(value)[:LONGEST] for name, value in query if value}
         return cls(
             x=plain.get("x", ""),
             y=plain.get("y", ""),
-            axes=tuple(dict.fromkeys(v for n, v in given if n == "axis"))[:MOST_AXES],
-            logs=frozenset(v for n, v in given if n == "log"),
             against=plain["against"] if plain.get("against") in AGAINST else "memory",
         )
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The query as pairs for an address; equal queries give equal pairs."""
-        axes, logs = [("axis", name) for name in self.axes], [("log", name) for name in sorted(self.logs)]
-        return (("x", self.x), ("y", self.y), *axes, *logs, ("against", self.against))
-
-
-@dataclass(frozen=True)
-class AxisChoice:
-    """An axis of the parallel coordinates in its form."""
-
-    name: str
-    shown: bool
-    log: bool
-    can_be_log: bool
+        return (("x", self.x), ("y", self.y), ("against", self.against))
 
 
 @dataclass(frozen=True)
@@ -75,15 +54,12 @@ class WhyView:
 
     found: StudyReading
     asked: WhyQuery
-    axes: tuple[AxisChoice, ...]
     against: tuple[tuple[str, str], ...]
     phases: Chart
     memory: Chart
     fits: Chart
-    parallel: Chart
     importance: Chart
     front: Chart
-    predicted: Chart
     peaks: Chart
     useful: Chart
 
@@ -107,19 +83,15 @@ def why_view(
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
     query = settled(found, query)
-    names = tuple(n for n in found.differing if n in query.axes)
     return WhyView(
         found=found,
         asked=query,
-        axes=_axes(found, query),
         against=tuple(AGAINST.items()),
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
         fits=_fits(found, query, linked, predict_pairs),
-        parallel=parallel(trials, names, query.logs, href),
         importance=importance_chart(importance(trials)),
         front=_front(found, query, href),
-        predicted=predicted(forecasts(found), href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
         useful=useful_share(trials, baseline, href),
     )
@@ -133,13 +105,12 @@ def capacity_of(spec: StudySpec) -> Capacity:
 
 
 def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
-    """``query`` with knobs of this study: the two the map is about, and the axes."""
+    """``query`` with knobs of this study: the two the map is about."""
     names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
     x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
     y = query.y if query.y in found.differing else next((n for n in by_failure if n != x), "")
-    axes = tuple(n for n in query.axes if n in found.differing) or tuple(names[:DEFAULT_AXES])
-    return WhyQuery(x, y, axes, query.logs, query.against)
+    return WhyQuery(x, y, query.against)
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
@@ -147,11 +118,6 @@ def _failing_values(trials: Sequence[Trial], knob: str) -> int:
     failed = {t.configuration.get(knob) for t in trials if t.state is TrialState.FAIL}
     every = {t.configuration.get(knob) for t in trials}
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
-
-
-def _axes(found: StudyReading, query: WhyQuery) -> tuple[AxisChoice, ...]:
-    knobs = [AxisChoice(n, n in query.axes, n in query.logs, can_be_log(n, found.trials)) for n in found.differing]
-    return (*knobs, AxisChoice(SPEED, True, SPEED in query.logs, True))
 
 
 def _fits(found: StudyReading, query: WhyQuery, linked: bool, predict_pairs: PredictPairs) -> Chart:
@@ -168,14 +134,3 @@ def _front(found: StudyReading, query: WhyQuery, href: Href) -> Chart:
     if query.against == "groups":
         return teaching_front(found.trials, href)
     return memory_front(found.trials, capacity_of(found.study.spec).pool, href)
-
-
-def forecasts(found: StudyReading) -> tuple[Forecast, ...]:
-    """Long runs at natural lengths against what the study's cycles predicted for them."""
-    runs = [t for t in found.trials if long_run.is_long(t) and t.state is TrialState.COMPLETE][-MOST_LONG_RUNS:]
-    verdicts = [(t.number, verdict_of(found.study, found.trials, t)) for t in runs]
-    return tuple(
-        Forecast(number, v.predicted, v.measured, f"a long run; {clean(v.rests_on)}")
-        for number, v in verdicts
-        if v is not None
-    )

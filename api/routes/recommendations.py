@@ -110,11 +110,6 @@ def _predicted(
     return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
 
 
-def work_out(studies: StudyCache, study_id: int) -> None:
-    """Computes a study's recommendation before a reader asks for it."""
-    _rest(studies, studies.snapshot(study_id), None)
-
-
 def _rest(studies: StudyCache, found: Snapshot, limit_bytes: int | None) -> bytes:
     """A study's answer as JSON; worked out when a trial has ended, not for every reader."""
     name = ("answer", found.study.id, limit_bytes)

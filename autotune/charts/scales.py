@@ -1,4 +1,4 @@
-"""Scales from values to positions: linear and logarithmic ones with round ticks, and bands for names."""
+"""Scales from values to positions: linear ones with round ticks, and bands for names."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ class Scale:
     high: float
     start: float
     end: float
-    log: bool = False
 
     def at(self, value: float) -> float:
         """The place of a finite value."""
-        low, high, point = self.low, self.high, min(self.high, max(self.low, value))
-        if self.log:
-            low, high, point = math.log(low), math.log(high), math.log(point)
-        return self.start + (self.end - self.start) * (point - low) / (high - low)
+        point = min(self.high, max(self.low, value))
+        return self.start + (self.end - self.start) * (point - self.low) / (self.high - self.low)
 
     def ticks(self, about: int = 5) -> tuple[float, ...]:
         """Round values inside, roughly ``about`` of them, growing."""
-        if self.log:
-            return _log_ticks(self.low, self.high, about)
         step = _step((self.high - self.low) / max(1, about))
         first = math.ceil(self.low / step - 1e-9)
         count = min(MOST_TICKS, math.floor(self.high / step + 1e-9) - first + 1)
@@ -43,14 +38,6 @@ def linear(values: Iterable[float], start: float, end: float, *, zero: bool = Tr
     low, high = min(known, default=0.0), max(known, default=1.0)
     margin = (high - low) * room or abs(high) * room or 1.0
     return Scale(0.0 if zero and low >= 0 else low - margin, high + margin, start, end)
-
-
-def logarithmic(values: Iterable[float], start: float, end: float) -> Scale:
-    """A scale by ratios over the finite ``values`` above zero; any one of them twice over if there is only one."""
-    known = [v for v in values if math.isfinite(v) and v > 0]
-    low, high = min(known, default=1.0), max(known, default=10.0)
-    low, high = (low, high) if high / low > 1.0001 else (low / 1.5, high * 1.5)
-    return Scale(low, high, start, end, log=True)
 
 
 @dataclass(frozen=True)
@@ -86,12 +73,3 @@ def _step(rough: float) -> float:
         return 1.0
     size = 10.0 ** math.floor(math.log10(rough))
     return next((m * size for m in (*DECADE, 10.0) if m * size >= rough * (1 - 1e-9)), 10.0 * size)
-
-
-def _log_ticks(low: float, high: float, about: int) -> tuple[float, ...]:
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, math.ceil((last - first) / max(1, about)))
-    marks = DECADE if last - first <= 2 else (1.0,)
-    found = [m * 10.0**e for e in range(first, last + 1, every) for m in marks]
-    inside = tuple(v for v in found if low * (1 - 1e-9) <= v <= high * (1 + 1e-9))
-    return inside if len(inside) >= 2 else (low, high)

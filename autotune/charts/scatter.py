@@ -1,4 +1,4 @@
-"""Points in a plane: speed against memory or against what teaches, and what was predicted against what was measured."""
+"""Points in a plane: speed against memory, or against the share of groups that teach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
 from autotune.insights.ranking import pareto, ranked, speed
 from autotune.statistics.distributions import NORMAL95 as Z
-from autotune.wording.numbers import counted, format_size, rate, signed_percent
+from autotune.wording.numbers import counted, format_size, rate
 
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
@@ -39,17 +39,6 @@ class ScatterPoint:
     front: bool = False
     low: float | None = None
     high: float | None = None
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A prediction that was put to the test; tokens/hour."""
-
-    number: int
-    predicted: float
-    measured: float
-    of: str
-    """What it was predicted from, in a few words."""
 
 
 def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> Chart:
@@ -115,34 +104,6 @@ def teaching(trial: Trial) -> tuple[float, float, float, int] | None:
     centre = (share + Z * Z / (2 * groups)) / (1 + Z * Z / groups)
     half = Z / (1 + Z * Z / groups) * math.sqrt(share * (1 - share) / groups + Z * Z / (4 * groups * groups))
     return share, max(0.0, centre - half), min(1.0, centre + half), groups
-
-
-def predicted(forecasts: Sequence[Forecast], href: Href = nowhere) -> Chart:
-    """Measured against predicted tokens/hour; the line is where both are the same, the band 5 % to either side."""
-    title = "Predicted against measured tokens/hour"
-    known = [f for f in forecasts if f.predicted > 0 and f.measured > 0]
-    if not known:
-        why = "Nothing was predicted and then measured; `autotune verify --steps 10x` does both."
-        return empty("predicted", title, why)
-    near = sum(abs(f.measured / f.predicted - 1) <= NEAR for f in known)
-    says = f"{near} of {len(known)} within {NEAR:.0%} of what was predicted."
-    values = [v for f in known for v in (f.predicted, f.measured)]
-    across = linear(values, FRAME.left, FRAME.right, zero=False)
-    up = linear(values, FRAME.bottom, FRAME.top, zero=False)
-    parts = [
-        left_axis(FRAME, up, rate, "measured"),
-        bottom_axis(FRAME, across, rate, "predicted"),
-        *as_predicted(across, up, max(across.low, 1.0), across.high),
-    ]
-    for one in known[:MOST_POINTS]:
-        words = f"#{one.number}: {rate(one.measured)} measured, {rate(one.predicted)} predicted ({one.of})"
-        parts.append(dot(across.at(one.predicted), up.at(one.measured), "point ok", words, href(one.number)))
-    rows = tuple(
-        (f"#{f.number}", rate(f.predicted), rate(f.measured), signed_percent(f.measured / f.predicted - 1), f.of)
-        for f in known[:MOST_POINTS]
-    )
-    heads = ("trial", "predicted", "measured", "difference", "from")
-    return Chart("predicted", title, says, drawing(HEIGHT, parts, says, "predicted"), heads, rows, AS_PREDICTED)
 
 
 def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:

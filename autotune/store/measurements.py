@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,31 +13,31 @@ from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import CycleRecord, Peaks, StartupRecord
+from autotune.domain import CycleRecord, StartupRecord
 from autotune.domain.places import PLACE
+from autotune.errors import StoreError
 from autotune.store.models import (
     AttemptRow,
     CycleRow,
     NoteRow,
-    PhaseRow,
     StartupRow,
     TrialRow,
     WorstCaseRow,
 )
-from autotune.store.rows import AttemptFacts, cycle_of, cycle_row, phase_rows
+from autotune.store.rows import AttemptFacts
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 
 def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
     """Stores a cycle; the first of the same attempt, rank and index stays, because recovery reads stored records
-    again."""
+    again. Raises ``StoreError`` if a duration is not a finite number: such a record is no measurement."""
     same = (CycleRow.attempt_id == attempt.id, CycleRow.rank == cycle.rank, CycleRow.position == cycle.index)
     if session.scalar(select(CycleRow.id).where(*same)) is not None:
         return
-    row = cycle_row(attempt.id, cycle)
-    session.add(row)
-    session.flush()
-    session.add_all(phase_rows(row.id, cycle))
+    for name, value in {"seconds": cycle.seconds, "started": cycle.started, **cycle.phases}.items():
+        if not math.isfinite(value):
+            raise StoreError(f"cycle {cycle.index} of rank {cycle.rank} is not stored: its {name} is {value}")
+    session.add(CycleRow(attempt_id=attempt.id, rank=cycle.rank, position=cycle.index, record=codec.dump(cycle)))
 
 
 def add_startup(session: Session, attempt: AttemptRow, part: StartupRecord) -> None:
@@ -100,7 +101,7 @@ def rows_of(session: Session, trials: Chosen) -> Sequence[Row[Any]]:
 
 
 def facts_of(session: Session, trials: Chosen) -> Mapping[int, AttemptFacts]:
-    """By trial row id, for every trial that has been attempted; six queries in all."""
+    """By trial row id, for every trial that has been attempted; five queries in all."""
     statements, values = _statements(trials.where), trials.values
     attempts = session.execute(statements.attempts, values).all()
     last = {trial: (attempt, started) for trial, attempt, started, _ in attempts}
@@ -137,8 +138,7 @@ class _Statements:
     worst_case: Select[str]
     notes: Select[str]
     places: Select[int, str]
-    cycles: Select[*tuple[Any, ...]]
-    phases: Select[*tuple[Any, ...]]
+    cycles: Select[int, str]
 
 
 @cache
@@ -149,17 +149,7 @@ def _statements(where: ColumnElement[bool]) -> _Statements:
     startup = select(StartupRow.attempt_id, StartupRow.part, StartupRow.seconds)
     noted, worst = NoteRow.attempt_id.in_(last), WorstCaseRow.attempt_id.in_(last)
     named = NoteRow.record.contains(f'"name":"{PLACE}"')
-    measured = CycleRow.attempt_id.in_(last)
-    phase = select(
-        PhaseRow.cycle_id,
-        PhaseRow.phase,
-        PhaseRow.seconds,
-        PhaseRow.has_peaks,
-        PhaseRow.device_allocated,
-        PhaseRow.device_reserved,
-        PhaseRow.device_used,
-        PhaseRow.host,
-    )
+    cycle = select(CycleRow.attempt_id, CycleRow.record).where(CycleRow.attempt_id.in_(last))
     return _Statements(
         trials=select(*TrialRow.__table__.columns).where(where).order_by(TrialRow.number),
         attempts=attempt.join(TrialRow, attempted).where(where).order_by(AttemptRow.number),
@@ -168,8 +158,7 @@ def _statements(where: ColumnElement[bool]) -> _Statements:
         worst_case=select(WorstCaseRow.record).where(worst),
         notes=select(NoteRow.record).where(noted).order_by(NoteRow.id),
         places=select(NoteRow.attempt_id, NoteRow.record).where(noted, named),
-        cycles=select(*CycleRow.__table__.columns).where(measured).order_by(CycleRow.position, CycleRow.rank),
-        phases=phase.join(CycleRow, CycleRow.id == PhaseRow.cycle_id).where(measured),
+        cycles=cycle.order_by(CycleRow.position, CycleRow.rank),
     )
 
 
@@ -181,27 +170,8 @@ def _nodes(session: Session, trials: Chosen) -> Mapping[int, str]:
 
 
 def _cycles(session: Session, trials: Chosen) -> Mapping[int, list[CycleRecord]]:
-    phases, peaks = _phases(session, trials)
+    """By attempt, in order."""
     cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
-    for row in _plain(session, _statements(trials.where).cycles, trials):
-        cycles[row.attempt_id].append(cycle_of(row, phases.get(row.id, {}), peaks.get(row.id, {})))
+    for attempt, record in session.execute(_statements(trials.where).cycles, trials.values):
+        cycles[attempt].append(codec.load(CycleRecord, record))
     return cycles
-
-
-def _phases(session: Session, trials: Chosen) -> tuple[Mapping[int, dict[str, float]], Mapping[int, dict[str, Peaks]]]:
-    """(seconds, peaks) by cycle row id."""
-    phases: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    peaks: defaultdict[int, dict[str, Peaks]] = defaultdict(dict)
-    found = _plain(session, _statements(trials.where).phases, trials)
-    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in found:
-        if seconds is not None:
-            phases[cycle][phase] = seconds
-        if has_peaks:
-            peaks[cycle][phase] = Peaks(allocated, reserved, used, host)
-    return phases, peaks
-
-
-def _plain(session: Session, query: Select[*tuple[Any, ...]], trials: Chosen) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Rows past the session's own loading, which would go through every column of each: these are the many. What the
-    session has not written yet is not in them."""
-    return session.connection().execute(query, trials.values).all()

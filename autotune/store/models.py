@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Boolean, Double, ForeignKey, Integer, MetaData, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Double, ForeignKey, Integer, MetaData, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -28,7 +28,6 @@ class Base(DeclarativeBase):
         int: BigInteger().with_variant(Integer(), "sqlite"),
         float: Double(),
         str: Text(),
-        bool: Boolean(),
     }
 
 
@@ -136,35 +135,7 @@ class CycleRow(Base):
     rank: Mapped[int]
     position: Mapped[int]
     """``CycleRecord.index``; INDEX is a word of SQL."""
-    cycle_kind: Mapped[str]
-    seconds: Mapped[float]
-    completion_tokens: Mapped[int]
-    prompt_tokens: Mapped[int]
-    computed_tokens: Mapped[int]
-    row_count: Mapped[int]
-    updates: Mapped[int]
-    accepted: Mapped[bool]
-    noisy: Mapped[bool]
-    started: Mapped[float]
-    rest: Mapped[str]
-    """``CycleRest``: what may be NaN (loss, gradient norm ...), and the lengths."""
-
-
-class PhaseRow(Base):
-    """Seconds and memory peaks of one phase of a cycle; the phase ``cycle`` is the whole of it."""
-
-    __tablename__ = "phases"
-
-    cycle_id: Mapped[int] = mapped_column(ForeignKey("cycles.id"), primary_key=True)
-    phase: Mapped[str] = mapped_column(primary_key=True)
-    seconds: Mapped[float | None]
-    """``None``: no time was measured, only peaks."""
-    has_peaks: Mapped[bool]
-    """False: no peaks were measured; True with all of them empty: the machine has no such figures."""
-    device_allocated: Mapped[int | None]
-    device_reserved: Mapped[int | None]
-    device_used: Mapped[int | None]
-    host: Mapped[int | None]
+    record: Mapped[str]
 
 
 class EventRow(Base):

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from sqlalchemy import Row
 
 from autotune.documents import codec
 from autotune.domain import (
     Configuration,
-    CycleKind,
     CycleRecord,
     Event,
     Objective,
     Outcome,
-    Peaks,
     PriorKnowledge,
     Protocol,
     Study,
@@ -28,39 +25,8 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.errors import StoreError
-from autotune.store.models import CycleRow, EventRow, PhaseRow, StudyRow, TrialRow
+from autotune.store.models import EventRow, StudyRow, TrialRow
 from search_spaces.batch import held_gpus
-
-_COLUMNS = {
-    "index": "position",
-    "cycle_kind": "cycle_kind",
-    "seconds": "seconds",
-    "completion_tokens": "completion_tokens",
-    "prompt_tokens": "prompt_tokens",
-    "computed_tokens": "computed_tokens",
-    "rows": "row_count",
-    "updates": "updates",
-    "accepted": "accepted",
-    "noisy": "noisy",
-    "rank": "rank",
-    "started": "started",
-}
-"""Field of a ``CycleRecord`` -> its column."""
-_ELSEWHERE = frozenset({"phases", "peaks", "kind"})
-"""In rows of their own, or the same for every cycle."""
-
-
-def _rest() -> type[Any]:
-    """The fields of a ``CycleRecord`` that have no column, each with the default it has there."""
-    types = get_type_hints(CycleRecord)
-    kept = [each for each in fields(CycleRecord) if each.name not in {*_COLUMNS, *_ELSEWHERE}]
-    made = [(e.name, types[e.name], field(default=e.default, default_factory=e.default_factory)) for e in kept]
-    return make_dataclass("CycleRest", made, frozen=True)
-
-
-CycleRest = _rest()
-"""What of a ``CycleRecord`` is stored as one text. A figure that is added there is stored without a change here."""
 
 
 @dataclass(frozen=True)
@@ -139,45 +105,6 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts, spec: str) -> Trial:
         per_gpu=_spec_of(spec).objective is Objective.PER_GPU_HOUR,
         node=facts.node,
     )
-
-
-def cycle_row(attempt_id: int, cycle: CycleRecord) -> CycleRow:
-    """Raises ``StoreError`` if a duration is not a finite number: such a record is no measurement."""
-    timed = {"seconds": cycle.seconds, "started": cycle.started, **cycle.phases}
-    for name, value in timed.items():
-        if not math.isfinite(value):
-            raise StoreError(f"cycle {cycle.index} of rank {cycle.rank} is not stored: its {name} is {value}")
-    rest = CycleRest(**{each.name: getattr(cycle, each.name) for each in fields(CycleRest)})
-    columns = {column: getattr(cycle, name) for name, column in _COLUMNS.items()}
-    return CycleRow(attempt_id=attempt_id, **{**columns, "cycle_kind": cycle.cycle_kind.value}, rest=codec.dump(rest))
-
-
-def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
-    """A row for every phase that has seconds, peaks or both."""
-    rows = []
-    for name in sorted({*cycle.phases, *cycle.peaks}):
-        peaks = cycle.peaks.get(name)
-        known = peaks or Peaks()
-        rows.append(
-            PhaseRow(
-                cycle_id=cycle_id,
-                phase=name,
-                seconds=cycle.phases.get(name),
-                has_peaks=peaks is not None,
-                device_allocated=known.device_allocated,
-                device_reserved=known.device_reserved,
-                device_used=known.device_used,
-                host=known.host,
-            )
-        )
-    return rows
-
-
-def cycle_of(row: CycleRow | Row[Any], phases: Mapping[str, float], peaks: Mapping[str, Peaks]) -> CycleRecord:
-    """The cycle a row (with the columns of ``CycleRow``) and its phases' rows tell of."""
-    columns = {name: getattr(row, column) for name, column in _COLUMNS.items()}
-    rest = codec.load(CycleRest, row.rest)
-    return CycleRecord(**{**columns, "cycle_kind": CycleKind(row.cycle_kind)}, phases=phases, peaks=peaks, **vars(rest))
 
 
 def event_of(row: EventRow) -> Event:

@@ -36,16 +36,16 @@ def prepare(backend: Backend, engine: Engine, *, create: bool = True) -> None:
 def _has_tables(backend: Backend, engine: Engine) -> bool:
     with engine.connect() as connection:
         ours = sorted(set(inspect(connection).get_table_names()) & set(Base.metadata.tables))
-        version = None
-        if SchemaRow.__tablename__ in ours:
-            version = connection.execute(select(SchemaRow.version)).scalar()
+        query = select(SchemaRow.version)
+        version = connection.execute(query).scalar() if SchemaRow.__tablename__ in ours else None
     if version is None and ours:
         raise UnfitDatabaseError(
             f"{backend.place} has tables of another application ({', '.join(ours)}); name another database"
         )
     if version not in (None, VERSION):
+        way_out = "upgrade autotune" if version > VERSION else "use the autotune that made it"
         raise UnfitDatabaseError(
-            f"{backend.place} is of version {version}, and this autotune knows version {VERSION} alone; "
-            "use the autotune that made it, or name another database"
+            f"{backend.place} is of version {version}, and this autotune knows version {VERSION} alone; {way_out}, "
+            "or name another database"
         )
     return version is not None

@@ -29,15 +29,14 @@ import psutil
 from autotune.settings import read_settings
 from benchmarks.api import turns
 from benchmarks.api.load import LATE_S, Heard, Seen, closed_loop, hang, heard_all, listen, open_loop, quantile
-from benchmarks.api.many_trials import fill
 from benchmarks.api.writer import Writer
+from tests.support.large_study import large_study
 
 PATHS = {
     "recommendation": "/api/v1/recommendations?model=small&gpu=cpu&framework=trl",
     "trials page": "/api/v1/studies/1/trials?limit=100",
 }
 STREAM = "/api/v1/studies/1/events/stream"
-SHARED = "autotune_http_answers_shared_total "
 TURN_S = 10.0 + turns.SETTLE_S
 """What counts of it has every kind of write equally often."""
 RESTS_S = 1.0
@@ -93,16 +92,15 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     """All figures; seconds unless the name says otherwise."""
     settings = read_settings({"AUTOTUNE_HOME": str(home)})
     settings.home.prepare()
-    fill(Path(settings.database), asked.trials)
+    large_study(settings, asked.trials)
     with served(home, asked.nice) as server:
         began = time.perf_counter()
         get(server.port, PATHS["trials page"])
         first = time.perf_counter() - began
         settled = _settle(server)
-        writer, busy, shared = Writer(home, asked.seconds), _busy(server), _shared(server)
+        writer, busy = Writer(home, asked.seconds), _busy(server)
         seen, heard, slow = asyncio.run(_read(server.port, asked))
         cores = {who: (now - busy[who]) / asked.seconds for who, now in _busy(server).items()}
-        shared = _shared(server) - shared
         beside = writer.wait().figures()
         fastest = asyncio.run(closed_loop(server.port, PATHS, 32, min(10.0, asked.seconds)))
         slower = _in_turns(home, server, asked)
@@ -115,7 +113,6 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
         },
         "late": {str(second): number for second, number in sorted(seen.late.items()) if number},
         "statuses": {str(status): number for status, number in sorted(seen.statuses.items())},
-        "answers_shared": shared,
         "cores": cores,
         "listeners_that_heard_all": heard_all(heard),
         "slow_listener_dropped": slow.ended,
@@ -173,12 +170,6 @@ def _busy(server: Server) -> dict[str, float]:
     return {"server": used.user + used.system, "clients": time.process_time()}
 
 
-def _shared(server: Server) -> int:
-    """Answers that were another reader's too, so far."""
-    lines = get(server.port, "/metrics").splitlines()
-    return next((int(line.removeprefix(SHARED)) for line in lines if line.startswith(SHARED)), 0)
-
-
 @contextmanager
 def served(home: Path, nice: int | None = None) -> Iterator[Server]:
     """``autotune serve`` on that home."""
@@ -220,8 +211,7 @@ def table(asked: Asked, found: dict[str, Any]) -> str:
     cores = ", ".join(f"{who} {share:.2f}" for who, share in found["cores"].items())
     lines += [
         "",
-        f"- target p99 {1000 * TARGET_P99_S:.0f} ms: {met}; answers by status: {found['statuses']}, "
-        f"{found['answers_shared']} of them another reader's too",
+        f"- target p99 {1000 * TARGET_P99_S:.0f} ms: {met}; answers by status: {found['statuses']}",
         f"- answers later than {1000 * LATE_S:.0f} ms: {sum(found['late'].values())}, due in the seconds "
         f"{', '.join(f'{second} ({number})' for second, number in found['late'].items()) or '-'}",
         f"- a write beside readers: {beside:.2f} ms; longer than alone, in {asked.rounds} rounds of turns, by "

@@ -266,21 +266,11 @@ def test_charts_speak_by_pointer_and_by_keys(page: Any, small: str) -> None:
     assert page.locator(".told").inner_text().startswith("#")
 
 
-def test_a_map_cell_leads_to_its_trials_and_axes_can_be_chosen(page: Any, small: str) -> None:
+def test_a_map_cell_leads_to_its_trials(page: Any, small: str) -> None:
     page.goto(f"{small}/studies/1/why")
     page.locator("#fits svg a").first.click()
     page.wait_for_url("**knob.*")
     assert page.locator("#trials tbody tr").count() >= 1
-    page.goto(f"{small}/studies/1/why")
-    page.locator("#parallel summary").first.click()
-    shown = [box.get_attribute("value") for box in page.locator("#parallel input[name=axis]:checked").all()]
-    for name in shown[1:]:
-        page.locator(f"#parallel input[name=axis][value='{name}']").uncheck()
-    page.locator("#parallel input[name=log][value='tokens/hour']").check()
-    page.locator("#parallel form button").click()
-    page.wait_for_url("**log=*")
-    assert page.locator("#parallel .coordinate-axis").count() == 2
-    assert page.locator("#parallel input[name=log][value='tokens/hour']").is_checked()
 
 
 def test_it_goes_on_with_a_server_that_was_killed_and_started_again(

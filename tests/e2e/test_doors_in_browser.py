@@ -154,7 +154,7 @@ def test_a_script_in_a_knob_or_a_log_line_runs_nowhere(tab: Any, tmp_path_factor
     opened: list[str] = []
     tab.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
     with serving(settings, print, port=0) as url:
-        shown = ("", "/why?axis=attn_implementation", "/trials/1", "/trials/2", "/compare?trial=0&trial=1")
+        shown = ("", "/why?x=attn_implementation", "/trials/1", "/trials/2", "/compare?trial=0&trial=1")
         for path in (*shown, "/recommendation"):
             tab.goto(f"{url}/studies/1{path}")
             tab.locator("#live.on").wait_for()

@@ -200,7 +200,7 @@ def test_an_archived_study_can_be_served(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [START, ("status",), ("best",)])
-def test_a_database_of_another_version_is_one_sentence_and_left_alone(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_database_of_a_newer_version_is_one_sentence_and_left_alone(tmp_path: Path, command: tuple[str, ...]) -> None:
     home = tmp_path / "home"
     home.mkdir()
     store = open_store(home / "autotune.sqlite")
@@ -214,6 +214,6 @@ def test_a_database_of_another_version_is_one_sentence_and_left_alone(tmp_path: 
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
     assert "version 9999" in line
-    assert "use the autotune that made it" in line
+    assert "upgrade autotune" in line
     with closing(sqlite3.connect(home / "autotune.sqlite")) as connection:
         assert "".join(connection.iterdump()) == before

@@ -60,7 +60,7 @@ def _fill(database: sqlite3.Connection, study: int, count: int) -> None:
     query = "SELECT * FROM trials WHERE study_id = ? ORDER BY number"
     first, second = (dict(row) for row in database.execute(query, (study,)))
     templates = [_template(database, trial) for trial in (first, second)]
-    for table in ("trials", "attempts", "worst_cases", "cycles", "phases"):
+    for table in ("trials", "attempts", "worst_cases", "cycles"):
         rows = (row for n in range(2, count) for row in _copies(templates[n % FAILS == 0], table, n))
         _insert(database, table, rows)
 
@@ -73,13 +73,11 @@ def _template(database: sqlite3.Connection, trial: Row) -> dict[str, list[Row]]:
 
     attempts = of("SELECT * FROM attempts WHERE trial_id = ?", trial["id"])
     attempt = attempts[0]["id"]
-    cycles = of("SELECT * FROM cycles WHERE attempt_id = ?", attempt)
     return {
         "trials": [trial],
         "attempts": attempts,
         "worst_cases": of("SELECT * FROM worst_cases WHERE attempt_id = ?", attempt),
-        "cycles": cycles,
-        "phases": of("SELECT * FROM phases WHERE cycle_id = ?", cycles[0]["id"]) if cycles else [],
+        "cycles": of("SELECT * FROM cycles WHERE attempt_id = ?", attempt),
     }
 
 
@@ -88,7 +86,7 @@ def _copies(template: dict[str, list[Row]], table: str, number: int) -> Iterator
     own = 1_000_000 + number
     for row in template[table]:
         made = dict(row)
-        for name in ("id", "trial_id", "attempt_id", "cycle_id"):
+        for name in ("id", "trial_id", "attempt_id"):
             if name in made:
                 made[name] = own
         if table == "trials":
@@ -97,7 +95,7 @@ def _copies(template: dict[str, list[Row]], table: str, number: int) -> Iterator
             made |= {"number": number, "kind": "search", "configuration": json.dumps(changed, sort_keys=True)}
             made |= {"created_at": f.NOW + number, "finished_at": f.NOW + number + 1}
         if table == "cycles":
-            made["seconds"] = 5.0 + (number * 7919 % 1000) / 100
+            made["record"] = json.dumps({**json.loads(row["record"]), "seconds": 5.0 + (number * 7919 % 1000) / 100})
         yield made
 
 

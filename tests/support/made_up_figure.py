@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from api.schemas.trials import Cycle
+from autotune.documents import codec
 from autotune.documents.study import cycle_json
 from autotune.domain import CycleKind, CycleRecord
-from autotune.store.rows import cycle_of, cycle_row
 from trainer.child.contract import decode, encode
 
 NAME = "made_up_seconds"
@@ -18,13 +18,12 @@ NAME = "made_up_seconds"
 def main() -> None:
     """One JSON object on stdout."""
     cycle = _cycle(**{NAME: 2.5})
-    row = cycle_row(1, cycle)
-    older = cycle_row(1, cycle)
-    older.rest = json.dumps({name: value for name, value in json.loads(row.rest).items() if name != NAME})
+    stored = codec.dump(cycle)
+    older = json.dumps({name: value for name, value in json.loads(stored).items() if name != NAME})
     found = {
         "wire": getattr(decode(CycleRecord, encode(cycle)), NAME),
-        "stored": getattr(cycle_of(row, {}, {}), NAME),
-        "older": getattr(cycle_of(older, {}, {}), NAME),
+        "stored": getattr(codec.load(CycleRecord, stored), NAME),
+        "older": getattr(codec.load(CycleRecord, older), NAME),
         "shown": cycle_json(cycle)[NAME],
         "described": _described(cycle_json(cycle)),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import lock, old_syntax
+from tools import old_syntax
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -168,19 +168,27 @@ def test_cpu_lock_asks_for_nothing_of_a_gpu_nor_for_what_breaks_transformers() -
     assert not re.search(r"^(nvidia|cuda|triton|torchvision|torchaudio|torchcodec|pycosat)", text, re.MULTILINE)
 
 
-def test_lock_files_are_those_that_are_checked() -> None:
-    assert {entry.name for entry in lock.LOCKS} == {f"requirements/{path.name}" for path in LOCKS}
+def locked(tmp_path: Path, filter_: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """The script with a resolver that puts each lock through ``filter_``."""
+    resolver = tmp_path / "uv"
+    resolver.write_text(
+        f'#!/bin/bash\nout=${{@: -1}}; tail -n +3 "$out" | {filter_} > "$out.new"; mv "$out.new" "$out"\n'
+    )
+    resolver.chmod(0o755)
+    command = [str(ROOT / "tools" / "lock.sh"), str(resolver), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_check_reports_a_lock_that_resolves_differently(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    entry = lock.LOCKS[1]
-    monkeypatch.setattr(lock, "resolve", lambda entry, preferred: preferred)
-    assert lock.check(entry)
-    monkeypatch.setattr(lock, "resolve", lambda entry, preferred: preferred.replace("torch==", "torch==9"))
-    assert not lock.check(entry)
-    assert "+torch==92.13.0" in capsys.readouterr().err
+def test_every_lock_is_checked_and_one_that_resolves_differently_is_shown(tmp_path: Path) -> None:
+    before = {path: path.read_text() for path in LOCKS}
+    same = locked(tmp_path, "cat", "--check")
+    assert (same.returncode, same.stdout) == (0, "")
+    assert {line.split(":")[0] for line in same.stderr.splitlines()} == {f"requirements/{path.name}" for path in LOCKS}
+    other = locked(tmp_path, "sed s/^torch==/torch==9/", "--check")
+    assert other.returncode == 1
+    assert "+torch==92.13.0" in other.stdout
+    assert locked(tmp_path, "cat", "--sort").returncode == 2
+    assert {path: path.read_text() for path in LOCKS} == before
 
 
 def test_extra_and_lock_name_the_same_training_stack() -> None:

@@ -72,7 +72,7 @@ def _serve(settings: Settings, address: Address) -> None:
     from api.serving import Serving
 
     with ending_quietly():
-        opened = Serving(settings, console.say, address, read_ahead=True)
+        opened = Serving(settings, console.say, address)
         try:
             console.line(opened.url)
             console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")

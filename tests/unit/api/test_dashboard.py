@@ -182,17 +182,15 @@ def test_the_files_are_the_same_bytes_and_hold_no_prompts(finished: Reader) -> N
 
 
 def test_why_draws_what_is_asked_for(finished: Reader, whole: StudyReading) -> None:
-    page = finished.page("/studies/1/why?x=precision&y=micro_batch_size&axis=precision&log=tokens/hour&against=groups")
+    page = finished.page("/studies/1/why?x=precision&y=micro_batch_size&against=groups")
     said = words(page)
     assert "What fits: precision and micro_batch_size" in said
-    assert "over 1 knob." in said
     assert "Speed against the share of groups that teach" in said
     assert 'value="groups" selected' in page
     hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)">', page)
-    assert ("axis", "precision") in hidden, "what another form chose is not forgotten"
-    assert ("against", "groups") in hidden
+    assert ("against", "groups") in hidden, "what another form chose is not forgotten"
     assert ("x", "precision") in hidden
-    plain = words(finished.page("/studies/1/why?x=%3Cscript%3E&axis=nowhere&against=drop"))
+    plain = words(finished.page("/studies/1/why?x=%3Cscript%3E&against=drop"))
     assert "Speed against host memory" in plain
     assert "What fits: " in plain
 
@@ -279,7 +277,7 @@ def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
     for name in ("predict_pairs", "predict_peaks"):
         real = getattr(study_pages, name)
         monkeypatch.setattr(study_pages, name, lambda *given, name=name, real=real: asked.append(name) or real(*given))
-    for query in ("", "?against=groups", "?axis=precision", ""):
+    for query in ("", "?against=groups", "?against=memory", ""):
         page = finished.page(f"/studies/1/why{query}")
         assert "What fits: " in page
         assert "Predicted against measured host memory" in page
@@ -312,7 +310,7 @@ def test_a_hostile_study_is_only_text_on_every_page(reader: Reader, settings: Se
     paths = [
         "",
         "/why",
-        "/why?axis=attn_implementation",
+        "/why?x=attn_implementation",
         "/trials/1",
         "/trials/2",
         "/trials/3",

@@ -72,7 +72,6 @@ def test_a_study_in_figures(reader: Reader, study: Study) -> None:
 def test_before_the_first_study_the_server_alone_is_told_of(reader: Reader) -> None:
     assert {name for name, _ in parsed(reader.ask("/metrics").text)} == {
         "autotune_build_info",
-        "autotune_http_answers_shared_total",
         "autotune_listeners",
         "autotune_listeners_dropped_total",
         "autotune_readers_cut_off_total",

@@ -11,17 +11,8 @@ from autotune.charts import Chart
 from autotune.charts.chosen import SHOWN, chosen
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
 from autotune.charts.memory_dots import MOST_DOTS, Capacity, by_phase, memory, over_cycles
-from autotune.charts.parallel import MOST_AXES, MOST_FAILED, MOST_LINES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
-from autotune.charts.scatter import (
-    ENOUGH_GROUPS,
-    MOST_POINTS,
-    Forecast,
-    memory_front,
-    predicted,
-    teaching,
-    teaching_front,
-)
+from autotune.charts.scatter import ENOUGH_GROUPS, MOST_POINTS, memory_front, teaching, teaching_front
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
 from autotune.insights.importance import importance
@@ -61,12 +52,10 @@ def all_of(trials: list[Trial]) -> list[Chart]:
         memory(trials, BASE, HOST),
         over_cycles(trials[0], HOST),
         feasibility_map(trials, knobs, {}, {}),
-        parallel(trials, knobs, frozenset()),
         importance_chart(importance(trials)),
         useful_share(trials, BASE),
         memory_front(trials, Pool.HOST),
         teaching_front(trials),
-        predicted([Forecast(1, 100.0, 104.0, "x")]),
     ]
 
 
@@ -97,8 +86,6 @@ def test_nothing_foreign_acts() -> None:
         f.failed(2, f.oom(message=EVIL, phase=EVIL), configuration=f.configuration(attn_implementation="b")),
     ]
     charts = [*all_of(trials), feasibility_map(trials, ("attn_implementation", EVIL), {}, {})]
-    charts += [parallel(trials, ["attn_implementation", EVIL], frozenset({EVIL}))]
-    charts += [predicted([Forecast(1, 1.0, 1.0, EVIL)])]
     for chart in charts:
         assert "<script" not in chart.drawing
         if chart.drawing:
@@ -180,50 +167,11 @@ def test_many_values_are_cut_and_one_knob_is_no_map() -> None:
     assert feasibility_map(trials, ("precision", "precision"), {}, {}).drawing == ""
 
 
-def test_a_line_for_each_configuration_and_the_fastest_quarter_on_top() -> None:
-    chart = parallel(study(), ["micro_batch_size", "gradient_checkpointing"], frozenset(), lambda n: f"/t/{n}")
-    assert re.findall(r'href="/t/(\d)"', chart.drawing) == ["3", "4", "0", "2", "5", "1"]
-    assert "quarter-4" in chart.drawing[chart.drawing.index("/t/1") :]
-    assert [row[0] for row in chart.rows] == ["#1", "#5", "#2", "#0", "#3", "#4"]
-
-
-def test_what_was_cancelled_is_no_failure_of_its_configuration() -> None:
-    trials = [
-        *study(),
-        f.failed(6, f.failure(FailureReason.CANCELLED), configuration=f.configuration(precision="bf16")),
-    ]
-    assert "#6" not in str(parallel(trials, ["micro_batch_size", "precision"], frozenset()).rows)
-
-
-def test_ratios_are_equally_far_on_a_log_axis_and_not_otherwise() -> None:
-    trials = [tried(n, 10.0 + n, micro_batch_size=2**n) for n in range(4)]
-    assert can_be_log("micro_batch_size", trials)
-    assert not can_be_log("precision", trials)
-
-    def heights(logs: frozenset[str]) -> list[float]:
-        drawn = parallel(trials, ["micro_batch_size"], logs).drawing
-        return sorted(float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)L', drawn))
-
-    log, plain = heights(frozenset({"micro_batch_size"})), heights(frozenset())
-    assert log[1] - log[0] == pytest.approx(log[3] - log[2], abs=0.2)
-    assert plain[1] - plain[0] == pytest.approx(4 * (plain[3] - plain[2]), abs=0.6)
-
-
-@pytest.mark.parametrize("logs", [frozenset(), frozenset({SPEED, "micro_batch_size", "precision", "nowhere"})])
-def test_zero_and_words_are_no_trouble_on_a_log_axis(logs: frozenset[str]) -> None:
-    trials = [tried(0, micro_batch_size=0), tried(1, 5.0, micro_batch_size=4, precision="bf16")]
-    assert ET.fromstring(parallel(trials, ["micro_batch_size", "precision"], logs).drawing) is not None  # noqa: S314
-
-
 def test_ten_thousand_trials_do_not_grow_the_charts() -> None:
     trials = large_trials()
-    names = ["micro_batch_size", "x", "y", "logprob_token_chunk", *(f"k{i}" for i in range(20))]
-    lines = parallel(trials, names, frozenset())
-    assert len(lines.rows) == MOST_LINES + MOST_FAILED
-    assert len(lines.heads) == MOST_AXES + 2
     front = memory_front(trials, Pool.HOST)
     assert front.drawing.count("<circle") <= MOST_POINTS + len(front.rows)
-    every = [lines, front, by_trial(trials, BASE), memory(trials, BASE, HOST), useful_share(trials, BASE)]
+    every = [front, by_trial(trials, BASE), memory(trials, BASE, HOST), useful_share(trials, BASE)]
     every += [feasibility_map(trials, ("x", "y"), {}, {}), importance_chart(importance(trials))]
     assert sum(len(chart.drawing) for chart in every) < 200_000
 
@@ -257,24 +205,16 @@ def test_few_groups_are_said_not_to_be_enough() -> None:
     assert 'class="best"' not in chart.drawing, "no front of what cannot be ranked"
 
 
-def test_predictions_are_counted_as_near_or_not() -> None:
-    chart = predicted([Forecast(1, 100.0, 104.9, "a"), Forecast(2, 100.0, 94.0, "b"), Forecast(3, 0.0, 5.0, "c")])
-    assert chart.says == "1 of 2 within 5% of what was predicted."
-    assert predicted([]).drawing == ""
-
-
 EMPTY: list[Callable[[], Chart]] = [
     lambda: by_trial([], BASE),
     lambda: by_cycle(f.trial(0)),
     lambda: memory([], BASE, HOST),
     lambda: over_cycles(f.trial(0), HOST),
     lambda: feasibility_map([], ("a", "b"), {}, {}),
-    lambda: parallel([], [], frozenset()),
     lambda: importance_chart(importance([])),
     lambda: useful_share([], BASE),
     lambda: memory_front([], Pool.HOST),
     lambda: teaching_front([]),
-    lambda: predicted([]),
 ]
 
 

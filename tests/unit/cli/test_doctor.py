@@ -143,8 +143,8 @@ def test_a_database_elsewhere_is_not_touched(home: HomePaths, monkeypatch: pytes
     found = check_database(read_settings(), broken)
     assert found.command == "unset AUTOTUNE_DATABASE"
     assert "secret" not in found.detail + found.command
-    reached = check_database(read_settings(), lambda: 3, "0002")
-    assert reached.detail == "3 studies in postgresql://host/name, schema 0002"
+    reached = check_database(read_settings(), lambda: 3, "2")
+    assert reached.detail == "3 studies in postgresql://host/name, schema 2"
 
 
 def test_looking_makes_no_database(autotune: Run, home: HomePaths) -> None:

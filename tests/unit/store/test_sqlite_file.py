@@ -252,7 +252,7 @@ def test_a_user_who_stops_does_not_wait_for_a_file_that_another_holds(used: Path
 def test_a_reader_does_not_wait_for_a_writer(used: Path) -> None:
     with closing(_plain(used)) as other:
         other.execute("BEGIN IMMEDIATE")
-        other.execute("DELETE FROM phases")
+        other.execute("DELETE FROM cycles")
         store = open_store(used, busy_timeout_s=0.0)
         assert store.trial(1, 0).cycles[0] == make.cycle(0)
         store.close()
