@@ -10,6 +10,7 @@ them side by side.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,17 @@ from pathlib import Path
 from benchmarks.intervals import fitting, report
 from benchmarks.intervals.noises import NOISES
 from benchmarks.intervals.recordings import recordings
-from benchmarks.intervals.scoring import scored
+from benchmarks.intervals.scoring import Row, scored
+
+
+def kept(path: str) -> list[Row]:
+    """The rows of a table that ``--json`` printed."""
+    try:
+        text = Path(path).read_bytes()
+        rows: list[Row] = json.loads(gzip.decompress(text) if path.endswith(".gz") else text)["rows"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: expected a table that --json printed") from error
+    return rows
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         "python -m benchmarks.intervals", None, __doc__, worlds, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tables", nargs="*", type=Path, metavar="TABLE", help="kept tables to print, instead")
+    parser.add_argument("tables", nargs="*", type=kept, metavar="TABLE", help="kept tables to print, instead")
     parser.add_argument("--studies", type=int, default=300, metavar="N", help="of each noise and true ratio (300)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", action="append", choices=NOISES, metavar="NAME", help="only this; may be repeated")
@@ -39,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.fit:
         print(fitting.fit_table(recordings()))
         return 0
-    tables = [json.loads(path.read_text())["rows"] for path in options.tables]
+    tables = options.tables
     if not tables:
         names = options.noise or NOISES
         tables = [[row for name in names for row in scored(name, options.studies, options.seed)]]
