@@ -13,8 +13,8 @@ from autotune.study import confirmation, protocols
 
 ROUNDS = confirmation.MAX_ROUNDS
 BASELINE = Protocol(natural=NATURAL_CYCLES)
-ANSWER, ANCHOR = Protocol(natural=1, maximum=1, double=1), Protocol()
-"""Of the two sides of a round, as ``study.confirmation`` has them where lengths are recorded."""
+ANSWER = Protocol(natural=1, maximum=1, double=1)
+"""Of ``study.confirmation.protocol_for``, where lengths are recorded."""
 
 
 class Statement(NamedTuple):
@@ -25,8 +25,6 @@ class Statement(NamedTuple):
     high: float
     faster: bool
     """The answer would be recommended."""
-    decided: bool
-    """No further round would be asked for."""
 
 
 def stated(trials: Sequence[Trial], answer: Configuration, baseline: Configuration) -> Statement | None:
@@ -35,7 +33,7 @@ def stated(trials: Sequence[Trial], answer: Configuration, baseline: Configurati
     if gain is None:
         return None
     faster = gain.low > 0.0 and interference.disturbed(trials, (answer, baseline)).leaves(gain)
-    return Statement(_log(gain.value), _log(gain.low), _log(gain.high), faster, gain.excludes_zero)
+    return Statement(_log(gain.value), _log(gain.low), _log(gain.high), faster)
 
 
 def _log(gain: float) -> float:
@@ -50,3 +48,14 @@ def fastest(trials: Sequence[Trial]) -> Configuration:
 def searching(trials: Sequence[Trial]) -> Protocol:
     """Of the next search trial, without interim looks."""
     return protocols.without_repeats(Protocol(), trials)
+
+
+def next_of_round(
+    trials: Sequence[Trial], answer: Configuration, baseline: Configuration
+) -> tuple[int, Configuration, Protocol] | None:
+    """The round that is owed, what of it runs next, and how; ``None`` once the gain is decided, or after ``ROUNDS``."""
+    owed = confirmation._owed(trials, [answer], baseline)
+    if not owed:
+        return None
+    pair, configuration = owed[0]
+    return pair, configuration, confirmation.of_reference(Protocol()) if configuration == baseline else ANSWER

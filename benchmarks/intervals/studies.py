@@ -85,11 +85,12 @@ def run(noise: Noise, ratio: float, draw: np.random.Generator) -> Course:
         study.measure(TrialKind.SEARCH, configuration, product.searching(study.trials))
     answer = product.fastest(study.trials[1:])
     statements = [product.stated(study.trials, answer, study.baseline)]
-    for pair in range(product.ROUNDS):
-        sides = [(study.baseline, product.ANCHOR), (answer, product.ANSWER)]
-        for configuration, protocol in reversed(sides) if pair % 2 else sides:
-            study.measure(TrialKind.CONFIRM, configuration, protocol, pair)
-        statements.append(now := product.stated(study.trials, answer, study.baseline))
-        if now is not None and now.decided:
+    while len(statements) <= product.ROUNDS:
+        coming = product.next_of_round(study.trials, answer, study.baseline)
+        if coming is None or coming[0] == len(statements):  # the round before has ended
+            statements.append(product.stated(study.trials, answer, study.baseline))
+        if coming is None:
             break
+        pair, configuration, protocol = coming
+        study.measure(TrialKind.CONFIRM, configuration, protocol, pair)
     return Course(study.trials, tuple(statements))
