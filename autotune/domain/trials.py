@@ -27,7 +27,7 @@ def still_warming(costs: Sequence[float]) -> int:
     """Number of first cycles that were still a warm-up; at most half of them.
 
     A steady process loses a cycle so in 0.2 % of the trials of benchmarks/tables/search-cpu-*.jsonl.gz
-    (``python -m benchmarks.intervals``); that one cycle is slow by chance is as likely for the last as for the first.
+    (``benchmarks.intervals --fit``); that one cycle is slow by chance is as likely for the last as for the first.
 
     Args:
         costs: seconds per token of each timed cycle, in order.

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain import CycleKind, Trial
 from autotune.domain.trials import still_warming
-from benchmarks.gpu.journal import rows, trial_of
-from trainer.child.contract import encode
 
 Array = NDArray[np.float64]
+Cycle = Mapping[str, Any]
+Groups = Sequence[Sequence[tuple[int, float]]]
+"""Of each configuration, (round, log speed) of its processes; -1 for a round of its own."""
 TABLES = Path(__file__).parents[1] / "tables"
+SWEEPS = "search-cpu-*.jsonl.gz"
 CYCLES = 3
-"""Of a synthetic trial, as of a search trial without looks."""
+"""Of a trial without looks."""
+ENOUGH = 20
+"""Recorded processes from which others are drawn; of fewer only the spread is taken, and the shape from the CPUs'."""
 BY_ROUND = re.compile(r"^By round, tokens/hour:(?P<runs>.*?)\.\s", re.DOTALL | re.MULTILINE)
 H100_STUDIES = (
     ("H100, 2026-11-22", "h100-study-*-2026-11-22.jsonl"),
@@ -51,88 +54,82 @@ class Recording:
     """The part of it that cycles explain."""
 
 
-def recordings(folder: Path = TABLES) -> list[Recording]:
-    """Everything in the recorded tables that was measured more than once."""
-    tables = [_of_table(path) for path in sorted(folder.glob("search-cpu-*.jsonl.gz"))]
-    patterns = tuple(pattern for one in tables for pattern in one.patterns)
-    cycles = statistics.fmean(one.cycles for one in tables)
-    gpu = [_of_studies(name, sorted(folder.glob(pattern))) for name, pattern in H100_STUDIES]
-    return [*gpu, *tables, _of_rounds(folder / "defaults-cpu.md", patterns, cycles)]
+def recordings() -> list[Recording]:
+    """Reads everything in the recorded tables that was measured more than once."""
+    gpu = [_read(name, sorted(TABLES.glob(pattern)), on_gpu=True) for name, pattern in H100_STUDIES]
+    sweeps = [_read(path.name.split(".")[0], [path], on_gpu=False) for path in sorted(TABLES.glob(SWEEPS))]
+    patterns = tuple(pattern for one in sweeps for pattern in one.patterns)
+    cycles = statistics.fmean(one.cycles for one in sweeps)
+    return [*gpu, *sweeps, _recording("defaults-cpu", _rounds_in_words(), patterns, cycles, on_gpu=False)]
 
 
-def _of_table(path: Path) -> Recording:
-    """A sweep: its fastest rows were run again in rounds."""
-    with gzip.open(path, "rt") as stream:
-        rows_of = [row for line in stream if (row := json.loads(line))["row"] == "trial"]
-    held = [[(at, run) for at, run in enumerate(row["repeats"]) if run["tokens_per_hour"]] for row in rows_of]
-    groups = [group for group in held if len(group) > 1]
-    runs = [_timed(run["cycles"]) for row in rows_of for run in (row, *row["repeats"]) if run["state"] == "COMPLETE"]
-    logs = [[(at, math.log(run["tokens_per_hour"])) for at, run in group] for group in groups]
-    cycles = _explained(_timed(run["cycles"]) for group in groups for _, run in group)
-    return _made(path.name.removesuffix(".jsonl.gz"), logs, _patterns(runs), cycles, on_gpu=False)
+def pool_of(one: Recording, every: Sequence[Recording]) -> Array:
+    """Distances from which a process of ``one`` is drawn."""
+    if len(one.processes) >= ENOUGH:
+        return one.processes
+    shape = np.concatenate([r.processes / math.sqrt(r.variance) for r in every if len(r.processes) >= ENOUGH])
+    return math.sqrt(one.variance) * shape
 
 
-def _of_studies(name: str, paths: Sequence[Path]) -> Recording:
-    """Studies: configurations that were searched and confirmed. There are too few to tell drifts from processes."""
-    groups: dict[object, list[Trial]] = {}
+def trial_rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Trials of sweeps and of recorded studies."""
     for path in paths:
-        for row in rows(path):
-            trial = trial_of(row, str(path)) if row.get("row") == "trial" else None
-            if trial is not None and trial.feasible:
-                groups.setdefault((path, trial.configuration), []).append(trial)
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
+            yield from (row for line in stream if (row := json.loads(line))["row"] == "trial")
+
+
+def runs_of(paths: Iterable[Path]) -> list[list[Cycle]]:
+    """The cycles of each trial, and of each time that it ran again."""
+    return [run["cycles"] for row in trial_rows(paths) for run in (row, *row.get("repeats", ()))]
+
+
+def _read(name: str, paths: Sequence[Path], *, on_gpu: bool) -> Recording:
+    """A sweep's fastest rows ran again in rounds. Of studies there are too few to tell drifts from processes."""
+    groups: dict[str, list[tuple[int, Array]]] = {}
+    for number, row in enumerate(trial_rows(paths)):
+        runs = enumerate(row["repeats"]) if "repeats" in row else [(-1, row)]
+        key = str(number) if "repeats" in row else json.dumps(row["configuration"])
+        steady = [(at, _steady(_timed(run["cycles"]))) for at, run in runs if run["tokens_per_hour"]]
+        groups.setdefault(key, []).extend((at, logs) for at, logs in steady if len(logs))
     repeated = [group for group in groups.values() if len(group) > 1]
-    logs = [[(-1, math.log(trial.tokens_per_hour or 1.0)) for trial in group] for group in repeated]
-    patterns = _patterns(_timed(encode(t.cycles)) for group in groups.values() for t in group)
-    return _made(name, logs, patterns, _explained(_timed(encode(t.cycles)) for g in repeated for t in g), on_gpu=True)
+    variances = [statistics.variance(logs) / len(logs) for group in repeated for _, logs in group if len(logs) > 1]
+    speeds = [[(at, -math.log(float(np.exp(-logs).mean()))) for at, logs in group] for group in repeated]
+    timed = [logs for run in runs_of(paths) if len(logs := _timed(run)) >= CYCLES]
+    patterns = tuple(logs[:CYCLES] - logs[:CYCLES].mean() for logs in timed)
+    return _recording(name, speeds, patterns, statistics.fmean(variances), on_gpu=on_gpu)
 
 
-def _of_rounds(path: Path, patterns: Sequence[Array], cycles: float) -> Recording:
-    """Fresh processes next to each other, without their cycles: those are taken from the tables."""
+def _rounds_in_words() -> Groups:
+    """Fresh processes next to each other, of whose cycles nothing is recorded."""
     groups = []
-    for number, found in enumerate(BY_ROUND.finditer(path.read_text())):
-        for words in found["runs"].split(";"):
+    for number, match in enumerate(BY_ROUND.finditer((TABLES / "defaults-cpu.md").read_text())):
+        for words in match["runs"].split(";"):
             figures = re.findall(r"\d[\d,]*\d", words)
             groups.append([(3 * number + at, math.log(float(one.replace(",", "")))) for at, one in enumerate(figures)])
-    return _made(path.stem, groups, patterns, cycles, on_gpu=False)
+    return groups
 
 
-def _made(
-    name: str, groups: Sequence[Sequence[tuple[int, float]]], patterns: Sequence[Array], cycles: float, *, on_gpu: bool
-) -> Recording:
-    """``groups``: of each configuration, (round, log speed) of its processes; -1 for a round of its own."""
+def _recording(name: str, groups: Groups, patterns: tuple[Array, ...], cycles: float, *, on_gpu: bool) -> Recording:
     means = [statistics.fmean(log for _, log in group) for group in groups]
     away: dict[int, list[float]] = {}
     for group, mean in zip(groups, means, strict=True):
         for at, log in group:
             away.setdefault(at, []).append(log - mean)
     rounds = {at: statistics.fmean(logs) if at >= 0 else 0.0 for at, logs in away.items()}
-    left = np.array([log - rounds[at] for at, logs in away.items() for log in logs])
+    rest = np.array([log - rounds[at] for at, logs in away.items() for log in logs])
     drifts = np.array([drift for at, drift in rounds.items() if at >= 0] or [0.0])
-    degrees = len(left) - len(groups) - max(0, len(drifts) - 1)
-    variance = float((left**2).sum() / degrees)
-    return Recording(
-        name=name,
-        on_gpu=on_gpu,
-        processes=left * math.sqrt(len(left) / degrees),
-        patterns=tuple(patterns),
-        drifts=drifts,
-        variance=variance,
-        degrees=float(degrees),
-        cycles=cycles,
-    )
+    degrees = len(rest) - len(groups) - max(0, len(drifts) - 1)
+    variance = float((rest**2).sum() / degrees)
+    processes = rest * math.sqrt(len(rest) / degrees)
+    return Recording(name, on_gpu, processes, patterns, drifts, variance, float(degrees), cycles)
 
 
-def _timed(cycles: Iterable[Mapping[str, Any]]) -> Array:
+def _timed(cycles: Iterable[Cycle]) -> Array:
     """Log speeds of the recorded cycles that were accepted, as stored."""
-    kept = (c for c in cycles if c["cycle_kind"] == CycleKind.RECORDED.value and c["accepted"] and not c["rank"])
-    return np.array([math.log(c["completion_tokens"] / c["seconds"]) for c in kept])
+    own = (c for c in cycles if c["cycle_kind"] == "recorded" and c["accepted"] and not c["rank"])
+    return np.array([math.log(c["completion_tokens"] / c["seconds"]) for c in own])
 
 
-def _patterns(runs: Iterable[Array]) -> tuple[Array, ...]:
-    return tuple(logs[:CYCLES] - logs[:CYCLES].mean() for logs in runs if len(logs) >= CYCLES)
-
-
-def _explained(runs: Iterable[Array]) -> float:
-    """What cycles leave open about their mean, warm-ups left out; the mean over the processes."""
-    steady = (logs[still_warming([math.exp(-log) for log in logs]) :] for logs in runs)
-    return statistics.fmean(statistics.variance(logs.tolist()) / len(logs) for logs in steady if len(logs) > 1)
+def _steady(logs: Array) -> Array:
+    """Without a warm-up."""
+    return logs[still_warming([math.exp(-log) for log in logs]) :]

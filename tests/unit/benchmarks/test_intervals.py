@@ -1,47 +1,62 @@
-"""The benchmark of intervals: what it draws from, and that its figures tell a good interval from a bad one."""
+"""The benchmark of intervals: what its worlds are made of, and that its figures tell a good interval from a bad one."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autotune.statistics import evidence
-from autotune.statistics.noise import GPU_PROCESS, PROCESS, NoisePrior
-from benchmarks.intervals import earlier, fitting, limits, report, scoring
+from autotune.domain import CycleKind, Protocol, Trial, TrialKind
+from autotune.statistics.noise import GPU_PROCESS, PROCESS
+from benchmarks.intervals import fitting, product, scoring
 from benchmarks.intervals.__main__ import main
-from benchmarks.intervals.looks import looked
+from benchmarks.intervals.noises import FIRST, LONGEST, NOISES, SLOWEST, UNSEEN, Machine, Noise
+from benchmarks.intervals.product import ROUNDS, Statement
 from benchmarks.intervals.recordings import Recording, recordings
-from benchmarks.intervals.scoring import NEW, OLD, UNSEEN
-from benchmarks.intervals.simulation import Noise, made, shape_of
+from benchmarks.intervals.sight import CLEAN, disturbed_runs, sight, slope_of
+from benchmarks.intervals.studies import SEARCHED, Course, Study, run
+
+EVEN = Noise("nothing scatters", processes=0.0, cycles=0.0)
+"""A world in which only what a test adds moves a cycle."""
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Recording]:
+def every() -> list[Recording]:
     return recordings()
 
 
-def test_every_recording_with_repeats_is_read(found: list[Recording]) -> None:
-    names = [one.name for one in found]
+def logs_of(noise: Noise, seed: int, *, trials: int = 1, cycles: int = 12, baseline: bool = True) -> list[list[float]]:
+    """Logarithms of how much longer than usual each cycle takes, by trial."""
+    machine = Machine(noise, np.random.default_rng(seed))
+    logs = []
+    for _ in range(trials):
+        machine.begin(baseline=baseline, pair=None)
+        logs.append([math.log(machine.cycle(5.0, recorded=True)[0] / 5.0) for _ in range(cycles)])
+    return logs
+
+
+def test_every_recording_with_repeats_is_read(every: list[Recording]) -> None:
+    names = [one.name for one in every]
     assert len(set(names)) == len(names) == 12
-    assert [one.on_gpu for one in found] == [True, True, *[False] * 10]
-    for one in found:
+    assert [one.on_gpu for one in every] == [True, True, *[False] * 10]
+    for one in every:
         assert one.variance >= one.cycles > 0.0
         assert all(abs(p.mean()) < 1e-9 and len(p) == 3 for p in one.patterns)
         assert math.sqrt(np.mean(one.processes**2)) == pytest.approx(math.sqrt(one.variance), rel=1e-6)
 
 
-def test_the_constants_are_what_the_recordings_say(found: list[Recording]) -> None:
+def test_the_constants_are_what_the_recordings_say(every: list[Recording]) -> None:
     for on_gpu, constant in ((False, PROCESS), (True, GPU_PROCESS)):
-        fitted = fitting.presumed(found, on_gpu=on_gpu)
+        fitted = fitting.presumed(every, on_gpu=on_gpu)
         assert math.sqrt(constant.variance) == pytest.approx(math.sqrt(fitted.variance), rel=0.05)
-
-
-def test_a_recording_is_judged_by_the_others_alone(found: list[Recording]) -> None:
-    restless = found[0]
-    assert fitting.without(restless, found).variance < fitting.presumed(found, on_gpu=True).variance
 
 
 def test_the_fit_finds_the_spread_of_made_up_recordings() -> None:
@@ -55,100 +70,209 @@ def test_the_fit_finds_the_spread_of_made_up_recordings() -> None:
     assert gain[0] > 0.0 > gain[1], "many degrees for machines alike, few for unlike ones"
 
 
-def test_a_study_is_what_it_says(found: list[Recording]) -> None:
-    draw = np.random.default_rng(1)
-    study = made(Noise(found[3], shape_of(found), draw), draw)
-    for rounds in (1, 2, 3):
-        gain = evidence.gain(study.until(rounds), study.leader, study.baseline)
-        assert gain is not None
-        assert gain.pairs == rounds
-    assert study.leader != study.baseline
+def test_the_slope_is_of_disturbed_cycles_against_clean_ones_of_the_same_run() -> None:
+    def cycle(outside: float, slowdown: float, kind: str = "recorded") -> dict[str, object]:
+        return {
+            "cycle_kind": kind, "outside_cpu": outside, "seconds": 5.0 * math.exp(slowdown), "completion_tokens": 100
+        }  # fmt: skip
+
+    level = [cycle(0.02, 0.0), cycle(0.02, 0.0), cycle(0.9, 0.0, "warmup")]
+    fit = slope_of([[*level, cycle(0.12, 0.25)], [*level, cycle(0.22, 0.5)], [cycle(0.3, 1.0)], level])
+    assert fit == (2, pytest.approx(2.5), pytest.approx(0.0, abs=1e-9))
 
 
-def test_coverage_and_power_on_a_small_fixed_set(found: list[Recording]) -> None:
-    """A hundred studies with the noise of a CPU table: binomial bounds of 95 % coverage and 90 % power."""
-    one = next(r for r in found if r.name == "search-cpu-14m-compiled")
-    tallies = scoring.scored(one, found, 100, 3).tallies
-    for rounds in (1, 2, 3):
-        assert tallies[NEW, rounds].coverage >= 0.90
-        assert tallies[UNSEEN, rounds].coverage >= 0.90
-    assert tallies[NEW, 1].power >= 0.85
-    assert tallies[NEW, 1].width < tallies[OLD, 1].width
-    assert tallies[NEW, 1].width > tallies[NEW, 2].width > tallies[NEW, 3].width
+def test_the_guard_sees_what_was_recorded() -> None:
+    cpu, gpu = sight(False), sight(True)
+    assert 2.5 < cpu.slope.slope < 3.5
+    assert cpu.slope == slope_of(disturbed_runs()) == gpu.slope
+    assert 0.01 < cpu.background.min() < cpu.background.max() <= CLEAN
+    assert gpu.background.max() < 0.01
+    objected = [np.mean(one > Protocol().drift_limit) for one in (gpu.drifts, cpu.drifts, cpu.spurious)]
+    assert objected[0] < 0.05 < 0.15 < objected[1] < 0.3 < 0.7 < objected[2]
 
 
-def test_an_interval_that_presumes_too_little_is_found_out(found: list[Recording]) -> None:
-    tally = scoring.Tally()
-    one, draw = found[4], np.random.default_rng(2)
-    noise = Noise(one, shape_of(found), draw)
-    for _ in range(60):
-        study = made(noise, draw)
-        gain = evidence.gain(study.until(1), study.leader, study.baseline, NoisePrior(1e-4, 100.0))
-        assert gain is not None
-        middle, error = math.log1p(gain.value), 0.02
-        tally.count(study.gain, middle - error, middle + error)
-    assert tally.coverage < 0.5
+@pytest.mark.parametrize("name", [name for name in NOISES if name.endswith("CPU")])
+def test_what_disturbs_only_slows(name: str) -> None:
+    noise = NOISES[name]
+    clean = replace(EVEN, **{w: getattr(noise, w) for w in ("bursts", "side", "each", "trials", "rounds", "spurious")})
+    logs = [log for seed in range(40) for trial in logs_of(clean, seed, trials=3) for log in trial]
+    disturbed = [log for log in logs if log > 1e-9]
+    assert min(logs) > -1e-9
+    assert all(math.log(1.05) - 1e-9 <= log <= math.log1p(SLOWEST) + 1e-9 for log in disturbed)
+    contaminated = bool(noise.bursts or noise.each or noise.trials) and noise.side != "answer"
+    assert bool(disturbed) is contaminated
 
 
-def test_the_recorded_study_of_the_h100_is_proven_by_a_prior_that_has_not_seen_it(found: list[Recording]) -> None:
-    again = {one.method: one.gain for one in scoring.recorded_studies(found)}
-    assert again[UNSEEN].low > 0.0
-    assert again[NEW].low > 0.0
-    assert again[OLD].low < 0.0
-    assert again[NEW].pairs == 1
+def test_a_burst_lasts_and_a_longer_trial_collects_more() -> None:
+    noise = replace(EVEN, bursts=1.0)
+    trials = [logs_of(noise, seed, cycles=400)[0] for seed in range(20)]
+    lengths: Counter[int] = Counter()
+    for logs in trials:
+        edges = [n for n in range(1, len(logs)) if abs(logs[n] - logs[n - 1]) > 1e-9]
+        lengths.update(b - a for a, b in pairwise(edges) if logs[a] > 1e-9)
+    assert max(lengths) == LONGEST
+    assert min(lengths) == 1
+    assert sum(lengths[n] for n in (1, 2, 3)) > 0.45 * lengths.total()
+    short = [sum(log > 1e-9 for log in logs_of(noise, seed, cycles=4)[0]) for seed in range(400)]
+    long = [sum(log > 1e-9 for log in logs_of(noise, seed, cycles=8)[0]) for seed in range(400)]
+    assert sum(long) > 2.0 * sum(short)
 
 
-def test_the_command_prints_plain_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--studies", "1", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert len(said["recordings"]) == 12
-    assert set(said["recordings"]["defaults-cpu"]["1"]) == {NEW, UNSEEN, OLD, "known"}
-    assert set(said["looks"]["defaults-cpu"]) == {"false", "without", "proven"}
-    assert set(said["recorded_study"]) == {NEW, UNSEEN, OLD}
+def test_a_burst_goes_on_in_the_next_trial_unless_it_is_of_one_side() -> None:
+    anywhere, baseline = (replace(EVEN, bursts=60.0, side=side) for side in ("", "baseline"))
+    for noise, disturbed in ((anywhere, True), (baseline, False)):
+        machine = Machine(noise, np.random.default_rng(3))
+        machine.begin(baseline=True, pair=None)
+        assert [machine.cycle(5.0, recorded=True)[0] > 5.001 for _ in range(3)] == [True] * 3
+        machine.begin(baseline=False, pair=None)
+        assert (machine.cycle(5.0, recorded=True)[0] > 5.001) is disturbed
 
 
-def test_it_tells_what_the_prior_is_fitted_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guard_sees_nine_bursts_of_ten_and_the_more_the_slower_they_are() -> None:
+    machine = Machine(replace(EVEN, trials=1.0), np.random.default_rng(0))
+    seen, slow = [], []
+    for _ in range(1000):
+        machine.begin(baseline=True, pair=None)
+        seconds, _, outside = machine.cycle(5.0, recorded=True)
+        (seen if outside > CLEAN else slow).append(math.log(seconds / 5.0))
+    assert 0.8 * UNSEEN < len([log for log in slow if log < 0.1]) / 1000 < 4.0 * UNSEEN
+    assert np.mean(seen) > 2.0 * np.mean(slow)
+
+
+def test_a_slowed_round_is_slowed_alike_on_both_sides() -> None:
+    machine = Machine(replace(EVEN, rounds=1.0), np.random.default_rng(1))
+    took: dict[int, set[float]] = {}
+    for pair in (0, 1, 0, 1):
+        machine.begin(baseline=True, pair=pair)
+        took.setdefault(pair, set()).update(round(machine.cycle(5.0, recorded=True)[0], 9) for _ in range(4))
+    assert [len(seconds) for seconds in took.values()] == [1, 1]
+    assert took[0] != took[1]
+    machine.begin(baseline=True, pair=None)
+    assert machine.cycle(5.0, recorded=True)[0] == pytest.approx(5.0)
+
+
+def test_the_first_recorded_cycle_is_slow_and_more_so_of_the_baseline() -> None:
+    for baseline in (True, False):
+        (logs,) = logs_of(replace(EVEN, first=True), 0, baseline=baseline)
+        assert logs == pytest.approx([math.log(FIRST[baseline]), *[0.0] * 11])
+
+
+def by_kind(trial: Trial, kind: CycleKind, *, accepted: bool) -> int:
+    return sum(c.cycle_kind is kind and c.accepted is accepted for c in trial.cycles)
+
+
+@pytest.mark.parametrize("name", ["restless, CPU", "reference, GPU", "quiet, GPU"])
+def test_a_study_runs_its_trials_as_a_child_does(name: str) -> None:
+    courses = [run(NOISES[name], 1.0, np.random.default_rng(seed)) for seed in range(8)]
+    for course in courses:
+        kinds = Counter(trial.kind for trial in course.trials)
+        assert [kinds[kind] for kind in (TrialKind.BASELINE, TrialKind.SEARCH)] == [1, SEARCHED]
+        rounds = {trial.pair for trial in course.trials} - {None}
+        assert rounds == set(range(len(course.statements) - 1))
+        assert 2 * len(rounds) - 1 <= kinds[TrialKind.CONFIRM] <= 2 * ROUNDS
+        assert [trial.number for trial in course.trials] == list(range(len(course.trials)))
+        for trial in course.trials:
+            assert by_kind(trial, CycleKind.RECORDED, accepted=True) == 3
+            assert sum(not c.accepted for c in trial.cycles) <= trial.protocol.max_repeats
+            assert [c.index for c in trial.cycles] == list(range(len(trial.cycles)))
+            assert trial.on_gpu is name.endswith("GPU")
+    cycles = [cycle for course in courses for cycle in course.cycles]
+    assert {c.accepted for c in cycles} == {True, False}
+    assert any(c.noisy for c in cycles)
+
+
+def test_a_configuration_is_as_fast_as_it_is_told() -> None:
+    study = Study(EVEN, 2.0, np.random.default_rng(0))
+    for configuration in (study.baseline, study.others[0]):
+        study.measure(TrialKind.SEARCH, configuration, Protocol())
+    slow, fast = (trial.tokens_per_hour for trial in study.trials)
+    assert slow is not None
+    assert fast == pytest.approx(2.0 * slow)
+
+
+def course(*statements: Statement | None) -> Course:
+    return Course(run(EVEN, 1.0, np.random.default_rng(0)).trials, statements)
+
+
+def test_shares_are_counted_by_looks_and_what_a_study_has_decided_stands() -> None:
+    wrong, right = Statement(0.3, 0.1, 0.5, True), Statement(0.0, -0.2, 0.2, False)
+    row = scoring.row_of("made", 1.0, [course(right, wrong), course(wrong, *[right] * 5), course(None, *[right] * 5)])
+    shares = {key: row[key] for key in row if key.startswith(("covers", "faster", "undecided", "stated_0"))}
+    third, two = pytest.approx(1 / 3, abs=1e-4), pytest.approx(2 / 3, abs=1e-4)
+    assert shares == {
+        "stated_0": two, "covers_0": 0.5, "faster_0": third, "undecided_0": two, "faster_at_any_look": third,
+        **{f"{name}_{k}": value for k in (1, 2, 3, 5) for name, value in
+           (("covers", two), ("faster", third), ("undecided", two))},
+    }  # fmt: skip
+    assert row["rounds"] == pytest.approx(11 / 3, abs=1e-4)
+    assert row["half_width_1"] == pytest.approx(0.2)
+    assert row["stated_over_true_0"] == pytest.approx((1.0 + math.exp(0.3)) / 2, abs=1e-4)
+
+
+def test_coverage_and_power_on_a_small_fixed_set() -> None:
+    """Sixty studies of each ratio on a quiet machine: binomial bounds of 95 % coverage and 90 % power."""
+    rows = {row["ratio"]: row for row in scoring.scored("quiet, CPU", 60, 3)}
+    assert set(rows) == set(scoring.RATIOS)
+    for row in rows.values():
+        assert all(float(row[f"covers_{k}"] or 0.0) >= 0.88 for k in (1, 2, 3, 5))
+    assert float(rows[1.0]["faster_at_any_look"] or 0.0) <= 0.1
+    assert float(rows[2.33]["faster_1"] or 0.0) >= 0.9
+    widths = [rows[1.0][f"half_width_{k}"] or 0.0 for k in (1, 2, 3)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_an_interval_that_is_too_narrow_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = product.stated
+
+    def narrow(*arguments: object) -> Statement | None:
+        one = stated(*arguments)  # type: ignore[arg-type]
+        return one and one._replace(low=one.middle - 0.01, high=one.middle + 0.01)
+
+    monkeypatch.setattr(product, "stated", narrow)
+    row = next(scoring.scored("restless, CPU", 30, 0))
+    assert all(float(row[f"covers_{k}"] or 0.0) < 0.5 for k in scoring.LOOKS)
+
+
+def test_a_study_draws_the_same_whatever_else_is_asked() -> None:
+    first, again, other = (next(scoring.scored("restless, CPU", 2, seed)) for seed in (5, 5, 6))
+    assert first == again != other
+
+
+def test_kept_tables_are_printed_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--studies", "1", "--json", "--noise", "quiet, CPU"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert [row["ratio"] for row in kept["rows"]] == list(scoring.RATIOS)
+    before, after = tmp_path / "before.json.gz", tmp_path / "after.json"
+    before.write_bytes(gzip.compress(json.dumps(kept).encode()))
+    for row in kept["rows"]:
+        row["faster_at_any_look"] = 0.25
+    after.write_text(json.dumps(kept))
+    assert main([str(before), str(after)]) == 0
+    text = capsys.readouterr().out
+    assert text.count("quiet, CPU") == 2
+    assert ", 25 |" in text
+    assert " → " in text
+
+
+def test_the_command_tells_what_the_recordings_say(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--fit"]) == 0
-    assert capsys.readouterr().out.count("\n") == len(report.fit_table(recordings()).splitlines())
+    text = capsys.readouterr().out
+    assert "| disturbed-cpu-2026-11-29 | 6 | 2.95 |" in text
+    assert "lose a cycle as a warm-up: 4 of" in text
+    assert re.search(r"one round, read again: [+-]\d+\.\d% to \+\d+\.\d%\.\n$", text)
 
 
-def test_a_level_for_later_looks_makes_fewer_studies_wrong(found: list[Recording]) -> None:
-    noisy = next(one for one in found if one.name == "search-cpu-16m-engines")
-    looks = looked(noisy, found, 60, 0)
-    assert looks.false < looks.without
-    assert looks.false <= 0.1 * looks.studies
-    assert looks.proven == tuple(sorted(looks.proven)), "what is proven stays so"
-    assert 0.8 * looks.provable < looks.proven[-1] <= looks.provable < looks.studies
-
-
-def test_more_processes_prove_more_and_more_cycles_do_where_cycles_scatter(found: list[Recording]) -> None:
-    shown = {(one.recording, one.cycles, one.processes): one.tallies for one in limits.limits(found, 12, 0)}
-    assert len(shown) == 2 * len(limits.MANY) * len(limits.PROCESSES)
-    today, known = (limits.WAYS.index(way) for way in (limits.TODAY, limits.EXACT))
-    for (name, cycles, processes), tallies in shown.items():
-        if processes == 2:
-            assert tallies[today].width < shown[name, cycles, 1][today].width
-        assert tallies[known].width < tallies[today].width
-    steady, restless = (f"H100, 2026-11-{day}" for day in (22, 27))
-    less = [shown[name, 12, 1][known].width / shown[name, 3, 1][known].width for name in (steady, restless)]
-    assert less[1] < 0.8 < less[0] < 1.0
-
-
-def test_earlier_studies_tell_the_spread_of_processes_the_better_the_more_there_are(found: list[Recording]) -> None:
-    draw = np.random.default_rng(5)
-    noise = Noise(found[0], shape_of(found), draw)
-    studies = [made(noise, draw).trials for _ in range(12)]
-    one, many = earlier.learnt(studies[:1]), earlier.learnt(studies)
-    assert one is not None
-    assert many is not None
-    assert earlier.learnt([]) is None
-    assert GPU_PROCESS.degrees < one.degrees < many.degrees <= earlier.SAME_MACHINE_DEGREES
-    tallies = earlier.scored(found[0], found, 3, seed=1)
-    assert [tally.studies for tally in tallies] == [3] * len(earlier.EARLIER)
-
-
-def test_no_studies_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--studies", "0"], "--studies: expected a number of at least 1"),
+        (["--noise", "loud"], "invalid choice: 'loud'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--studies", "0"])
+        main(arguments)
     assert ended.value.code == 2
-    assert "--studies: expected a number of at least 1" in capsys.readouterr().err
+    assert why in capsys.readouterr().err
