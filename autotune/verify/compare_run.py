@@ -38,6 +38,8 @@ class LoggedUpdate:
     """Longest completion of a generation, meaned over the update's generations."""
     tokens: float | None = None
     """Prompt and completion tokens generated since training began."""
+    others_s: float | None = None
+    """``OutputLine.others_s``."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class CycleShape:
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """Measured whole cycles of a run, without the first."""
+    """Measured whole cycles of a run, without the first ones."""
 
     seconds: tuple[float, ...]
     """Of each cycle."""
@@ -66,6 +68,8 @@ class ObservedRun:
     longest: float
     prompt: float | None = None
     """Mean prompt length, where TRL told its tokens."""
+    taken: tuple[float | None, ...] = ()
+    """Share of the machine's CPU that other processes took during each cycle."""
 
     @property
     def tokens_per_hour(self) -> float:
@@ -169,7 +173,7 @@ class RunVerdict:
         return f"not decided: the machine was {1 / self.machine:.1f} times as busy when this was measured as it is now"
 
 
-def read_step(text: str, at: float) -> LoggedUpdate | None:
+def read_step(text: str, at: float, others_s: float | None = None) -> LoggedUpdate | None:
     """Parses one line of TRL's log; ``None`` if it is not the line of an update."""
     start, end = text.find("{'"), text.rfind("}")
     if start < 0 or end < start or "'loss'" not in text:
@@ -180,7 +184,8 @@ def read_step(text: str, at: float) -> LoggedUpdate | None:
         return None
     if not isinstance(said, dict) or "loss" not in said:
         return None
-    return LoggedUpdate(at, _number(said.get(_MEAN)), _number(said.get(_LONGEST)), _number(said.get(_TOKENS)))
+    mean, longest, tokens = (_number(said.get(name)) for name in (_MEAN, _LONGEST, _TOKENS))
+    return LoggedUpdate(at, mean, longest, tokens, others_s)
 
 
 def _number(value: object) -> float | None:
@@ -209,23 +214,27 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
     return CycleShape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
 
 
-def observe(steps: Sequence[LoggedUpdate], shape: CycleShape) -> ObservedRun | None:
-    """The whole cycles in the logged updates of one run, without the first; ``None`` if there is only one."""
-    seconds, tokens, means, longest = [], [], [], []
-    for first in range(shape.updates, len(steps) - shape.updates + 1, shape.updates):
+def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) -> ObservedRun | None:
+    """The whole cycles in the logged updates of one run, without the first ``warming``; ``None`` without one."""
+    seconds, tokens, means, longest, taken = [], [], [], [], []
+    for first in range(warming * shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
         lengths = [step.mean_length for step in cycle if step.mean_length is not None]
         widest = [step.longest for step in cycle if step.longest is not None]
         if not lengths or not widest:
             continue
-        seconds.append(cycle[-1].at - steps[first - 1].at)
+        before, after = steps[first - 1], cycle[-1]
+        seconds.append(after.at - before.at)
+        others = None if after.others_s is None or before.others_s is None else after.others_s - before.others_s
+        taken.append(None if others is None or seconds[-1] <= 0 else max(0.0, others) / seconds[-1])
         means.append(statistics.fmean(lengths))
         tokens.append(shape.rows * means[-1])
         longest.append(statistics.fmean(widest))
     if not seconds or sum(seconds) <= 0:
         return None
-    prompt = _prompt(steps, shape, sum(tokens), len(seconds))
-    return ObservedRun(tuple(seconds), tuple(tokens), statistics.fmean(means), statistics.fmean(longest), prompt)
+    prompt = _prompt(steps[(warming - 1) * shape.updates :], shape, sum(tokens), len(seconds))
+    mean, widest_mean = statistics.fmean(means), statistics.fmean(longest)
+    return ObservedRun(tuple(seconds), tuple(tokens), mean, widest_mean, prompt, tuple(taken))
 
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
