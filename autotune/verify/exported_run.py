@@ -54,8 +54,6 @@ RANKS = "ranks"
 
 Heard = Callable[[int, int, LoggedUpdate], None]
 """Told (round, update, step) for every update."""
-Kernel = Callable[[], float | None]
-"""Runs the reference kernel as a trial does; its seconds, or ``None``."""
 
 
 class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
@@ -78,7 +76,6 @@ class Rehearsal:
     stop: StopToken
     heard: Heard
     clock: Clock
-    kernel: Kernel = lambda: None
     place: str = "verify"
     """Folder below the study's own."""
 
@@ -196,13 +193,9 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
     if stated is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")
     rehearsal.write()
-    kernel = rehearsal.kernel if stated.kernel is not None else lambda: None
-    kernels, runs = [kernel()], []
-    for number in range(1, rounds + 1):
-        runs.append(rehearsal.run(number))
-        kernels.append(kernel())
-    half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.logs for run in runs])
-    return judge(together(runs), stated, rehearsal.shape, kernels, half_width)
+    runs = [rehearsal.run(number) for number in range(1, rounds + 1)]
+    half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.counted.logs for run in runs])
+    return judge(together(runs), stated, rehearsal.shape, half_width)
 
 
 def _check_machine(study: Study, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Compares two exported configurations by the framework itself: both run in turns, without any code of the tuner.
+"""Compares two exported configurations by the framework itself: both run in turns, with nothing of the meter.
 
 Only the framework's own log is read: when it tells of a step, and how long the completions were. What other programs
 took of the CPU is seen from outside; a step that they disturbed does not count, and a turn of mostly such steps is
@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import Gain
-from autotune.verify.compare_run import ObservedRun
+from autotune.verify.compare_run import ObservedRun, is_disturbed
 from autotune.verify.exported_run import Rehearsal
 
 BASELINE, ANSWER = "baseline", "answer"
-TAKEN = 0.05
-"""Share of the machine's CPU that other programs may take during a step that counts."""
 ATTEMPTS = 3
 """At a turn, while most of its steps are disturbed."""
 WARMING = 2
@@ -39,7 +37,7 @@ class Step:
 
     @property
     def clean(self) -> bool:
-        return self.outside_cpu is None or self.outside_cpu <= TAKEN
+        return not is_disturbed(self.outside_cpu)
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,9 @@ def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str],
             observed = side.run(number, warming=WARMING, seed=side.exported.wanted.seed + number - 1)
             turn = steps_of(observed, run, number, side.shape.updates)
             steps += turn
-            disturbed = sum(not step.clean for step in turn)
-            if 2 * disturbed <= len(turn):
+            if not observed.drowned:
                 break
-            say(f"other programs disturbed {disturbed} of its {len(turn)} steps")
+            say(f"other programs disturbed {observed.disturbed} of its {len(observed.seconds)} cycles")
     return steps
 
 

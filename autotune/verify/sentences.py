@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from autotune.domain import Gain, Pool
 from autotune.insights.growth import Growth
-from autotune.verify.in_turns import ANSWER, BASELINE, TAKEN, Step, TurnsVerdict, interval_holds
+from autotune.verify.compare_run import TAKEN
+from autotune.verify.in_turns import ANSWER, BASELINE, Step, TurnsVerdict, interval_holds
 from autotune.verify.long_run import LongVerdict
 from autotune.wording.numbers import format_size, rate, signed_percent
 from autotune.wording.sentences import gain_words

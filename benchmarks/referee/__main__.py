@@ -1,7 +1,7 @@
 """``python -m benchmarks.referee STUDY [--home H]``: is the gain that a study states true? The framework is the judge.
 
-It runs the baseline's export and the answer's in turns, without any code of the tool in the process, and its own log is
-read (``autotune verify --against-baseline``). Three more forms:
+It runs the baseline's export and the answer's in turns, with no code of the tool but what an export holds, and its own
+log is read (``autotune verify --against-baseline``). Three more forms:
 
 * ``--recorded DIR``: what the product states today from recorded cycles (``study.jsonl``), beside a recorded check
   (``plain_trl.jsonl``); ``--quiet`` takes ``study-quiet.jsonl`` and ``plain_trl-quiet.jsonl``.

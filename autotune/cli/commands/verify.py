@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,14 +59,14 @@ def verify(
     """Run the exported command, and compare its tokens/hour with the stated figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
-    the lengths observed. Exit code 0: within 5 %; 3: not; 5: not decided, because processes of one configuration
-    may differ by as much (--rounds 3 tells more), or because the machine is busier or less busy than when the figure
-    was measured, by the kernel that is timed around every cycle.
+    the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:
+    within 5 %; 3: not; 5: not decided, because processes of one configuration may differ by as much (--rounds 3
+    tells more), or because other programs disturbed most of it.
 
     --against-baseline asks whether the stated gain is true: it also exports the baseline, and the framework itself
-    runs both in turns, without any code of this tool. Steps in which other programs took more than 5 % of the CPU
-    do not count, and a turn of mostly such steps is repeated. Exit code 0: the stated interval holds the ratio of
-    tokens/hour; 3: not; 5: not decided, because the machine was not quiet or no gain is stated.
+    runs both in turns, with none of our code but what an export holds; a turn that was mostly disturbed is repeated.
+    Exit code 0: the stated interval holds the ratio of tokens/hour; 3: not; 5: not decided, because the machine was
+    not quiet or no gain is stated.
 
     --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
     the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
@@ -106,17 +105,14 @@ def _run_exported(
 ) -> tuple[RunVerdict, dict[str, Any]]:
     """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
     from autotune.recommendation import export
-    from autotune.specification.interpreter import Interpreter
     from autotune.verify import exported_run
 
     found, made = read.study, export.build(read, choice, store)
     supporting = export.supporting(made.row, read.trials)
-    python = Interpreter(found.spec.python, settings.home.root)
     with _stoppable(store, found) as stop:
         console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
-        kernel = partial(python.reference_seconds, found.spec.resources.device, made.wanted.threads)
         rehearsal = exported_run.Rehearsal(
-            found, supporting, read.trials, made, settings, updates, stop, _progress(), SystemClock(), kernel
+            found, supporting, read.trials, made, settings, updates, stop, _progress(), SystemClock()
         )
         verdict = exported_run.verify(rehearsal, rounds)
         document = _verdict_document(found, made, verdict)
@@ -226,7 +222,7 @@ def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict
         "ratio_high": plain(verdict.ratio_high),
         "within_5_percent": verdict.agrees,
         "undecided": verdict.undecided,
-        "reference_kernel_ratio": plain(verdict.machine),
+        "disturbed_cycles": verdict.disturbed,
         "cycles": verdict.cycles,
         "updates": verdict.updates,
     }

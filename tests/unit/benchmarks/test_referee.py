@@ -1,4 +1,4 @@
-"""The judge of stated gains. If one of these fails, a campaign counts what it should not, or loses or repeats a study."""
+"""The judge of stated gains: what fails here counts what it should not, or loses or repeats a study of a campaign."""
 
 from __future__ import annotations
 
