@@ -36,7 +36,7 @@ def available_memory(files: Files = HOST) -> int | None:
 
 
 def busy_beside(own_ticks: int, files: Files = HOST) -> float | None:
-    """Seconds that others have kept the machine busy since it started: CPU time of all programs, stolen time included,
+    """Returns seconds that others kept the machine busy since it started: CPU time of all programs, stolen time too,
     less ``own_ticks`` clock ticks, divided by the number of CPUs. ``None`` if the kernel does not report it."""
     found = _counters(files)
     return None if found is None else (found[0] - own_ticks) / os.sysconf("SC_CLK_TCK") / max(1, _cpus(files))
@@ -66,7 +66,7 @@ def process_name(pid: int, files: Files = HOST) -> str:
 
 
 def _cpus(files: Files) -> int:
-    """Number of CPUs that ``/proc/stat`` counts."""
+    """Returns the number of CPUs that ``/proc/stat`` counts."""
     lines = kernel_text(files.proc / "stat").splitlines()
     return sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
 

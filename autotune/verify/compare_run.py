@@ -112,7 +112,7 @@ class ObservedRun:
 
 
 def is_disturbed(taken: float | None) -> bool:
-    """Whether others took too much of the CPU for a cycle to count."""
+    """Returns whether others took too much of the CPU for a cycle to count."""
     return taken is not None and taken > TAKEN
 
 

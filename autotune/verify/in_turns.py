@@ -70,7 +70,7 @@ class TurnsVerdict:
 
 
 def order(rounds: int) -> list[tuple[int, str]]:
-    """Rounds of one turn each, every second one turned round: a machine that drifts meets both alike."""
+    """Returns rounds of one turn each, every second one turned round: a machine that drifts meets both alike."""
     pair = (BASELINE, ANSWER)
     return [(number, run) for number in range(1, rounds + 1) for run in (pair if number % 2 else pair[::-1])]
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError
-from benchmarks.referee.campaign import ROOT, Campaign, go_on, refereed, summarized
+from benchmarks.referee.campaign import ROOT, Campaign, ask_referee, figures_of, go_on
 from benchmarks.referee.disturbances import KINDS
-from benchmarks.referee.recorded import judged, rows_of
+from benchmarks.referee.recorded import judge_recording, rows_of
 from benchmarks.referee.summary import summary, words
 
 BUNDLED = ROOT / ".models" / "SmolLM2-135M-Instruct"
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.referee", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("study", nargs="?", help="name or id of a finished study")
-    made.add_argument("--home", type=Path, help="its home; $AUTOTUNE_HOME if left out")
+    made.add_argument("--home", type=os.path.abspath, help="its home; $AUTOTUNE_HOME if left out")
     made.add_argument("--rounds", type=int, default=3, help="turns of each side (3)")
     made.add_argument("--updates", type=int, default=10, help="steps of a turn that count, after two that do not (10)")
     made.add_argument("--json", action="store_true", help="print one JSON object")
@@ -54,21 +54,23 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _told(wanted: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _answer(wanted: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Returns what was asked for, as a document and in words."""
     if wanted.recorded is not None:
-        found = judged(wanted.recorded, quiet=wanted.quiet)
-        return found, "\n".join(f"{name:<9}{value}" for name, value in found.items())
+        both = judge_recording(wanted.recorded, quiet=wanted.quiet)
+        return both, "\n".join(f"{name:<9}{value}" for name, value in both.items())
     if wanted.summary is not None:
         figures = summary([row for path in wanted.summary for row in rows_of(path, *ROW)])
         return figures, words(figures)
-    verdict = refereed(wanted.study, wanted.home, wanted.rounds, wanted.updates)
-    gain, shown = verdict["stated_gain"], summarized(verdict)
+    verdict = ask_referee(wanted.study, wanted.home and Path(wanted.home), wanted.rounds, wanted.updates)
+    gain, shown = verdict["stated_gain"], figures_of(verdict)
     stated = "none" if gain is None else f"{gain['value']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
     ratio = "none: the machine was not quiet"
     if shown is not None:
         ratio = f"{shown['by_tokens']:+.3f} by tokens/hour, {shown['by_seconds']:+.3f} by the seconds of a step"
-    return verdict, f"stated   {stated}\nreferee  {ratio}\nholds    {verdict['interval_holds']}"
+    sure = "decided" if gain is not None and (gain["low"] > 0 or gain["high"] < 0) else "not decided"
+    holds = {True: "holds it", False: "does not hold it", None: "not compared"}[verdict["interval_holds"]]
+    return verdict, f"stated   {stated}, {sure}\nreferee  {ratio}\ninterval {holds}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,11 +85,12 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended before
     try:
         if wanted.campaign is None:
-            found, text = _told(wanted)
-            print(json.dumps(found) if wanted.json else text)
+            document, text = _answer(wanted)
+            print(json.dumps(document) if wanted.json else text)
             return 0
-        python, model, out = wanted.python, str(Path(wanted.model).resolve()), wanted.out.resolve()
-        campaign = Campaign(out, wanted.disturbed, wanted.budget, model, python, wanted.rounds, wanted.updates)
+        model = str(Path(wanted.model).resolve()) if Path(wanted.model).exists() else wanted.model
+        fixed = (wanted.disturbed, wanted.budget, model, os.path.abspath(wanted.python), wanted.rounds, wanted.updates)
+        campaign = Campaign(wanted.out.resolve(), *fixed)
         go_on(campaign, wanted.campaign, lambda line: print(line, file=sys.stderr, flush=True))
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -65,7 +65,7 @@ def go_on(campaign: Campaign, count: int, say: Callable[[str], None]) -> None:
         say(f"study {campaign.name(number)}, {number} of {count}")
         shutil.rmtree(campaign.folder, ignore_errors=True)
         campaign.folder.mkdir(parents=True)
-        row = studied(campaign, number)
+        row = run_study(campaign, number)
         with campaign.out.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
             stream.flush()
@@ -74,7 +74,7 @@ def go_on(campaign: Campaign, count: int, say: Callable[[str], None]) -> None:
         say(json.dumps({key: row[key] for key in ("study", "trials", "stated", "decided", "referee")}))
 
 
-def studied(campaign: Campaign, number: int) -> dict[str, Any]:
+def run_study(campaign: Campaign, number: int) -> dict[str, Any]:
     """Runs one study beside its disturbances, then the judge on the machine without them; returns the row."""
     home, name = campaign.folder / "home", campaign.name(number)
     began = time.monotonic()
@@ -87,15 +87,15 @@ def studied(campaign: Campaign, number: int) -> dict[str, Any]:
     seconds = time.monotonic() - began
     time.sleep(SETTLE_S)
     trials = json.loads(command(("trials", name, "--json"), home=home)[1])["trials"]
-    best = {} if code else json.loads(command(("best", name, "--json"), home=home)[1])["recommendation"]
+    best = {} if code else json.loads(command(("best", name, "--json"), home=home)[1])["recommendation"] or {}
     row = next(iter(best.get("rows", ())), None)
     verdict, fault = None, ""
     if row is not None and row["changes"]:
         try:
-            verdict = refereed(name, home, campaign.rounds, campaign.updates)
+            verdict = ask_referee(name, home, campaign.rounds, campaign.updates)
         except MachineError as error:
             fault = str(error)
-    found = hardware.describe()
+    machine = hardware.describe()
     return {
         "study": name,
         "disturbed": campaign.kind,
@@ -105,30 +105,30 @@ def studied(campaign: Campaign, number: int) -> dict[str, Any]:
         "trials": len(trials),
         "stated": row["gain"] if row else None,
         "confirmed": bool(row and row["confirmed"]),
-        "decided": decided(row),
+        "decided": is_decided(row),
         "notes": best.get("notes", []),
-        "referee": None if verdict is None else summarized(verdict),
+        "referee": None if verdict is None else figures_of(verdict),
         "steps": [] if verdict is None else verdict["steps"],
         "fault": fault,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{found['cpu']}, {found['cores']} cores",
+        "machine": f"{machine['cpu']}, {machine['cores']} cores",
     }
 
 
-def decided(row: Mapping[str, Any] | None) -> bool:
-    """Whether an answer states a gain whose interval excludes none."""
+def is_decided(row: Mapping[str, Any] | None) -> bool:
+    """Returns whether an answer states a gain whose interval excludes none."""
     gain = row and row["gain"]
     return bool(gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
 
 
-def refereed(study: str, home: Path | None, rounds: int, updates: int) -> dict[str, Any]:
+def ask_referee(study: str, home: Path | None, rounds: int, updates: int) -> dict[str, Any]:
     """Returns what ``autotune verify --against-baseline`` says of a study."""
     words = ("verify", "--against-baseline", "--rounds", str(rounds), "--updates", str(updates), "--json")
-    found: dict[str, Any] = json.loads(command((*words, study), home=home)[1])
-    return found
+    verdict: dict[str, Any] = json.loads(command((*words, study), home=home)[1])
+    return verdict
 
 
-def summarized(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
+def figures_of(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the judge's figures, as gains; ``None`` where the machine was not quiet."""
     if verdict["tokens_per_hour_ratio"] is None:
         return None

@@ -73,14 +73,14 @@ class Disturbances:
         return subprocess.Popen(argv, cwd=Path(__file__).resolve().parents[2], stdin=subprocess.DEVNULL)
 
 
-def busy(_: Path) -> None:
+def keep_busy(_: Path) -> None:
     """Keeps one CPU busy for a moment."""
     ends = time.monotonic() + 0.1
     while time.monotonic() < ends:
         pass
 
 
-def compiled(folder: Path) -> None:
+def compile_once(folder: Path) -> None:
     """Compiles a few packages of the standard library once."""
     sources = folder / "sources"
     if not sources.exists():
@@ -88,7 +88,7 @@ def compiled(folder: Path) -> None:
     compileall.compile_dir(sources, quiet=2, force=True)
 
 
-def copied(folder: Path) -> None:
+def copy_once(folder: Path) -> None:
     """Copies a file onto the disk once."""
     first, second = folder / "first", folder / "second"
     if not first.exists():
@@ -99,7 +99,7 @@ def copied(folder: Path) -> None:
         os.fsync(target.fileno())
 
 
-PROGRAMS: dict[str, Callable[[Path], None]] = {"busy": busy, "compile": compiled, "copy": copied}
+PROGRAMS: dict[str, Callable[[Path], None]] = {"busy": keep_busy, "compile": compile_once, "copy": copy_once}
 
 
 def main(act: str, folder: str) -> None:

@@ -117,7 +117,7 @@ def steps_of(rows: Sequence[Mapping[str, Any]]) -> list[Step]:
     ]
 
 
-def judged(place: Path, *, quiet: bool = False) -> dict[str, Any]:
+def judge_recording(place: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Returns the gain that the product states from the recorded cycles, beside what the recorded check shows.
 
     Raises:

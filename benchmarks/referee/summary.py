@@ -37,11 +37,11 @@ def _overstated(rows: Sequence[Mapping[str, Any]], by: str) -> float | None:
     return round(statistics.median(ratios), 4) if ratios else None
 
 
-def words(found: Mapping[str, Mapping[str, Any]]) -> str:
+def words(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the summary as a table."""
     heads = ("studies", "n", "undecided", "not judged", "interval holds", "stated ÷ referee, median")
     lines = [heads, ("---",) * len(heads)]
-    for half, one in found.items():
+    for half, one in figures.items():
         held = f"{one['held_by_tokens']} of {one['judged']} ({one['held_by_seconds']} by seconds)"
         ratios = (one["stated_over_referee_by_tokens"], one["stated_over_referee_by_seconds"])
         overstated = "-" if None in ratios else f"{ratios[0]:.3f} ({ratios[1]:.3f} by seconds)"

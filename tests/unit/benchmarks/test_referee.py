@@ -16,7 +16,7 @@ from autotune.running import proc
 from benchmarks.referee import campaign as campaigns
 from benchmarks.referee import disturbances
 from benchmarks.referee.__main__ import main
-from benchmarks.referee.campaign import Campaign, go_on, summarized
+from benchmarks.referee.campaign import Campaign, figures_of, go_on
 from benchmarks.referee.disturbances import Disturbances, schedule
 from benchmarks.referee.recorded import CONFIGURATIONS, files_of, rows_of, steps_of, trials_of
 from benchmarks.referee.summary import summary, words
@@ -210,7 +210,7 @@ def test_a_file_of_other_rows_is_not_written_to(tmp_path: Path, commands: Comman
 
 
 def test_a_machine_that_was_never_quiet_gives_no_figure() -> None:
-    assert summarized({"tokens_per_hour_ratio": None, "steps": []}) is None
+    assert figures_of({"tokens_per_hour_ratio": None, "steps": []}) is None
 
 
 def row(disturbed: str, stated: float | None, referee: float | None, half: float = 0.2, slower: float = 0.0) -> Any:
