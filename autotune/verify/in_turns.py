@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Side:
-    """One configuration over all its clean steps."""
+    """One configuration over all its steps that count."""
 
     tokens_per_hour: float
     seconds: float
@@ -57,6 +57,8 @@ class TurnsVerdict:
     answer: Side
     rounds: tuple[float, ...]
     """How many times as fast a step of the answer is, by the medians of each round."""
+    disturbed: bool = False
+    """Whether other programs disturbed every round, so that all steps count and nothing is decided."""
 
     @property
     def by_tokens(self) -> float:
@@ -75,28 +77,32 @@ def order(rounds: int) -> list[tuple[int, str]]:
     return [(number, run) for number in range(1, rounds + 1) for run in (pair if number % 2 else pair[::-1])]
 
 
-def compare(steps: Sequence[Step]) -> TurnsVerdict | None:
-    """Compares the clean steps; ``None`` if no round has some of both runs."""
-    clean: dict[tuple[str, int], list[Step]] = {}
+def compare(steps: Sequence[Step]) -> TurnsVerdict:
+    """Compares the clean steps of both runs; all steps, and decides nothing, where no round has clean ones of both."""
+    clean = [step for step in steps if step.clean]
+    rounds = _rounds(clean)
+    baseline, answer = (_side(clean if rounds else steps, run) for run in (BASELINE, ANSWER))
+    return TurnsVerdict(baseline, answer, rounds or _rounds(steps), disturbed=not rounds)
+
+
+def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
+    """Returns whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
+    return None if verdict.disturbed or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
+
+
+def _rounds(steps: Sequence[Step]) -> tuple[float, ...]:
+    turns: dict[tuple[str, int], list[float]] = {}
     for step in steps:
-        if step.clean:
-            clean.setdefault((step.run, step.round), []).append(step)
-    both = sorted(number for run, number in clean if run == ANSWER and (BASELINE, number) in clean)
-    if not both:
-        return None
-    medians = {turn: statistics.median(step.step_seconds for step in some) for turn, some in clean.items()}
-    baseline, answer = (_side([s for s in steps if s.clean and s.run == run]) for run in (BASELINE, ANSWER))
-    return TurnsVerdict(baseline, answer, tuple(medians[BASELINE, n] / medians[ANSWER, n] for n in both))
+        turns.setdefault((step.run, step.round), []).append(step.step_seconds)
+    medians = {turn: statistics.median(seconds) for turn, seconds in turns.items()}
+    both = sorted(number for run, number in medians if run == ANSWER and (BASELINE, number) in medians)
+    return tuple(medians[BASELINE, number] / medians[ANSWER, number] for number in both)
 
 
-def interval_holds(verdict: TurnsVerdict | None, gain: Gain | None) -> bool | None:
-    """Returns whether the stated interval holds the ratio of tokens/hour; ``None`` if there is no ratio or no gain."""
-    return None if verdict is None or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
-
-
-def _side(steps: Sequence[Step]) -> Side:
-    seconds = [step.step_seconds for step in steps]
-    return Side(3600.0 * sum(step.tokens for step in steps) / sum(seconds), statistics.median(seconds))
+def _side(steps: Sequence[Step], run: str) -> Side:
+    own = [step for step in steps if step.run == run]
+    seconds = [step.step_seconds for step in own]
+    return Side(3600.0 * sum(step.tokens for step in own) / sum(seconds), statistics.median(seconds))
 
 
 def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str], None]) -> list[Step]:

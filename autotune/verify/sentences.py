@@ -70,12 +70,10 @@ def _step(size: float) -> str:
     return ("-" if size < 0 else "+") + format_size(abs(size))
 
 
-def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict | None, gain: Gain | None) -> list[str]:
+def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
     """Returns what both exports showed in turns, one line each; the last says whether the stated gain holds."""
-    taken = f"in the others other programs took more than {TAKEN:.0%} of the CPU"
-    lines = [f"steps     {sum(step.clean for step in steps)} of {len(steps)} count; {taken}"]
-    if verdict is None:
-        return [*lines, "not decided: other programs disturbed every round"]
+    taken = f"other programs took more than {TAKEN:.0%} of the CPU"
+    lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
     for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
         lines.append(f"{name:<10}{rate(side.tokens_per_hour)} tokens/hour, {side.seconds:.3g} s a step")
     rounds = ", ".join(f"{one:.2f}" for one in verdict.rounds)
@@ -83,8 +81,9 @@ def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict | None, gain: Gain 
         f"ratio     {verdict.by_tokens:.2f} times the tokens/hour; a step is {verdict.by_seconds:.2f} times as fast "
         f"(by round {rounds})"
     )
-    if gain is None:
-        return [*lines, "not decided: the study states no gain"]
+    if verdict.disturbed or gain is None:
+        why = "other programs disturbed every round" if verdict.disturbed else "the study states no gain"
+        return [*lines, f"not decided: {why}"]
     word = "holds" if interval_holds(verdict, gain) else "does NOT hold"
     shown = signed_percent(verdict.by_tokens - 1.0)
     return [*lines, f"stated {gain_words(gain)}, which {word} the {shown} that the framework itself shows"]

@@ -130,7 +130,7 @@ def ask_referee(study: str, home: Path | None, rounds: int, updates: int) -> dic
 
 def figures_of(verdict: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the judge's figures, as gains; ``None`` where the machine was not quiet."""
-    if verdict["tokens_per_hour_ratio"] is None:
+    if verdict["disturbed"]:
         return None
     return {
         "by_tokens": round(verdict["tokens_per_hour_ratio"] - 1.0, 4),

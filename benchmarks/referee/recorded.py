@@ -10,7 +10,7 @@ from typing import Any
 from autotune.domain import Configuration, CycleKind, CycleRecord, Protocol, Trial, TrialKind, TrialState
 from autotune.errors import UsageError
 from autotune.statistics import evidence
-from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, Step, TurnsVerdict, compare
+from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, Step, compare
 
 OTHERS = 0.05
 """Share of the CPU from which on a recorded cycle was disturbed; one that was discarded below it had only drifted."""
@@ -18,7 +18,8 @@ ROWS = 8
 """Completions of a cycle, which the recordings leave out."""
 CONFIGURATIONS = {BASELINE: Configuration({"micro_batch_size": 1}), ANSWER: Configuration({"micro_batch_size": 2})}
 """Made up: the recordings tell which of two configurations a trial ran, and not what it was."""
-SIDES = {"base": BASELINE, "tuned": ANSWER, BASELINE: BASELINE, ANSWER: ANSWER}
+SIDES = {"base": BASELINE, "tuned": ANSWER}
+"""As the recordings name them."""
 PROTOCOL = Protocol()
 
 
@@ -109,7 +110,7 @@ def steps_of(rows: Sequence[Mapping[str, Any]]) -> list[Step]:
         turns.setdefault((row["run"], row["round"]), []).append(row)
     whole = max(map(len, turns.values()), default=0)
     return [
-        Step(SIDES[run], number, row["step_seconds"], row["tokens"], row.get("outside_cpu"))
+        Step(SIDES.get(run, run), number, row["step_seconds"], row["tokens"], row.get("outside_cpu"))
         for (run, number), turn in turns.items()
         if len(turn) == whole
         for row in turn
@@ -126,17 +127,15 @@ def judge_recording(place: Path, *, quiet: bool = False) -> dict[str, Any]:
     study, plain = files_of(place, quiet=quiet)
     cycles = ("trial", "kind", "pair", "cycle", "lengths", "seconds", "tokens", "accepted", "noisy", "drift")
     trials = trials_of(rows_of(study, *cycles, "outside_cpu"))
-    verdict = compare(steps_of(rows_of(plain, "run", "round", "step", "step_seconds", "tokens")))
+    steps = steps_of(rows_of(plain, "run", "round", "step", "step_seconds", "tokens"))
+    if {step.run for step in steps} != {BASELINE, ANSWER}:
+        raise UsageError(f"{plain}: expected more than {WARMING} steps of each of two runs, {' and '.join(SIDES)}")
+    verdict = compare(steps)
     gain = evidence.gain(trials, CONFIGURATIONS[ANSWER], CONFIGURATIONS[BASELINE])
     return {
         "gain": None if gain is None else round(gain.value, 4),
         "low": None if gain is None else round(gain.low, 4),
         "high": None if gain is None else round(gain.high, 4),
         "decided": gain is not None and gain.excludes_zero,
-        "referee": ratios(verdict),
+        "referee": [round(verdict.by_tokens - 1.0, 2), round(verdict.by_seconds - 1.0, 2)],
     }
-
-
-def ratios(verdict: TurnsVerdict | None) -> list[float] | None:
-    """Returns the gain by tokens/hour and by the seconds of a step."""
-    return None if verdict is None else [round(verdict.by_tokens - 1.0, 2), round(verdict.by_seconds - 1.0, 2)]

@@ -171,7 +171,7 @@ def _against_baseline(
 
 
 def _turns_document(
-    study: Study, row: RecommendationRow, steps: Sequence[Step], verdict: TurnsVerdict | None
+    study: Study, row: RecommendationRow, steps: Sequence[Step], verdict: TurnsVerdict
 ) -> dict[str, Any]:
     from autotune.documents.recommendation import gain_json
     from autotune.verify.in_turns import interval_holds
@@ -182,9 +182,10 @@ def _turns_document(
         "configuration": plain(row.configuration),
         "confirmed": row.confirmed,
         "stated_gain": None if gain is None else gain_json(gain),
-        "tokens_per_hour_ratio": None if verdict is None else plain(verdict.by_tokens),
-        "step_speed_ratio": None if verdict is None else plain(verdict.by_seconds),
-        "round_step_speed_ratios": None if verdict is None else plain(verdict.rounds),
+        "tokens_per_hour_ratio": plain(verdict.by_tokens),
+        "step_speed_ratio": plain(verdict.by_seconds),
+        "round_step_speed_ratios": plain(verdict.rounds),
+        "disturbed": verdict.disturbed,
         "interval_holds": interval_holds(verdict, gain),
         "steps": [{**vars(step), "counts": step.clean} for step in steps],
     }

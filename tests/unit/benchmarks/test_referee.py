@@ -86,6 +86,15 @@ def test_another_file_is_one_sentence(
     assert said in err
 
 
+def test_a_check_without_both_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "study.jsonl").write_text("")
+    (tmp_path / "plain_trl.jsonl").write_text(
+        json.dumps({"run": "base", "round": 1, "step": 2, "step_seconds": 4.0, "tokens": 200}) + "\n"
+    )
+    assert main(["--recorded", str(tmp_path)]) == 2
+    assert "expected more than 2 steps of each of two runs, base and tuned" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["first", "--summary", "x"], ["--campaign", "3"], ["--campaign", "0", "--out", "x"]]
 )
@@ -166,9 +175,8 @@ class Commands:
         steps = [
             {"run": "baseline", "round": 1, "step_seconds": 4.0, "tokens": 200.0, "counts": n < 3} for n in range(4)
         ]
-        return 0, json.dumps(
-            {"tokens_per_hour_ratio": 1.8, "step_speed_ratio": 1.9, "round_step_speed_ratios": [1.9], "steps": steps}
-        )
+        ratios = {"tokens_per_hour_ratio": 1.8, "step_speed_ratio": 1.9, "round_step_speed_ratios": [1.9]}
+        return 0, json.dumps({**ratios, "disturbed": False, "steps": steps})
 
 
 @pytest.fixture
@@ -210,7 +218,7 @@ def test_a_file_of_other_rows_is_not_written_to(tmp_path: Path, commands: Comman
 
 
 def test_a_machine_that_was_never_quiet_gives_no_figure() -> None:
-    assert figures_of({"tokens_per_hour_ratio": None, "steps": []}) is None
+    assert figures_of({"tokens_per_hour_ratio": 1.8, "disturbed": True, "steps": []}) is None
 
 
 def row(disturbed: str, stated: float | None, referee: float | None, half: float = 0.2, slower: float = 0.0) -> Any:

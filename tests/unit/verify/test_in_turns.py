@@ -26,7 +26,6 @@ def test_tokens_an_hour_are_of_all_steps_and_seconds_of_the_median_round() -> No
     steps = [*turn(BASELINE, 1, 4.0, 5.0, 60.0), *turn(ANSWER, 1, 2.0, 2.5, 3.0, tokens=100.0)]
     steps += [*turn(ANSWER, 2, 2.0), *turn(BASELINE, 2, 8.0), *turn(BASELINE, 3, 6.0), *turn(ANSWER, 3, 2.0)]
     verdict = compare(steps)
-    assert verdict is not None
     assert verdict.rounds == (2.0, 4.0, 3.0)
     assert verdict.by_seconds == 3.0
     assert verdict.baseline.tokens_per_hour == pytest.approx(3600 * 1000 / 83.0)
@@ -40,13 +39,23 @@ def test_what_others_took_never_counts_wherever_it_falls() -> None:
     disturbed = [*turn(BASELINE, 1, 40.0, 90.0, taken=TAKEN + 0.001), *turn(ANSWER, 1, 0.1, taken=1.0)]
     assert compare(quiet + disturbed) == compare(disturbed + quiet) == compare(quiet)
     assert compare([*quiet, *turn(BASELINE, 2, 900.0)]) != compare(quiet), "a clean step counts in its side"
-    assert compare([*turn(BASELINE, 1, 4.0), *turn(ANSWER, 1, 2.0, taken=0.5)]) is None
-    assert compare([*turn(BASELINE, 1, 4.0), *turn(ANSWER, 2, 2.0)]) is None, "no round has both"
-    assert compare([]) is None
+    assert not compare(quiet).disturbed
+
+
+@pytest.mark.parametrize("rounds", [(1, 1), (1, 2)])
+def test_where_no_round_has_clean_steps_of_both_all_are_shown_and_nothing_is_decided(rounds: tuple[int, int]) -> None:
+    steps = [*turn(BASELINE, rounds[0], 4.0), *turn(ANSWER, rounds[1], 2.0), *turn(BASELINE, rounds[1], 5.0, taken=0.5)]
+    steps += turn(ANSWER, 1, 2.5, taken=0.5)
+    verdict = compare([step if step.run == BASELINE else replace(step, outside_cpu=0.5) for step in steps])
+    assert verdict.disturbed
+    assert verdict.by_tokens == pytest.approx(9.0 / 4.5)
+    assert len(verdict.rounds) == len(set(rounds))
+    assert interval_holds(verdict, f.gain(value=1.0, low=0.0, high=9.0)) is None
 
 
 def test_a_machine_that_tells_nothing_of_others_counts_every_step() -> None:
-    assert compare([*turn(BASELINE, 1, 4.0, taken=None), *turn(ANSWER, 1, 2.0, taken=None)]) is not None
+    verdict = compare([*turn(BASELINE, 1, 4.0, taken=None), *turn(ANSWER, 1, 2.0, taken=None)])
+    assert (verdict.disturbed, verdict.by_tokens) == (False, 2.0)
 
 
 def test_the_share_of_others_is_read_between_the_lines_of_the_log() -> None:
@@ -90,8 +99,9 @@ def test_a_gain_is_held_against_the_ratio_of_tokens_an_hour(low: float, high: fl
 
 def test_without_a_gain_or_without_a_quiet_round_nothing_is_decided() -> None:
     steps = [*turn(BASELINE, 1, 4.0), *turn(ANSWER, 1, 2.0)]
-    assert interval_holds(compare(steps), None) is interval_holds(None, f.gain()) is None
+    assert interval_holds(compare(steps), None) is None
     assert turns_lines(steps, compare(steps), None)[-1] == "not decided: the study states no gain"
-    lines = turns_lines(turn(BASELINE, 1, 4.0, taken=0.4), None, f.gain())
-    assert lines[0].startswith("steps     0 of 1 count")
+    disturbed = [replace(step, outside_cpu=0.4) for step in steps]
+    lines = turns_lines(disturbed, compare(disturbed), f.gain())
+    assert lines[0] == "steps     2; in 2 of them other programs took more than 5% of the CPU"
     assert lines[-1] == "not decided: other programs disturbed every round"
