@@ -35,6 +35,13 @@ def available_memory(files: Files = HOST) -> int | None:
     return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)
 
 
+def busy_beside(own_ticks: int, files: Files = HOST) -> float | None:
+    """Returns seconds that others kept the machine busy since it started: CPU time of all programs, stolen time too,
+    less ``own_ticks`` clock ticks, divided by the number of CPUs. ``None`` if the kernel does not report it."""
+    found = _counters(files)
+    return None if found is None else (found[0] - own_ticks) / os.sysconf("SC_CLK_TCK") / max(1, _cpus(files))
+
+
 def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
     """CPU use of other processes over a short interval; ``None`` if the kernel does not report it."""
     before, own = _counters(files), _processes(files)
@@ -45,9 +52,7 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
     ticks = after[1] - before[1]
     mine = str(os.getpid())
     used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
-    cores = sum(
-        line.startswith("cpu") and line[3:4].isdigit() for line in kernel_text(files.proc / "stat").splitlines()
-    )
+    cores = _cpus(files)
     busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
     return CpuLoad(
         share=min(1.0, (after[0] - before[0]) / ticks),
@@ -58,6 +63,12 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
 def process_name(pid: int, files: Files = HOST) -> str:
     """The short name of a process; empty if it is not there."""
     return kernel_text(files.proc / str(pid) / "comm").strip()
+
+
+def _cpus(files: Files) -> int:
+    """Returns the number of CPUs that ``/proc/stat`` counts."""
+    lines = kernel_text(files.proc / "stat").splitlines()
+    return sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
 
 
 def _counters(files: Files) -> tuple[int, int] | None:

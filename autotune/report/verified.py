@@ -1,4 +1,4 @@
-"""Report part on verification: whether the figures last, and how far runs of one configuration differ."""
+"""Report part on verification: whether the figures last."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from autotune.recommendation.recommend import row_of
 from autotune.report.found import against
 from autotune.report.markdown import block
 from autotune.statistics import evidence
-from autotune.verify import long_run, repeats
+from autotune.verify import long_run
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import predict_from
-from autotune.verify.sentences import growth_lines, long_lines, spread_lines
+from autotune.verify.sentences import growth_lines, long_lines
 
 
 def section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """Long runs against the figures as they stand now, then the spread of repetitions; nothing if there are none."""
-    return [*_long(study, trials), *_spreads(study, trials)]
-
-
-def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """Compares long runs with the figures as they stand now; nothing if there are none."""
     said = []
     for trial in trials:
         if not long_run.is_long(trial) or trial.state is not TrialState.COMPLETE:
@@ -52,15 +48,3 @@ def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_run.
         long_run.alike(trials, trial.configuration),
     )
     return None if prediction is None else long_run.compare(prediction, long_run.natural(trial))
-
-
-def _spreads(study: Study, trials: Sequence[Trial]) -> list[str]:
-    found = repeats.spreads(study, trials)
-    if not found:
-        return []
-    lines = [line for one in found for line in spread_lines(one, study.spec.baseline)]
-    how = (
-        "The same trial in fresh processes, the configuration and the baseline in turn: what the machine allows a "
-        "figure to be known to."
-    )
-    return [how, block(lines)]

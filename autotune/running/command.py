@@ -6,9 +6,10 @@ from __future__ import annotations
 import queue
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.machine import other_load
 from autotune.ports import Clock, StopToken
 from autotune.running.ending import Stop
 from autotune.running.job import Graces
@@ -30,6 +31,9 @@ class OutputLine:
     at: float
     """``Clock.monotonic`` when its end arrived."""
     text: str
+    others_s: float | None = None
+    """Seconds that processes outside the command have kept the machine busy so far (``other_load.busy_beside``);
+    ``None`` if not known."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def run_command(
     enough = False
     quarantined: tuple[int, ...] = ()
     try:
-        why_stopped, enough = _listen(command, child, watchdog, lines, hear, stop, clock, began, trouble)
+        why_stopped, enough = _listen(command, child, tree, watchdog, lines, hear, stop, clock, began, trouble)
     finally:
         code = child.poll()
         quarantined = tree.kill(clock, limits.orphans_s if code is not None else limits.terminate_s, limits.kill_s)
@@ -130,6 +134,7 @@ def run_command(
 def _listen(
     command: BoundedCommand,
     child: subprocess.Popen[bytes],
+    tree: ProcessTree,
     watchdog: Watchdog,
     lines: queue.SimpleQueue[OutputLine],
     hear: Callable[[OutputLine], bool],
@@ -141,8 +146,10 @@ def _listen(
     """The reason to end the command, and whether ``hear`` returned true."""
     while True:
         ended = child.poll() is not None
-        while not lines.empty():
-            if hear(lines.get()):
+        waiting = lines.qsize()
+        others = other_load.busy_beside(sum(one.cpu_ticks for one in tree.refresh())) if waiting else None
+        for _ in range(waiting):
+            if hear(replace(lines.get(), others_s=others)):
                 return None, True
         if watchdog.error is not None:
             raise watchdog.error

@@ -108,17 +108,6 @@ class Interpreter:
         payload = {"device": device, "sustained": True, "seconds": PRESENT_SPEED_S}
         return self.ask("probe_speed", payload, SPEED_TIMEOUT_S, keep=False)
 
-    def reference_seconds(self, device: str, threads: int) -> float | None:
-        """Seconds of one product of the trials' reference kernel at this moment; ``None`` if it cannot be run.
-
-        Args:
-            device: ``cuda`` or ``cpu``, as the trials'.
-            threads: CPU threads, as a process of the trials has.
-        """
-        payload = {"device": device, "reference": threads}
-        found = self.ask("probe_speed", payload, SPEED_TIMEOUT_S, keep=False)
-        return found.data.get("reference_seconds") if found.ok else None
-
     def knows_speed(self, hardware: Mapping[str, Any], device: str = "") -> bool:
         """Whether ``speed`` has the answer already."""
         return self.kept("probe_speed", self._speed(hardware, device))

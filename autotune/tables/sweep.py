@@ -15,7 +15,7 @@ from autotune.ports import Proposer
 from autotune.study import protocols, schedule
 from autotune.study.budget import Spent, limit_reached, predict, remaining_s
 from autotune.study.schedule import NextTrial, Steps, StudyEnd
-from autotune.verify import repeats
+from autotune.tables import repeats
 
 ALL_THERE = "every row of the table is there"
 BROKEN = 2

@@ -24,7 +24,7 @@ from autotune.domain import (
 )
 from autotune.errors import UsageError
 from autotune.statistics import evidence, retries
-from autotune.verify import repeats
+from autotune.tables import repeats
 from search_spaces.knobs import moving_lengths
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import RestartKey, restart_key

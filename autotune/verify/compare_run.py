@@ -19,9 +19,8 @@ from search_spaces.batch import data_ranks, training_gpus
 
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
-CHANGED = 1.5
-"""A reference kernel that takes so many times as long, or as short, tells of a changed machine: on two shared cores
-that had not changed, its seconds were 44 % apart."""
+TAKEN = 0.05
+"""Share of the machine's CPU that other programs may take during a cycle that counts, as in a trial."""
 
 _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", "num_tokens"
 
@@ -38,6 +37,8 @@ class LoggedUpdate:
     """Longest completion of a generation, meaned over the update's generations."""
     tokens: float | None = None
     """Prompt and completion tokens generated since training began."""
+    others_s: float | None = None
+    """``OutputLine.others_s``."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,48 @@ class CycleShape:
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """Measured whole cycles of a run, without the first."""
+    """Measured whole cycles of a run, without the first ones."""
 
     seconds: tuple[float, ...]
     """Of each cycle."""
     tokens: tuple[float, ...]
     """Completion tokens of each cycle, each counted once."""
-    mean_length: float
-    longest: float
+    lengths: tuple[float, ...]
+    """Mean completion length of each cycle."""
+    longests: tuple[float, ...]
+    taken: tuple[float | None, ...]
+    """Share of the machine's CPU that other processes took during each cycle; ``None`` if not known."""
     prompt: float | None = None
     """Mean prompt length, where TRL told its tokens."""
+
+    @property
+    def mean_length(self) -> float:
+        return statistics.fmean(self.lengths)
+
+    @property
+    def longest(self) -> float:
+        return statistics.fmean(self.longests)
+
+    @property
+    def disturbed(self) -> int:
+        """Number of cycles that other programs disturbed."""
+        return sum(map(is_disturbed, self.taken))
+
+    @property
+    def drowned(self) -> bool:
+        """Whether most cycles were disturbed."""
+        return 2 * self.disturbed > len(self.seconds)
+
+    @property
+    def counted(self) -> ObservedRun:
+        """The cycles that count: the undisturbed ones; all of them where most were disturbed."""
+        if self.drowned:
+            return self
+        rows = [row for row in self._cycles() if not is_disturbed(row[-1])]
+        return ObservedRun(*zip(*rows, strict=True), self.prompt)
+
+    def _cycles(self) -> list[tuple[float, float, float, float, float | None]]:
+        return list(zip(self.seconds, self.tokens, self.lengths, self.longests, self.taken, strict=True))
 
     @property
     def tokens_per_hour(self) -> float:
@@ -76,6 +109,11 @@ class ObservedRun:
         """Logarithm of each cycle's tokens/hour."""
         pairs = zip(self.tokens, self.seconds, strict=True)
         return [math.log(3600.0 * tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
+
+
+def is_disturbed(taken: float | None) -> bool:
+    """Returns whether others took too much of the CPU for a cycle to count."""
+    return taken is not None and taken > TAKEN
 
 
 @dataclass(frozen=True)
@@ -93,8 +131,6 @@ class StatedFigure:
     """Prompt and completion tokens of a row of the update, padding included, meaned."""
     shares: dict[str, float]
     """Share of cycle time by phase."""
-    kernel: float | None = None
-    """Seconds of the reference kernel around the cycles, meaned; ``None`` if it was not run."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +153,10 @@ class RunVerdict:
     stated_longest: float
     observed_prompt: float | None
     stated_prompt: float
-    machine: float | None = None
-    """Seconds of the reference kernel around the runs ÷ those around the stated figure's cycles."""
+    disturbed: int = 0
+    """Cycles that other programs disturbed."""
+    drowned: bool = False
+    """Whether most were; then ``cycles`` holds them too."""
     half_width: float = 0.0
     """Half the 95 % interval of the logarithm of ``ratio``; 0 if it is not known."""
 
@@ -143,17 +181,10 @@ class RunVerdict:
         return self.ratio * math.exp(self.half_width)
 
     @property
-    def machine_changed(self) -> bool:
-        """Whether the machine's speed has changed in the direction of the ratio: that may be all of it."""
-        if self.machine is None or max(self.machine, 1.0 / self.machine) < CHANGED:
-            return False
-        return (self.ratio < 1.0) == (self.machine > 1.0)
-
-    @property
     def undecided(self) -> bool:
-        """Whether they differ by no more than processes of one configuration may, or than the machine has changed."""
+        """Whether they differ by no more than processes of one configuration may, or most cycles were disturbed."""
         by_chance = self.ratio_low <= 1.0 + TOLERANCE and self.ratio_high >= 1.0 - TOLERANCE
-        return not self.agrees and (by_chance or self.machine_changed)
+        return not self.agrees and (by_chance or self.drowned)
 
     @property
     def answer(self) -> str:
@@ -162,14 +193,12 @@ class RunVerdict:
             return "within 5 %"
         if not self.undecided:
             return "not within 5 %"
-        if not self.machine_changed or self.machine is None:
-            return "not decided: processes of one configuration may differ by as much; more rounds decide it"
-        if self.machine > 1.0:
-            return f"not decided: the machine is {self.machine:.1f} times as busy as when this was measured"
-        return f"not decided: the machine was {1 / self.machine:.1f} times as busy when this was measured as it is now"
+        if self.drowned:
+            return f"not decided: other programs disturbed {self.disturbed} of {self.cycles} cycles"
+        return "not decided: processes of one configuration may differ by as much; more rounds decide it"
 
 
-def read_step(text: str, at: float) -> LoggedUpdate | None:
+def read_step(text: str, at: float, others_s: float | None = None) -> LoggedUpdate | None:
     """Parses one line of TRL's log; ``None`` if it is not the line of an update."""
     start, end = text.find("{'"), text.rfind("}")
     if start < 0 or end < start or "'loss'" not in text:
@@ -180,7 +209,8 @@ def read_step(text: str, at: float) -> LoggedUpdate | None:
         return None
     if not isinstance(said, dict) or "loss" not in said:
         return None
-    return LoggedUpdate(at, _number(said.get(_MEAN)), _number(said.get(_LONGEST)), _number(said.get(_TOKENS)))
+    mean, longest, tokens = (_number(said.get(name)) for name in (_MEAN, _LONGEST, _TOKENS))
+    return LoggedUpdate(at, mean, longest, tokens, others_s)
 
 
 def _number(value: object) -> float | None:
@@ -209,23 +239,26 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
     return CycleShape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
 
 
-def observe(steps: Sequence[LoggedUpdate], shape: CycleShape) -> ObservedRun | None:
-    """The whole cycles in the logged updates of one run, without the first; ``None`` if there is only one."""
-    seconds, tokens, means, longest = [], [], [], []
-    for first in range(shape.updates, len(steps) - shape.updates + 1, shape.updates):
+def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) -> ObservedRun | None:
+    """The whole cycles in the logged updates of one run, without the first ``warming``; ``None`` without one."""
+    seconds, tokens, means, longest, taken = [], [], [], [], []
+    for first in range(warming * shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
         lengths = [step.mean_length for step in cycle if step.mean_length is not None]
         widest = [step.longest for step in cycle if step.longest is not None]
         if not lengths or not widest:
             continue
-        seconds.append(cycle[-1].at - steps[first - 1].at)
+        before, after = steps[first - 1], cycle[-1]
+        seconds.append(after.at - before.at)
+        others = None if after.others_s is None or before.others_s is None else after.others_s - before.others_s
+        taken.append(None if others is None or seconds[-1] <= 0 else max(0.0, others) / seconds[-1])
         means.append(statistics.fmean(lengths))
         tokens.append(shape.rows * means[-1])
         longest.append(statistics.fmean(widest))
     if not seconds or sum(seconds) <= 0:
         return None
-    prompt = _prompt(steps, shape, sum(tokens), len(seconds))
-    return ObservedRun(tuple(seconds), tuple(tokens), statistics.fmean(means), statistics.fmean(longest), prompt)
+    prompt = _prompt(steps[(warming - 1) * shape.updates :], shape, sum(tokens), len(seconds))
+    return ObservedRun(tuple(seconds), tuple(tokens), tuple(means), tuple(longest), tuple(taken), prompt)
 
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
@@ -238,15 +271,10 @@ def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens:
 
 def together(runs: Sequence[ObservedRun]) -> ObservedRun:
     """Pools several runs into one."""
-    weights = [len(run.seconds) for run in runs]
-    prompts = [run.prompt for run in runs]
-    return ObservedRun(
-        tuple(s for run in runs for s in run.seconds),
-        tuple(t for run in runs for t in run.tokens),
-        statistics.fmean([run.mean_length for run in runs], weights),
-        statistics.fmean([run.longest for run in runs], weights),
-        None if None in prompts else statistics.fmean([p for p in prompts if p is not None], weights),
-    )
+    prompts = [run.prompt for run in runs for _ in run.seconds]
+    known = [prompt for prompt in prompts if prompt is not None]
+    rows = [row for run in runs for row in run._cycles()]
+    return ObservedRun(*zip(*rows, strict=True), statistics.fmean(known) if len(known) == len(prompts) else None)
 
 
 def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:
@@ -255,7 +283,6 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape
     lengths = [n for c in cycles for n in c.lengths]
     if not lengths:
         return None
-    kernels = [c.reference_seconds for c in cycles if c.reference_seconds is not None]
     spent = phase_seconds(cycles)
     total = sum(spent.values())
     return StatedFigure(
@@ -265,7 +292,6 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape
         sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles),
         sum(c.computed_tokens for c in cycles) / (len(cycles) * shape.trained_rows),
         {phase: seconds / total for phase, seconds in spent.items()},
-        statistics.fmean(kernels) if kernels else None,
     )
 
 
@@ -279,17 +305,10 @@ def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
     return found
 
 
-def judge(
-    observed: ObservedRun,
-    stated: StatedFigure,
-    shape: CycleShape,
-    kernels: Sequence[float | None] = (),
-    half_width: float = 0.0,
-) -> RunVerdict:
-    """The verdict, corrected for the lengths observed.
+def judge(run: ObservedRun, stated: StatedFigure, shape: CycleShape, half_width: float = 0.0) -> RunVerdict:
+    """Returns the verdict on the cycles that count, corrected for their lengths.
 
-    ``kernels`` are seconds of the reference kernel around the runs, ``half_width`` is that of the log ratio's 95 %
-    interval.
+    ``half_width`` is that of the log ratio's 95 % interval.
 
     Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
     lengths. With L the mean completion length, M the longest completion of a generation, P the mean prompt length,
@@ -304,14 +323,13 @@ def judge(
 
     because generation runs until its longest completion ends, and the other passes work on rows padded to it.
     """
-    shares = stated.shares
+    observed, shares = run.counted, stated.shares
     generate = shares.get(Phase.GENERATE.value, 0.0)
     passes = shares.get(Phase.LOGPROB.value, 0.0) + shares.get(Phase.UPDATE.value, 0.0)
     prompts = 0.0 if observed.prompt is None else observed.prompt - stated.prompt
     wider = max(0.0, stated.width + observed.longest - stated.longest + prompts) / stated.width
     growth = generate * observed.longest / stated.longest + passes * wider + (1.0 - generate - passes)
     spread = _spread(observed)
-    taken = [seconds for seconds in kernels if seconds is not None]
     return RunVerdict(
         observed=observed.tokens_per_hour,
         low=observed.tokens_per_hour * math.exp(-spread),
@@ -326,7 +344,8 @@ def judge(
         stated_longest=stated.longest,
         observed_prompt=observed.prompt,
         stated_prompt=stated.prompt,
-        machine=statistics.fmean(taken) / stated.kernel if taken and stated.kernel else None,
+        disturbed=run.disturbed,
+        drowned=run.drowned,
         half_width=half_width,
     )
 

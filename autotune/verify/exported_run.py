@@ -54,8 +54,6 @@ RANKS = "ranks"
 
 Heard = Callable[[int, int, LoggedUpdate], None]
 """Told (round, update, step) for every update."""
-Kernel = Callable[[], float | None]
-"""Runs the reference kernel as a trial does; its seconds, or ``None``."""
 
 
 class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
@@ -78,7 +76,8 @@ class Rehearsal:
     stop: StopToken
     heard: Heard
     clock: Clock
-    kernel: Kernel = lambda: None
+    place: str = "verify"
+    """Folder below the study's own."""
 
     @property
     def shape(self) -> CycleShape:
@@ -87,38 +86,51 @@ class Rehearsal:
     @property
     def folder(self) -> Path:
         """Folder of the exported files; each verification of the study overwrites it."""
-        return self.settings.home.study(self.study.id, self.study.spec.name) / "verify"
+        return self.settings.home.study(self.study.id, self.study.spec.name) / self.place
 
     def write(self) -> None:
-        """Raises ``UsageError`` if the files cannot be written."""
+        """Writes the files that the command needs.
+
+        Raises:
+            MachineError: the command cannot be run here.
+            UsageError: the framework prints other lines, or the files cannot be written.
+        """
+        framework = self.exported.framework
+        if not framework.listening(OUTPUT):
+            raise UsageError(
+                f"verify cannot read the lines that {framework.title} prints; export it and run it yourself"
+            )
+        _check_machine(self.study, self.clock)
         export.write(self.exported, self.study, self.folder, force=True)
 
-    def run(self, number: int) -> ObservedRun:
-        """Runs the command once until it has logged enough updates.
+    def run(self, number: int, *, warming: int = 1, seed: int | None = None) -> ObservedRun:
+        """Runs the command once until it has logged enough updates after ``warming`` cycles.
+
+        ``seed`` replaces that of the export.
 
         Raises:
             MachineError: it does not train.
             InterruptedVerification: ``stop`` was asked for.
         """
         shape = self.shape
-        wanted = shape.updates * (1 + -(-self.updates // shape.updates))
+        wanted = shape.updates * (warming + -(-self.updates // shape.updates))
         steps: list[LoggedUpdate] = []
 
         def hear(line: OutputLine) -> bool:
-            step = read_step(line.text, line.at)
+            step = read_step(line.text, line.at, line.others_s)
             if step is not None:
                 steps.append(step)
                 self.heard(number, len(steps), step)
             return len(steps) >= wanted
 
-        command = self._command(number, PATIENCE * _predicted_s(self.supporting, wanted))
+        command = self._command(number, PATIENCE * _predicted_s(self.supporting, wanted), seed)
         with self._server(command) as trouble:
             ended = run_command(command, hear, self.stop, clock=self.clock, trouble=trouble)
         for left in (OUTPUT, RANKS):
             shutil.rmtree(self.folder / left, ignore_errors=True)
         if ended.stop is Stop.CANCELLED:
             raise InterruptedVerification
-        observed = observe(steps, shape)
+        observed = observe(steps, shape, warming)
         if ended.stop is not None or ended.exit_code not in (None, 0) or observed is None:
             raise MachineError(_why(ended.why, ended.exit_code, ended.log_tail, len(steps), command.logs))
         return observed
@@ -152,13 +164,14 @@ class Rehearsal:
         with server_beside(launch, command.logs / "server", command.tag, self.stop, clock=self.clock) as server:
             yield server.trouble
 
-    def _command(self, number: int, deadline_s: float) -> BoundedCommand:
+    def _command(self, number: int, deadline_s: float, seed: int | None) -> BoundedCommand:
         words, place, environment = export.command_of(self.exported.export, self.folder)
         if self.exported.export.server:  # the scripts share the GPUs out between them
             words, environment = ("sh", str(self.folder / RUN)), {}
+        further = () if seed is None else ("--seed", str(seed))
         theirs = {name: os.environ[name] for name in environment if name in os.environ and name != "PYTHONPATH"}
         return BoundedCommand(
-            argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT))),
+            argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT)), *further),
             cwd=Path(place or Path.cwd()),
             tag=f"{study_tag(home_tag(self.settings.home.root), TOOL)}{tool_owner()}:verify",
             logs=self.folder / "logs" / str(number),
@@ -176,21 +189,13 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
         UsageError: the study has nothing to compare with, or the framework prints other lines.
         InterruptedVerification: a stop was asked for.
     """
-    framework = rehearsal.exported.framework
-    if not framework.listening(OUTPUT):
-        raise UsageError(f"verify cannot read the lines that {framework.title} prints; export it and run it yourself")
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")
-    _check_machine(rehearsal.study, rehearsal.clock)
     rehearsal.write()
-    kernel = rehearsal.kernel if stated.kernel is not None else lambda: None
-    kernels, runs = [kernel()], []
-    for number in range(1, rounds + 1):
-        runs.append(rehearsal.run(number))
-        kernels.append(kernel())
-    half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.logs for run in runs])
-    return judge(together(runs), stated, rehearsal.shape, kernels, half_width)
+    runs = [rehearsal.run(number) for number in range(1, rounds + 1)]
+    half_width = evidence.apart(rehearsal.trials, rehearsal.supporting, [run.counted.logs for run in runs])
+    return judge(together(runs), stated, rehearsal.shape, half_width)
 
 
 def _check_machine(study: Study, clock: Clock) -> None:

@@ -1,14 +1,16 @@
-"""Sentences on long runs and repetitions, used by the commands and by the report."""
+"""Sentences on runs of ``verify``, used by the commands and by the report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import Configuration, Pool
+from autotune.domain import Gain, Pool
 from autotune.insights.growth import Growth
+from autotune.verify.compare_run import TAKEN
+from autotune.verify.in_turns import ANSWER, BASELINE, Step, TurnsVerdict, interval_holds
 from autotune.verify.long_run import LongVerdict
-from autotune.verify.repeats import Spread
-from autotune.wording.numbers import counted, format_size, rate, signed_percent
+from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.sentences import gain_words
 
 
 def long_sentence(verdict: LongVerdict) -> str:
@@ -68,23 +70,20 @@ def _step(size: float) -> str:
     return ("-" if size < 0 else "+") + format_size(abs(size))
 
 
-def spread_lines(one: Spread, baseline: Configuration) -> list[str]:
-    """Spread between runs of one configuration, one line each."""
-    which = "baseline" if one.configuration == baseline else "configuration"
-    runs = f"{counted(one.runs, 'run')} in fresh processes"
-    low, high = one.low / one.tokens_per_hour - 1.0, one.high / one.tokens_per_hour - 1.0
-    lines = [
-        f"{which}: {rate(one.tokens_per_hour)} tokens/hour over {runs} ({rate(one.low)} to {rate(one.high)}, "
-        f"{signed_percent(low)} to {signed_percent(high)})",
-        f"  standard deviation of a run {_share(one.between)}, of a cycle inside a process {_share(one.within)}",
-        f"  what processes differ by beyond their cycles {_share(one.of_processes)}",
-    ]
-    if one.beside is not None:
-        lines.append(f"  of its ratio to the baseline beside it {_share(one.beside)}")
-    if one.disturbed:
-        lines.append(f"  other programs disturbed {one.disturbed} of the {one.cycles} cycles")
-    return lines
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.1f} %"
+def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
+    """Returns what both exports showed in turns, one line each; the last says whether the stated gain holds."""
+    taken = f"other programs took more than {TAKEN:.0%} of the CPU"
+    lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
+    for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
+        lines.append(f"{name:<10}{rate(side.tokens_per_hour)} tokens/hour, {side.seconds:.3g} s a step")
+    rounds = ", ".join(f"{one:.2f}" for one in verdict.rounds)
+    lines.append(
+        f"ratio     {verdict.by_tokens:.2f} times the tokens/hour; a step is {verdict.by_seconds:.2f} times as fast "
+        f"(by round {rounds})"
+    )
+    if verdict.disturbed or gain is None:
+        why = "other programs disturbed every round" if verdict.disturbed else "the study states no gain"
+        return [*lines, f"not decided: {why}"]
+    word = "holds" if interval_holds(verdict, gain) else "does NOT hold"
+    shown = signed_percent(verdict.by_tokens - 1.0)
+    return [*lines, f"stated {gain_words(gain)}, which {word} the {shown} that the framework itself shows"]

@@ -94,6 +94,22 @@ def test_verify_measures_it_from_outside_and_best_says_so(home: Path, user: Path
     assert tagged(home) == []
 
 
+def test_the_framework_itself_runs_the_baseline_and_another_in_turns(home: Path, user: Path, tmp_path: Path) -> None:
+    trials = document("trials", home=home, cwd=tmp_path)["trials"]
+    other = next(t["number"] for t in trials if t["kind"] == "search" and t["state"] == "COMPLETE")
+    words = ("--against-baseline", "--trial", str(other), "--rounds", "1", "--updates", "3", "--json")
+    done = autotune("verify", *words, home=home, cwd=tmp_path)
+    assert done.returncode in (0, 3, 5), done.stderr  # the other tests disturb it
+    verdict = json.loads(done.stdout)
+    turns = [(step["run"], step["round"]) for step in verdict["steps"]]
+    assert set(turns) == {("baseline", 1), ("answer", 1)}
+    assert all(turns.count(turn) in (3, 6, 9) for turn in set(turns)), "a turn that was disturbed is repeated"
+    assert all(step["step_seconds"] > 0 and 8 <= step["tokens"] <= 8 * 16 for step in verdict["steps"])
+    assert verdict["interval_holds"] in {0: (True,), 3: (False,), 5: (None,)}[done.returncode]
+    assert not (user / "out").exists()
+    assert tagged(home) == []
+
+
 def test_a_long_run_is_metered_at_natural_lengths_and_compared_phase_by_phase(home: Path, tmp_path: Path) -> None:
     spent = document("status", home=home, cwd=tmp_path)["spent"]
     done = autotune("verify", "--steps", "6", "--json", home=home, cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -54,6 +55,37 @@ def test_every_line_is_heard_when_it_comes_and_stderr_is_kept_apart(tmp_path: Pa
     assert sum(len(line.text) for line in lines[2:]) == 3_000_000
     assert "50%" in ended.log_tail
     assert (tmp_path / "logs" / "stdout.txt").stat().st_size < 3_000_000  # capped
+
+
+BURNS_S, SLACK_S = 0.5, 0.1
+"""CPU seconds that are used on purpose, and what the kernel's ticks and two looks one after the other may miss."""
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_others_used_between_two_lines_is_told_without_the_commands_own(tmp_path: Path, inside: bool) -> None:
+    burn = f"ends = time.process_time() + {BURNS_S}\nwhile time.process_time() < ends: pass\n"
+    wait = f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+    program = f"import os, time\nprint('one', flush=True)\n{burn if inside else wait}print('two', flush=True)\n{wait}"
+    lines: list[OutputLine] = []
+
+    def hear(line: OutputLine) -> bool:
+        lines.append(line)
+        ends = time.process_time() + BURNS_S
+        while not inside and len(lines) == 1 and time.process_time() < ends:
+            pass
+        if not inside or len(lines) == 2:
+            (tmp_path / "go").touch()
+        return len(lines) == 2
+
+    run_command(command(tmp_path, program), hear, FakeStop(), clock=SystemClock(), graces=GRACES)
+    first, second = (line.others_s for line in lines)
+    assert first is not None
+    assert second is not None
+    used, cpus = (second - first) * (os.cpu_count() or 1), os.cpu_count() or 1
+    if inside:
+        assert used <= cpus * (lines[1].at - lines[0].at + 2 * SLACK_S) - BURNS_S
+    else:
+        assert used >= BURNS_S - SLACK_S
 
 
 def test_what_failed_tells_its_code_and_last_words(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the time all measurements together may take after
 torch is imported, ``{"device": "cpu"}``, to leave a GPU that is there alone, and ``{"sustained": true}``, for what
-the device does beside whatever else runs now, instead of what it can do. ``{"reference": N}`` asks for nothing but the
-trials' reference kernel, with N CPU threads. Whatever else it holds only tells questions apart. Nothing is read from
-disk, and at most ``LARGEST`` bytes are allocated at a time.
+the device does beside whatever else runs now, instead of what it can do. Whatever else it holds only tells questions
+apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from .contract import Result, RunPaths, dumps, write_atomic
 from .failures import classify
-from .guard import ReferenceKernel
 
 SECONDS = 12.0
 """All measurements together, unless told."""
@@ -27,8 +25,6 @@ PART = 1.2
 LEAST = 0.02
 """Seconds of one timed run, so that clocks and launches do not matter; work is doubled until it takes as long."""
 LARGEST = 1 << 28
-REFERENCES = 5
-"""Readings of the reference kernel, of which the mean counts."""
 CHAIN = 200
 """Tiny kernels in a row."""
 
@@ -47,27 +43,13 @@ def main(directory: Path) -> Result:
     """
     paths = RunPaths(directory)
     try:
-        result = Result(ok=True, data=_answer(paths.config))
+        path = paths.config
+        figures = measure(read_seconds(path), read_device(path), average if read_sustained(path) else fastest)
+        result = Result(ok=True, data=figures)
     except Exception as error:
         result = classify(error, None)
     write_atomic(paths.result, dumps(result))
     return result
-
-
-def _answer(path: Path) -> Dict[str, Any]:
-    threads = _wanted(path).get("reference")
-    if isinstance(threads, int):
-        return {"reference_seconds": reference(read_device(path) or "cuda", threads)}
-    return measure(read_seconds(path), read_device(path), average if read_sustained(path) else fastest)
-
-
-def reference(device: str, threads: int) -> float:
-    """Seconds of one product of the reference kernel, as a trial's cycles have them."""
-    import torch
-
-    torch.set_num_threads(max(1, threads))
-    kernel = ReferenceKernel(device)
-    return sum(kernel.product() for _ in range(REFERENCES)) / REFERENCES
 
 
 def read_seconds(path: Path) -> float:

@@ -1,10 +1,11 @@
-"""``autotune verify``: runs the exported command, and compares its tokens/hour with the stated figure."""
+"""``autotune verify``: runs the exported command, and compares its tokens/hour with what the study states."""
 
 from __future__ import annotations
 
 import signal
 import time
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +13,10 @@ import typer
 from autotune.cli import console, exit_codes
 from autotune.cli.commands.export import NativeOption, RowOption, TrialOption, choice_of
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
-from autotune.cli.stopping import interruptible
+from autotune.cli.stopping import Interrupt, interruptible
 from autotune.documents.study import plain
-from autotune.domain import Event, Study
-from autotune.errors import MachineError
+from autotune.domain import Event, Objective, RecommendationRow, Study
+from autotune.errors import MachineError, UsageError
 from autotune.machine.clock import SystemClock
 from autotune.recommendation.reading import StudyReading, read_study
 from autotune.wording.numbers import rate, signed_percent
@@ -27,16 +28,15 @@ if TYPE_CHECKING:
     from autotune.settings import Settings
     from autotune.verify.compare_run import LoggedUpdate, RunVerdict
     from autotune.verify.exported_run import Heard
+    from autotune.verify.in_turns import Step, TurnsVerdict
 
 StepsOption = Annotated[
     str | None,
     typer.Option(help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"),
 ]
-RepeatOption = Annotated[
-    int | None,
-    typer.Option(min=2, max=100, help="N runs in fresh processes, and their spread.", metavar="N"),
+BaselineOption = Annotated[
+    bool, typer.Option("--against-baseline", help="Run the baseline's export too, in turns, and compare the gain.")
 ]
-OverOption = Annotated[str | None, typer.Option(help="Spread the runs of --repeat over this time: 8h.", metavar="TIME")]
 
 
 def verify(
@@ -44,45 +44,54 @@ def verify(
     row: RowOption = 1,
     trial: TrialOption = None,
     native_only: NativeOption = False,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Runs in fresh processes.")] = 1,
+    against_baseline: BaselineOption = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Runs in fresh processes: 1, against the baseline 3 of each.")
+    ] = None,
     updates: Annotated[
-        int, typer.Option(min=2, max=10_000, help="Updates that count in each run; the first never does.")
-    ] = 8,
+        int | None,
+        typer.Option(min=2, max=10_000, help="Updates that count in each run: 8, against the baseline 10."),
+    ] = None,
     steps: StepsOption = None,
-    repeat: RepeatOption = None,
-    over: OverOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Run the exported command, and compare its tokens/hour with the stated figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
-    the lengths observed. Exit code 0: within 5 %; 3: not; 5: not decided, because processes of one configuration
-    may differ by as much (--rounds 3 tells more), or because the machine is busier or less busy than when the figure
-    was measured, by the kernel that is timed around every cycle.
+    the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:
+    within 5 %; 3: not; 5: not decided, because processes of one configuration may differ by as much (--rounds 3
+    tells more), or because other programs disturbed most of it.
+
+    --against-baseline asks whether the stated gain is true: it also exports the baseline, and the framework itself
+    runs both in turns, with none of our code but what an export holds; a turn that was mostly disturbed is repeated.
+    Exit code 0: the stated interval holds the ratio of tokens/hour; 3: not; 5: not decided, because the machine was
+    not quiet or no gain is stated.
 
     --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
     the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
-    for the lengths that came; if that is over 5 % off, the phase that took longer is named. --repeat 10 asks
-    what the machine allows: the same trial in ten fresh processes, in turn with the baseline, and their spread;
-    what was measured stays, and the same command goes on. Neither counts against the study's budget.
+    for the lengths that came; if that is over 5 % off, the phase that took longer is named. It does not count
+    against the study's budget.
 
     \b
     Examples:
       autotune verify
       autotune verify my-study --rounds 3 --updates 20
+      autotune verify --against-baseline
       autotune verify --steps 10x
-      autotune verify --repeat 10 --over 8h
     """
-    if steps is not None or repeat is not None or over is not None:
-        from autotune.cli.commands.verify_runs import VerifyOptions, run
+    choice = choice_of(row, trial, native_only)
+    if steps is not None and against_baseline:
+        raise UsageError("--steps is one long run and --against-baseline many short ones; give one of them")
+    if steps is not None:
+        from autotune.cli.commands.verify_runs import run
 
-        raise typer.Exit(
-            run(study, choice_of(row, trial, native_only), VerifyOptions(steps, repeat, over), as_json, home)
-        )
+        raise typer.Exit(run(study, choice, steps, as_json, home))
     with reading(home) as (settings, store):
         read = read_study(store, find_study(store, study))
-        verdict, document = _run_exported(read, choice_of(row, trial, native_only), store, settings, rounds, updates)
+        if against_baseline:
+            raise typer.Exit(_against_baseline(read, choice, store, settings, rounds or 3, updates or 10, as_json))
+        verdict, document = _run_exported(read, choice, store, settings, rounds or 1, updates or 8)
     if as_json:
         console.document(document)
     else:
@@ -96,33 +105,97 @@ def _run_exported(
 ) -> tuple[RunVerdict, dict[str, Any]]:
     """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
     from autotune.recommendation import export
-    from autotune.specification.interpreter import Interpreter
     from autotune.verify import exported_run
 
     found, made = read.study, export.build(read, choice, store)
     supporting = export.supporting(made.row, read.trials)
-    python = Interpreter(found.spec.python, settings.home.root)
-    with store.lock(found.id), interruptible() as stop:
+    with _stoppable(store, found) as stop:
         console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
-        try:
-            kernel = partial(python.reference_seconds, found.spec.resources.device, made.wanted.threads)
-            rehearsal = exported_run.Rehearsal(
-                found, supporting, read.trials, made, settings, updates, stop, _progress(), SystemClock(), kernel
-            )
-            verdict = exported_run.verify(rehearsal, rounds)
-        except exported_run.InterruptedVerification:
-            console.say("stopped; nothing is left running")
-            raise typer.Exit(exit_codes.SIGNAL + (stop.signal or signal.SIGINT)) from None
+        rehearsal = exported_run.Rehearsal(
+            found, supporting, read.trials, made, settings, updates, stop, _progress(), SystemClock()
+        )
+        verdict = exported_run.verify(rehearsal, rounds)
         document = _verdict_document(found, made, verdict)
         store.add_event(found.id, Event("verified", _sentence(verdict), document, at=time.time()))
     return verdict, document
 
 
-def _progress() -> Heard:
+@contextmanager
+def _stoppable(store: Store, study: Study) -> Iterator[Interrupt]:
+    """Holds the study's lock; Ctrl-C ends the command that runs, and then this one."""
+    from autotune.verify.exported_run import InterruptedVerification
+
+    with store.lock(study.id), interruptible() as stop:
+        try:
+            yield stop
+        except InterruptedVerification:
+            console.say("stopped; nothing is left running")
+            raise typer.Exit(exit_codes.SIGNAL + (stop.signal or signal.SIGINT)) from None
+
+
+def _against_baseline(
+    read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int, as_json: bool
+) -> int:
+    """Runs both exports in turns, stores and shows the verdict; returns the exit code."""
+    from autotune.recommendation import export
+    from autotune.verify.exported_run import Rehearsal
+    from autotune.verify.in_turns import ANSWER, BASELINE, WARMING, compare, take_turns
+    from autotune.verify.sentences import turns_lines
+
+    found, answer = read.study, export.build(read, choice, store)
+    if answer.row.configuration == found.spec.baseline:
+        raise UsageError("the answer is the baseline itself; --trial N compares another configuration with it")
+    made = {BASELINE: export.build(read, export.ExportChoice(trial=0), store), ANSWER: answer}
+    with _stoppable(store, found) as stop:
+        sides = {
+            run: Rehearsal(
+                found, export.supporting(one.row, read.trials), read.trials, one, settings, updates, stop,
+                _progress(WARMING), SystemClock(), place=f"verify/{run}",
+            )
+            for run, one in made.items()
+        }  # fmt: skip
+        for side in sides.values():
+            side.write()
+        steps = take_turns(sides, rounds, console.say)
+        verdict = compare(steps)
+        lines = turns_lines(steps, verdict, answer.row.gain_in(Objective.PER_HOUR))
+        document = _turns_document(found, answer.row, steps, verdict)
+        sentence = f"in turns with the baseline: {lines[-1]}"
+        store.add_event(found.id, Event("verified", sentence, document, at=time.time()))
+    if as_json:
+        console.document(document)
+    else:
+        for line in lines:
+            console.line(line)
+    return {True: 0, False: exit_codes.NOTHING_FEASIBLE, None: MachineError.exit_code}[document["interval_holds"]]
+
+
+def _turns_document(
+    study: Study, row: RecommendationRow, steps: Sequence[Step], verdict: TurnsVerdict
+) -> dict[str, Any]:
+    from autotune.documents.recommendation import gain_json
+    from autotune.verify.in_turns import interval_holds
+
+    gain = row.gain_in(Objective.PER_HOUR)
+    return {
+        "study": plain(study.spec.name),
+        "configuration": plain(row.configuration),
+        "confirmed": row.confirmed,
+        "stated_gain": None if gain is None else gain_json(gain),
+        "tokens_per_hour_ratio": plain(verdict.by_tokens),
+        "step_speed_ratio": plain(verdict.by_seconds),
+        "round_step_speed_ratios": plain(verdict.rounds),
+        "disturbed": verdict.disturbed,
+        "interval_holds": interval_holds(verdict, gain),
+        "steps": [{**vars(step), "counts": step.clean} for step in steps],
+    }
+
+
+def _progress(warming: int = 1) -> Heard:
     before: list[float] = []
 
     def heard(number: int, update: int, step: LoggedUpdate) -> None:
-        took = f"{step.at - before[-1]:.1f} s" if before and update > 1 else "first, not counted"
+        took = f"{step.at - before[-1]:.1f} s" if update > warming else "not counted"
         length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
         console.say(f"run {number}, update {update}: {took}{length}")
         before.append(step.at)
@@ -150,7 +223,7 @@ def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict
         "ratio_high": plain(verdict.ratio_high),
         "within_5_percent": verdict.agrees,
         "undecided": verdict.undecided,
-        "reference_kernel_ratio": plain(verdict.machine),
+        "disturbed_cycles": verdict.disturbed,
         "cycles": verdict.cycles,
         "updates": verdict.updates,
     }

@@ -1,8 +1,7 @@
-"""``autotune verify --steps`` and ``--repeat``: trials of one configuration outside the search."""
+"""``autotune verify --steps``: one long trial outside the search."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,39 +13,22 @@ import typer
 from autotune.cli import console, exit_codes
 from autotune.cli.options import find_study, reading
 from autotune.cli.screens.observer import QuietObserver
-from autotune.cli.screens.quantities import parse_duration
 from autotune.cli.stopping import Interrupt, interruptible
 from autotune.documents.study import plain
-from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
+from autotune.domain import Budget, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
 from autotune.errors import MachineError, UsageError
 from autotune.insights.growth import Growth, growths
 from autotune.ports import Observer, Store
 from autotune.recommendation import export
 from autotune.recommendation.reading import read_study
-from autotune.statistics import evidence
 from autotune.statistics.lengths import ONCE
 from autotune.study.loop import StudyLoop
-from autotune.verify import long_run, repeats
+from autotune.verify import long_run
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import LengthPrediction, predict_from
-from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
+from autotune.verify.sentences import growth_lines, long_lines, long_sentence
 from autotune.wording.numbers import format_duration, rate, signed_percent
 from autotune.wording.text import clean
-
-PAUSE_S = 0.2
-FRUITLESS = 3
-"""So many runs in a row that say nothing end a repetition."""
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """Options of ``verify`` that run trials instead of the exported command; one of the first two is set."""
-
-    steps: str | None = None
-    """``10x``, or a number of updates."""
-    repeat: int | None = None
-    over: str | None = None
-    """Time the rounds are spread over."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +58,16 @@ class Bench:
         return trial
 
 
-def run(name: str | None, choice: export.ExportChoice, options: VerifyOptions, as_json: bool, home: Path | None) -> int:
-    """Run what was asked, print it, and return the exit code.
+def run(name: str | None, choice: export.ExportChoice, steps: str, as_json: bool, home: Path | None) -> int:
+    """Runs the chosen configuration as long as ``steps`` says, prints the verdict, and returns the exit code.
+
+    Args:
+        steps: ``10x``, or a number of updates.
 
     Raises:
-        UsageError: both were asked for, or there is nothing to compare with.
+        UsageError: there is nothing to compare with.
         MachineError: this is not the machine of the study, or the configuration does not train here.
     """
-    over = None if options.over is None else parse_duration(options.over)
-    if options.steps is not None and options.repeat is not None:
-        raise UsageError("--steps is one long run and --repeat many short ones; give one of them")
-    if over is not None and options.repeat is None:
-        raise UsageError("--over spreads the runs of --repeat; give both")
     from autotune.wiring import check_machine, loop, present_fingerprint
 
     with interruptible() as stop, reading(home, stop) as (settings, store):
@@ -104,9 +84,7 @@ def run(name: str | None, choice: export.ExportChoice, options: VerifyOptions, a
             return loop(study, Budget(), store, settings, observer, stop, fingerprint)
 
         bench = Bench(study, store, stop, observed)
-        if options.repeat is not None:
-            return _repeat(bench, row, options.repeat, over, as_json)
-        return _steps(bench, row, options.steps or "10x", as_json)
+        return _steps(bench, row, steps, as_json)
 
 
 def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> int:
@@ -236,80 +214,4 @@ def long_document(
             }
             for one in memory
         ],
-    }
-
-
-def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None, as_json: bool) -> int:
-    rounds = _Rounds(times, len(repeats.measured(bench.trials, row.configuration)), over, time.monotonic())
-    fruitless = 0
-    while (following := repeats.next_run(bench.study, bench.trials, row.configuration, times)) is not None:
-        rounds.wait(len(repeats.measured(bench.trials, following)), bench.stop)
-        if bench.stop.signal is not None:
-            console.say("stopped; nothing is left running, and what was measured is kept")
-            raise typer.Exit(exit_codes.SIGNAL + (bench.stop.signal or signal.SIGINT))
-        trial = bench.run(repeats.draft(bench.study, bench.trials, following), QuietObserver())
-        _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
-        fruitless = 0 if trial.feasible else fruitless + 1
-        broken = following == row.configuration and following in evidence.failed_configurations([trial])
-        if broken or fruitless >= FRUITLESS:
-            said = "" if trial.outcome is None else trial.outcome.sentence()
-            raise MachineError(f"trial {trial.number} did not end well: {clean(said)}; what was measured is kept")
-    return _show(bench, row, as_json)
-
-
-@dataclass(frozen=True)
-class _Rounds:
-    """Start times of the rounds: evenly spread over the time given, from now on."""
-
-    times: int
-    done: int
-    over: float | None
-    began: float
-
-    def wait(self, number: int, stop: Interrupt) -> None:
-        """Until round ``number`` (from 0) may begin, or a stop is asked for."""
-        if self.over is None or number <= self.done:
-            return
-        due = self.began + self.over * (number - self.done) / max(1, self.times - self.done)
-        while time.monotonic() < due and stop.level == 0:
-            time.sleep(PAUSE_S)
-
-
-def _say_run(study: Study, trial: Trial, configuration: Configuration, number: int, times: int) -> None:
-    which = "baseline" if configuration == study.spec.baseline else "configuration"
-    if trial.feasible:
-        console.say(f"run {number} of {times}, {which}: {rate(trial.tokens_per_hour)} tokens/hour (#{trial.number})")
-    else:
-        said = "" if trial.outcome is None else trial.outcome.sentence()
-        console.say(f"{which}, #{trial.number}: {clean(said)}")
-
-
-def _show(bench: Bench, row: RecommendationRow, as_json: bool) -> int:
-    trials, baseline = bench.trials, bench.study.spec.baseline
-    wanted = dict.fromkeys([row.configuration, baseline])
-    found = [one for c in wanted if (one := repeats.spread(trials, c, baseline)) is not None]
-    if as_json:
-        console.document({"study": plain(bench.study.spec.name), "spreads": [spread_document(one) for one in found]})
-    else:
-        for one in found:
-            for text in spread_lines(one, baseline):
-                console.line(text)
-    return 0
-
-
-def spread_document(one: repeats.Spread) -> dict[str, Any]:
-    """A spread as ``--json`` gives it; shares are standard deviations."""
-    return {
-        "configuration": plain(one.configuration),
-        "runs": one.runs,
-        "trials": list(one.trials),
-        "tokens_per_hour": plain(one.tokens_per_hour),
-        "slowest_tokens_per_hour": plain(one.low),
-        "fastest_tokens_per_hour": plain(one.high),
-        "run_deviation_share": plain(one.between),
-        "process_deviation_share": plain(one.of_processes),
-        "cycle_deviation_share": plain(one.within),
-        "ratio_to_baseline_deviation_share": plain(one.beside),
-        "cycles": one.cycles,
-        "disturbed_cycles": one.disturbed,
     }

@@ -1,4 +1,4 @@
-"""`verify --steps` and `--repeat` as a user meets them; trials run on simulated time."""
+"""`verify --steps` as a user meets it; trials run on simulated time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Study, TrialKind, TrialState
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from autotune.verify import long_run, repeats
+from autotune.verify import long_run
 from tests.support import factories
 from tests.unit.cli.conftest import Run, Runs, record
 
@@ -90,9 +90,6 @@ def test_a_run_that_is_too_slow_ends_with_3_and_the_phase(
     ("arguments", "said"),
     [
         (("--steps", "ten"), "--steps takes a number of steps (200) or a multiple"),
-        (("--steps", "10x", "--repeat", "3"), "give one of them"),
-        (("--over", "8h"), "--over spreads the runs of --repeat"),
-        (("--repeat", "2", "--over", "8"), "'8' has no unit"),
         (("--steps", "10x", "--trial", "99"), "no trial 99"),
     ],
 )
@@ -124,51 +121,3 @@ def test_ctrl_c_ends_a_long_run_for_good(autotune: Run, home: HomePaths, confirm
     assert trials[-1].outcome.reason is FailureReason.CANCELLED
     assert events == []
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_repetitions_take_turns_with_the_baseline_and_the_spread_is_printed(
-    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
-) -> None:
-    code, out, err = autotune("verify", "--repeat", "3")
-    assert code == 0, err
-    trials, spent, _ = all_trials(home)
-    own = [t for t in trials if t.source == repeats.SOURCE]
-    base = confirmed.spec.baseline
-    assert [t.configuration for t in own] == [LEADER, base, base, LEADER, LEADER, base]
-    assert all(t.kind is TrialKind.VERIFY and t.pair is None and t.protocol.natural == 0 for t in own)
-    assert spent[0] == 95.0
-    assert "over 3 runs in fresh processes" in out
-    assert "standard deviation of a run 0.0 %" in out
-    assert "run 3 of 3, baseline" in err
-
-
-def test_broken_off_it_goes_on_where_it_was(autotune: Run, home: HomePaths, confirmed: Study, runs: Runs) -> None:
-    runs.on_cycle = lambda trial, _: os.kill(os.getpid(), signal.SIGINT) if trial.number == 8 else None
-    code, _, err = autotune("verify", "--repeat", "3")
-    assert code == 130
-    assert "the same command goes on with it" in err
-    trials, _, _ = all_trials(home)
-    assert [t.state for t in trials[6:]] == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.WAITING]
-    runs.on_cycle = lambda *_: None
-    code, out, _ = autotune("verify", "--repeat", "3", "--json")
-    assert code == 0
-    assert [s["runs"] for s in json.loads(out)["spreads"]] == [3, 3]
-    assert len(all_trials(home)[0]) == 12
-
-
-def test_a_configuration_that_fails_ends_the_repetition(
-    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
-) -> None:
-    runs.outcome = Outcome(FailureReason.OOM, message="again")
-    code, _, err = autotune("verify", "--repeat", "3")
-    assert code == 5
-    assert "did not end well: OOM: again" in err
-    assert len(all_trials(home)[0]) == 7
-
-
-def test_a_machine_that_breaks_every_run_is_not_asked_for_ever(
-    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
-) -> None:
-    runs.outcome = Outcome(FailureReason.INFRA, message="GPU taken")
-    assert autotune("verify", "--repeat", "3")[0] == 5
-    assert len(all_trials(home)[0]) == 9

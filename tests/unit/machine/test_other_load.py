@@ -50,6 +50,12 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
 def test_a_kernel_that_does_not_tell(tmp_path: Path, files: Files, text: str) -> None:
     _write(tmp_path, "proc/stat", text)
     assert other_load.sample_load(lambda _: None, files) is None
+    assert other_load.busy_beside(0, files) is None
+
+
+def test_what_keeps_the_machine_busy_beside_some_ticks_of_our_own(tmp_path: Path, files: Files) -> None:
+    _stat(tmp_path, 1500, 10**6, {})
+    assert other_load.busy_beside(500, files) == pytest.approx(1000 / os.sysconf("SC_CLK_TCK") / 2)
 
 
 def test_no_time_passed_says_nothing(tmp_path: Path, files: Files) -> None:

@@ -14,7 +14,7 @@ from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
 from autotune.study import confirmation, judging, protocols
 from autotune.study.loop import StudyResult
-from autotune.verify import repeats
+from autotune.tables import repeats
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_names
 from tests.support import factories as f

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from autotune.domain import SWEEP, FailureReason, PriorKnowledge, Trial, TrialKind
 from autotune.errors import UsageError
+from autotune.tables import repeats
 from autotune.tables.files import lines, parsed, read, write
 from autotune.tables.table import RecordedTable, table_of
-from autotune.verify import repeats
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_key
 from tests.support import factories as f

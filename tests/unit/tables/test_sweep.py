@@ -13,8 +13,8 @@ from autotune.store import open_store
 from autotune.study.budget import Spent
 from autotune.study.loop import StudyLoop, StudyResult
 from autotune.study.schedule import NextTrial
+from autotune.tables import repeats
 from autotune.tables.sweep import ALL_THERE, Again, fastest, is_row, owed, steps
-from autotune.verify import repeats
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,33 +103,6 @@ def test_averages_are_measured_where_they_are_asked_for(tmp_path: Path, text: st
     path = tmp_path / "config.json"
     path.write_text(text)
     assert probe_speed.read_sustained(path) is asked
-
-
-def test_the_reference_kernel_alone_is_run_with_the_threads_of_a_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, int]] = []
-    readings = iter([1.0, 2.0, 3.0, 4.0, 5.0])
-
-    class Kernel:
-        def __init__(self, device: str) -> None:
-            asked.append((device, Torch.threads))
-
-        def product(self) -> float:
-            return next(readings)
-
-    class Torch:
-        threads = 0
-
-        @classmethod
-        def set_num_threads(cls, count: int) -> None:
-            cls.threads = count
-
-    monkeypatch.setitem(sys.modules, "torch", Torch)
-    monkeypatch.setattr(probe_speed, "ReferenceKernel", Kernel)
-    (tmp_path / "config.json").write_text('{"device": "cpu", "reference": 3}')
-    assert probe_speed.main(tmp_path).data == {"reference_seconds": 3.0}
-    assert asked == [("cpu", 3)]
 
 
 def test_a_probe_without_torch_is_a_result_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

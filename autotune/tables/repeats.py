@@ -1,0 +1,19 @@
+"""Trials of a sweep that measure a row again in a fresh process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind
+from autotune.statistics.lengths import replayed
+
+SOURCE = "verify/repeat"
+"""``Trial.source`` of these runs."""
+
+
+def draft(study: Study, trials: Sequence[Trial], configuration: Configuration) -> TrialDraft:
+    """Returns a repeat run with a search trial's protocol, at the lengths recorded for it."""
+    lengths = replayed(study, trials, configuration)
+    protocol = replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=lengths)
+    return study.draft(TrialKind.VERIFY, configuration, protocol, SOURCE)

@@ -1,0 +1,130 @@
+"""Compares two exported configurations by the framework itself: both run in turns, with nothing of the meter.
+
+Only the framework's own log is read: when it tells of a step, and how long the completions were. What other programs
+took of the CPU is seen from outside; a step that they disturbed does not count, and a turn of mostly such steps is
+repeated.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import Gain
+from autotune.verify.compare_run import ObservedRun, is_disturbed
+from autotune.verify.exported_run import Rehearsal
+
+BASELINE, ANSWER = "baseline", "answer"
+ATTEMPTS = 3
+"""At a turn, while most of its steps are disturbed."""
+WARMING = 2
+"""Cycles at the start of a run that do not count."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update of one run; of several that share their completions the mean."""
+
+    run: str
+    """``BASELINE`` or ``ANSWER``."""
+    round: int
+    step_seconds: float
+    tokens: float
+    """Completion tokens."""
+    outside_cpu: float | None = None
+    """Share of the machine's CPU that other programs took meanwhile; ``None`` if not known."""
+
+    @property
+    def clean(self) -> bool:
+        return not is_disturbed(self.outside_cpu)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One configuration over all its steps that count."""
+
+    tokens_per_hour: float
+    seconds: float
+    """Of a step: the median."""
+
+
+@dataclass(frozen=True)
+class TurnsVerdict:
+    """The answer over the baseline."""
+
+    baseline: Side
+    answer: Side
+    rounds: tuple[float, ...]
+    """How many times as fast a step of the answer is, by the medians of each round."""
+    disturbed: bool = False
+    """Whether other programs disturbed every round, so that all steps count and nothing is decided."""
+
+    @property
+    def by_tokens(self) -> float:
+        """How many times the tokens/hour."""
+        return self.answer.tokens_per_hour / self.baseline.tokens_per_hour
+
+    @property
+    def by_seconds(self) -> float:
+        """How many times as fast a step is, by the median round. Lengths differ by chance and move this less."""
+        return statistics.median(self.rounds)
+
+
+def order(rounds: int) -> list[tuple[int, str]]:
+    """Returns rounds of one turn each, every second one turned round: a machine that drifts meets both alike."""
+    pair = (BASELINE, ANSWER)
+    return [(number, run) for number in range(1, rounds + 1) for run in (pair if number % 2 else pair[::-1])]
+
+
+def compare(steps: Sequence[Step]) -> TurnsVerdict:
+    """Compares the clean steps of both runs; all steps, and decides nothing, where no round has clean ones of both."""
+    clean = [step for step in steps if step.clean]
+    rounds = _rounds(clean)
+    baseline, answer = (_side(clean if rounds else steps, run) for run in (BASELINE, ANSWER))
+    return TurnsVerdict(baseline, answer, rounds or _rounds(steps), disturbed=not rounds)
+
+
+def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
+    """Returns whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
+    return None if verdict.disturbed or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
+
+
+def _rounds(steps: Sequence[Step]) -> tuple[float, ...]:
+    turns: dict[tuple[str, int], list[float]] = {}
+    for step in steps:
+        turns.setdefault((step.run, step.round), []).append(step.step_seconds)
+    medians = {turn: statistics.median(seconds) for turn, seconds in turns.items()}
+    both = sorted(number for run, number in medians if run == ANSWER and (BASELINE, number) in medians)
+    return tuple(medians[BASELINE, number] / medians[ANSWER, number] for number in both)
+
+
+def _side(steps: Sequence[Step], run: str) -> Side:
+    own = [step for step in steps if step.run == run]
+    seconds = [step.step_seconds for step in own]
+    return Side(3600.0 * sum(step.tokens for step in own) / sum(seconds), statistics.median(seconds))
+
+
+def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str], None]) -> list[Step]:
+    """Runs both exports in turns; returns all steps but those of the warm-up.
+
+    A round has prompts and a random state of its own, the same for both. Raises what ``Rehearsal.run`` does.
+    """
+    steps: list[Step] = []
+    for number, run in order(rounds):
+        side = sides[run]
+        for attempt in range(1, ATTEMPTS + 1):
+            say(f"round {number}, {run}{f', attempt {attempt}' if attempt > 1 else ''}")
+            observed = side.run(number, warming=WARMING, seed=side.exported.wanted.seed + number - 1)
+            turn = steps_of(observed, run, number, side.shape.updates)
+            steps += turn
+            if not observed.drowned:
+                break
+            say(f"other programs disturbed {observed.disturbed} of its {len(observed.seconds)} cycles")
+    return steps
+
+
+def steps_of(observed: ObservedRun, run: str, number: int, updates: int) -> list[Step]:
+    """Splits each cycle of a run into its ``updates``, by their mean."""
+    cycles = zip(observed.seconds, observed.tokens, observed.taken, strict=True)
+    return [Step(run, number, seconds / updates, tokens / updates, taken) for seconds, tokens, taken in cycles]
