@@ -44,8 +44,6 @@ STOOD = 5
 WORTH = 0.05
 """... and by how much it has to be faster than what was confirmed before."""
 
-BARE_REPEATS = 3
-"""Repeats of a round without extras."""
 TRIES = 2
 """Runs of a configuration in one round, the first of which was too disturbed to rest a gain on."""
 
@@ -80,7 +78,7 @@ def bare(protocol: Protocol) -> Protocol:
     cycle where lengths are recorded.
     """
     natural = 0 if protocol.lengths else protocol.natural
-    return replace(protocol, natural=natural, double=0, max_repeats=min(protocol.max_repeats, BARE_REPEATS))
+    return replace(protocol, natural=natural, double=0, max_repeats=min(protocol.max_repeats, Protocol.max_repeats))
 
 
 def barest(protocol: Protocol) -> Protocol:

@@ -14,8 +14,6 @@ from search_spaces.native import emulated
 
 RESTLESS = 0.5
 """Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
-HOPELESS = 0.9
-"""Above this share no number of repeats is worth its time."""
 JUDGED_FROM = 4
 """Cycles before that is asked: those of a first trial all of whose cycles were disturbed, a repeat among them."""
 MOST_REPEATS = 12
@@ -65,12 +63,12 @@ def with_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
     """Returns ``protocol`` with as many repeats as undisturbed cycles need on this machine, half as many again spare.
 
     Where a share p of cycles is disturbed, n undisturbed ones take n p / (1 - p) repeats on average (the negative
-    binomial distribution). Where nearly all are, none is spent on them.
+    binomial distribution). Where that is far beyond ``MOST_REPEATS``, no repeat is worth its time.
     """
     share = disturbed_share(trials)
-    needed = math.ceil(1.5 * protocol.recorded * share / (1.0 - share)) if share <= HOPELESS else 0
-    least = protocol.max_repeats if share <= HOPELESS else 0
-    return replace(protocol, max_repeats=min(MOST_REPEATS, max(least, needed)))
+    needed = 1.5 * protocol.recorded * share / max(1e-9, 1.0 - share)
+    repeats = max(protocol.max_repeats, math.ceil(needed)) if needed < 3 * MOST_REPEATS else 0
+    return replace(protocol, max_repeats=min(MOST_REPEATS, repeats))
 
 
 def is_noisy_machine(trials: Sequence[Trial]) -> bool:

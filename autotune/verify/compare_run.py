@@ -95,7 +95,7 @@ class ObservedRun:
         if self.drowned:
             return self
         rows = [row for row in self._cycles() if not is_disturbed(row[-1])]
-        return ObservedRun(*zip(*rows, strict=True), self.prompt)
+        return _run_of(rows, self.prompt)
 
     def _cycles(self) -> list[tuple[float, float, float, float, float | None]]:
         return list(zip(self.seconds, self.tokens, self.lengths, self.longests, self.taken, strict=True))
@@ -274,7 +274,12 @@ def together(runs: Sequence[ObservedRun]) -> ObservedRun:
     prompts = [run.prompt for run in runs for _ in run.seconds]
     known = [prompt for prompt in prompts if prompt is not None]
     rows = [row for run in runs for row in run._cycles()]
-    return ObservedRun(*zip(*rows, strict=True), statistics.fmean(known) if len(known) == len(prompts) else None)
+    return _run_of(rows, statistics.fmean(known) if len(known) == len(prompts) else None)
+
+
+def _run_of(rows: Sequence[tuple[float, float, float, float, float | None]], prompt: float | None) -> ObservedRun:
+    seconds, tokens, lengths, longests, taken = zip(*rows, strict=True)
+    return ObservedRun(seconds, tokens, lengths, longests, taken, prompt)
 
 
 def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from autotune.domain import Configuration, Protocol, Trial
-from autotune.statistics import evidence, interference
+from autotune.statistics import evidence
 from autotune.statistics.lengths import NATURAL_CYCLES
 from autotune.study import confirmation, protocols
 
@@ -32,8 +32,7 @@ def stated(trials: Sequence[Trial], answer: Configuration, baseline: Configurati
     gain = evidence.gain(trials, answer, baseline)
     if gain is None:
         return None
-    faster = gain.low > 0.0 and interference.disturbed(trials, (answer, baseline)).leaves(gain)
-    return Statement(_log(gain.value), _log(gain.low), _log(gain.high), faster)
+    return Statement(_log(gain.value), _log(gain.low), _log(gain.high), gain.low > 0.0 and gain.decided)
 
 
 def _log(gain: float) -> float:
@@ -58,4 +57,5 @@ def next_of_round(
     if not owed:
         return None
     pair, configuration = owed[0]
-    return pair, configuration, confirmation.of_reference(Protocol()) if configuration == baseline else ANSWER
+    protocol = confirmation.of_reference(Protocol()) if configuration == baseline else ANSWER
+    return pair, configuration, protocols.with_repeats(protocol, trials)

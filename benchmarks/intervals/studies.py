@@ -72,7 +72,7 @@ class Study:
             cycle = replace(CYCLE, cycle_kind=kind, seconds=seconds, peaks=self._peaks)
             if timed:
                 cycle = replace(cycle, drift=drift, outside_cpu=outside)
-            accepted, noisy = plan.judge(kind, cycle.drift, cycle.outside_cpu)
+            accepted, noisy = plan.judge(kind, cycle.outside_cpu)
             records += settling.pass_on(replace(cycle, accepted=accepted, noisy=noisy))
         return tuple(replace(c, index=n) for n, c in enumerate((*records, *settling.rest())))
 

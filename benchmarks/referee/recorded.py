@@ -136,6 +136,6 @@ def judge_recording(place: Path, *, quiet: bool = False) -> dict[str, Any]:
         "gain": None if gain is None else round(gain.value, 4),
         "low": None if gain is None else round(gain.low, 4),
         "high": None if gain is None else round(gain.high, 4),
-        "decided": gain is not None and gain.excludes_zero,
+        "decided": gain is not None and gain.decided,
         "referee": [round(verdict.by_tokens - 1.0, 2), round(verdict.by_seconds - 1.0, 2)],
     }

@@ -102,13 +102,16 @@ def spec() -> domain.StudySpec:
 
 
 def stored(settings: Settings) -> domain.Study:
-    """Both trials as a study of that home."""
+    """Both trials as a study of that home, and as three rounds that confirmed the second."""
     store = open_store(settings.database)
     study = store.create_study(spec(), make.NOW)
     store.set_lengths(study.id, cycles(0)[3].lengths)
     store.save_fingerprint(study.id, make.fingerprint(hardware={"gpus": [{"name": "NVIDIA H100 80GB HBM3"}]}), make.NOW)
     for number in (0, 1):
         record(store, study, trial(number))
+    for number in range(2, 8):
+        confirmed = trial(number % 2).with_(number=number, kind=domain.TrialKind.CONFIRM, pair=number // 2 - 1)
+        record(store, study, confirmed)
     found = store.study(study.id)
     store.close()
     return found

@@ -16,6 +16,7 @@ import pytest
 
 from autotune.domain import CycleKind, Protocol, Trial, TrialKind
 from autotune.statistics.noise import GPU_PROCESS, PROCESS
+from autotune.study.confirmation import TRIES
 from benchmarks.intervals import fitting, product, scoring
 from benchmarks.intervals.__main__ import main
 from benchmarks.intervals.noises import FIRST, LONGEST, NOISES, SLOWEST, UNSEEN, Machine, Noise
@@ -87,8 +88,8 @@ def test_the_guard_sees_what_was_recorded() -> None:
     assert cpu.slope == slope_of(disturbed_runs()) == gpu.slope
     assert 0.01 < cpu.background.min() < cpu.background.max() <= CLEAN
     assert gpu.background.max() < 0.01
-    objected = [np.mean(one > Protocol().drift_limit) for one in (gpu.drifts, cpu.drifts, cpu.spurious)]
-    assert objected[0] < 0.05 < 0.15 < objected[1] < 0.3 < 0.7 < objected[2]
+    drifted = [np.mean(one > 0.03) for one in (gpu.drifts, cpu.drifts, cpu.spurious)]
+    assert drifted[0] < 0.05 < 0.15 < drifted[1] < 0.3 < 0.7 < drifted[2]
 
 
 @pytest.mark.parametrize("name", [name for name in NOISES if name.endswith("CPU")])
@@ -169,7 +170,7 @@ def test_a_study_runs_its_trials_as_a_child_does(name: str) -> None:
         assert [kinds[kind] for kind in (TrialKind.BASELINE, TrialKind.SEARCH)] == [1, SEARCHED]
         rounds = {trial.pair for trial in course.trials} - {None}
         assert rounds == set(range(len(course.statements) - 1))
-        assert 2 * len(rounds) - 1 <= kinds[TrialKind.CONFIRM] <= 2 * ROUNDS
+        assert 2 * len(rounds) - 1 <= kinds[TrialKind.CONFIRM] <= 2 * ROUNDS * TRIES
         assert [trial.number for trial in course.trials] == list(range(len(course.trials)))
         for trial in course.trials:
             assert by_kind(trial, CycleKind.RECORDED, accepted=True) == 3
@@ -177,8 +178,9 @@ def test_a_study_runs_its_trials_as_a_child_does(name: str) -> None:
             assert [c.index for c in trial.cycles] == list(range(len(trial.cycles)))
             assert trial.on_gpu is name.endswith("GPU")
     cycles = [cycle for course in courses for cycle in course.cycles]
-    assert {c.accepted for c in cycles} == {True, False}
-    assert any(c.noisy for c in cycles)
+    disturbed = name.startswith("restless")
+    assert {c.accepted for c in cycles} == ({True, False} if disturbed else {True})
+    assert any(c.noisy for c in cycles) is disturbed
 
 
 def test_a_configuration_is_as_fast_as_it_is_told() -> None:

@@ -16,7 +16,7 @@ def show(trial: Any, **changes: Any) -> Any:
 
 def test_guard_marks_say_what_was_wrong_and_what_came_of_it() -> None:
     assert guard_words(factories.cycle()) == "ok"
-    assert guard_words(factories.cycle(accepted=False, drift=0.041)) == "✗ drift 4.1%"
+    assert guard_words(factories.cycle(accepted=False, outside_cpu=0.082)) == "✗ others 8.2%"
     assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "~ others 20%"
     assert guard_words(factories.cycle(accepted=False)) == "✗ not warm yet", "nothing disturbed it"
 
