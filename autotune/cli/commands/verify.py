@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,24 +81,39 @@ def verify(
       autotune verify --against-baseline
       autotune verify --steps 10x
     """
-    choice = choice_of(row, trial, native_only)
+    raise typer.Exit(
+        _verified(study, choice_of(row, trial, native_only), steps, against_baseline, rounds, updates, as_json, home)
+    )
+
+
+def _verified(
+    study: str | None,
+    choice: ExportChoice,
+    steps: str | None,
+    against_baseline: bool,
+    rounds: int | None,
+    updates: int | None,
+    as_json: bool,
+    home: Path | None,
+) -> int:
+    """Runs the kind of verification that the options ask for; the exit code."""
     if steps is not None and against_baseline:
         raise UsageError("--steps is one long run and --against-baseline many short ones; give one of them")
     if steps is not None:
         from autotune.cli.commands.verify_runs import run
 
-        raise typer.Exit(run(study, choice, steps, as_json, home))
+        return run(study, choice, steps, as_json, home)
     with reading(home) as (settings, store):
         read = read_study(store, find_study(store, study))
         if against_baseline:
-            raise typer.Exit(_against_baseline(read, choice, store, settings, rounds or 3, updates or 10, as_json))
+            return _against_baseline(read, choice, store, settings, rounds or 3, updates or 10, as_json)
         verdict, document = _run_exported(read, choice, store, settings, rounds or 1, updates or 8)
     if as_json:
         console.document(document)
     else:
         _tell_verdict(verdict)
     differs = MachineError.exit_code if verdict.undecided else exit_codes.NOTHING_FEASIBLE
-    raise typer.Exit(0 if verdict.agrees else differs)
+    return 0 if verdict.agrees else differs
 
 
 def _run_exported(

@@ -43,7 +43,7 @@ def test_a_recording_is_named_by_its_folder_or_by_the_file_of_its_study() -> Non
     assert files_of(RECORDED) == (RECORDED / "study.jsonl", RECORDED / "plain_trl.jsonl")
 
 
-@pytest.mark.parametrize(("name", "answers", "cycles"), [("study", {7, 14}, 4), ("study-quiet", {8, 15}, 3)])
+@pytest.mark.parametrize(("name", "answers", "cycles"), [("study", {7, 14}, 2), ("study-quiet", {8, 15}, 3)])
 def test_recorded_trials_are_the_products_own_and_a_drift_alone_discards_no_cycle(
     name: str, answers: set[int], cycles: int
 ) -> None:

@@ -226,7 +226,7 @@ def test_a_missing_file_and_a_cut_one(tmp_path: Path) -> None:
 def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text("precious")
-    bad = replace(swept(), rows=(replace(swept().rows[0], trial=f.finished(0, cycle_seconds=float("nan"))),))
+    bad = replace(swept(), rows=(replace(swept().rows[0], trial=f.finished(0).with_(seconds=float("nan"))),))
     with pytest.raises(ValueError, match="JSON"):
         write(bad, path)
     assert path.read_text() == "precious"
