@@ -19,6 +19,10 @@ MOMENTS: Mapping[str, str] = {
 """When a peak is, in words."""
 
 
+LIKELY = 0.5
+"""Probability above which a configuration is likely to fit; it is sure to from ``proposals.forecasts.SURE`` on."""
+
+
 @dataclass(frozen=True)
 class Predicted:
     """One configuration with what is expected of it."""
@@ -127,7 +131,7 @@ class Plan:
     looked_at: int
     """Combinations a forecast was made for."""
     fitting: int
-    """Of those, the ones that are likely to fit."""
+    """Of those, the ones that are sure to fit."""
     baseline: Predicted
     """The framework's defaults."""
     best: tuple[Predicted, ...]
@@ -139,8 +143,8 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """Something is likely to fit."""
-        return self.fitting > 0
+        """Something fits rather than not."""
+        return max(found.fits for found in self.best) > LIKELY
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,8 @@ class Need:
     """``None``: none of the counts looked at."""
     found: Predicted | None = None
     lora_rank: int | None = None
+    rows: int | None = None
+    """Rows per update it was looked at with; ``None`` without a machine."""
 
 
 @dataclass(frozen=True)

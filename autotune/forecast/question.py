@@ -30,9 +30,10 @@ from autotune.specification.request import (
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
-from search_spaces.knobs import defaults
+from search_spaces.knobs import KNOBS, Effect, defaults
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
@@ -60,10 +61,18 @@ class PlanRequest:
     max_completion_length: int | None = None
     lora_rank: int | None = None
 
-    def load(self, machine: Machine) -> Load:
-        """The load on ``machine``, with the defaults of ``autotune start`` for what was not given."""
+    def load(self, machine: Machine, space: SearchSpace | None = None) -> Load:
+        """The load on ``machine``, with the defaults of ``autotune start`` for what neither says nor ``space`` lists.
+
+        Raises:
+            UsageError: ``space`` has groups of its own, and not those asked for.
+        """
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
+        group = _group(space, self.num_generations, self.rows_per_update or usual)
+        if self.rows_per_update is None and group and usual % group:
+            shared = math.lcm(group, total)
+            usual = math.ceil(usual / shared) * shared
         rows = self.rows_per_update or usual
         longest = self.max_completion_length or GPU_SIZE.max_completion_length
         return Load(
@@ -71,12 +80,27 @@ class PlanRequest:
             architecture=self.architecture,
             framework=self.framework,
             rows_per_update=rows,
-            num_generations=self.num_generations or min(TRL_DEFAULT_GROUP, rows),
+            num_generations=group or min(TRL_DEFAULT_GROUP, rows),
             max_prompt_length=self.max_prompt_length or MAX_PROMPT,
             max_completion_length=longest,
             mean_completion=PRESUMED_SHARE * longest,
             lora_rank=self.lora_rank,
         )
+
+
+def _own(space: SearchSpace) -> Mapping[str, tuple[KnobValue, ...]]:
+    """What the user's own file lists, by knob; nothing of a preset."""
+    listed = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
+    return {name: values for name, values in listed.items() if name not in space.inherited.knobs}
+
+
+def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | None:
+    """Completions of a prompt: what is asked for; else of what ``space`` lists TRL's default, or what divides rows."""
+    listed = [int(n) for n in _own(space).get("num_generations", ())] if space else []
+    if asked and listed and asked not in listed:
+        raise UsageError(f"--num-generations {asked}: the space lists {', '.join(map(str, listed))}")
+    whole = [n for n in (TRL_DEFAULT_GROUP, *listed) if n in listed and n and rows % n == 0]
+    return asked or next(iter([*whole, *listed]), None)
 
 
 @dataclass(frozen=True)
@@ -144,12 +168,21 @@ class Question:
         load = self.load
         request = ResolvedRequest(
             framework=load.framework,
-            baseline={"num_generations": load.num_generations, **self._launched(), **split},
+            baseline={**self._listed(), "num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
+
+    def _listed(self) -> Mapping[str, KnobValue]:
+        """What the space fixes, and its first value where others would change what is learnt and no default is there."""
+        unset = defaults(self.load.framework, "cuda")
+        return {
+            name: values[0]
+            for name, values in _own(self.space).items()
+            if len(values) == 1 or (KNOBS[name].effect is not Effect.SPEED and unset.get(name, UNSET) not in values)
+        }
 
     def _launched(self) -> Mapping[str, KnobValue]:
         """Precision where the space fixes none: what the framework's launch files ask for, fp16 on a GPU without bf16.
@@ -160,9 +193,11 @@ class Question:
         word = facts_of(framework).launched_in or defaults(framework, "cuda").get("precision")
         if word == "bf16" and capability is not None and capability < BF16_SINCE:
             word = "fp16"
-        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in self.space.fixed:
+        own = {name for name in ("precision", "master_weights") if name in _own(self.space)}
+        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in own:
             return {}
-        return {"precision": word}
+        held = {"master_weights": "fp32"} if word == "fp16" and "master_weights" not in own else {}
+        return {"precision": word, **held}
 
     def _splits(self) -> tuple[int, ...]:
         """GPUs that the space may give to a rollout server, fewest first."""

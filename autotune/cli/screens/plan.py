@@ -30,7 +30,7 @@ def plan_screen(plan: Plan) -> RenderableType:
     grid.add(
         "space",
         f"{clean(plan.space)}: {about}{plan.legal:,} legal combinations, a forecast made for {plan.looked_at:,}, "
-        f"{plan.fitting:,} likely to fit",
+        f"{plan.fitting:,} sure to fit",
     )
     grid.add("accuracy", plan.accuracy.sentence)
     for note in plan.notes:
@@ -39,6 +39,8 @@ def plan_screen(plan: Plan) -> RenderableType:
     details = LabelGrid()
     if not plan.feasible:
         details.add("result", "Nothing is likely to fit; the closest is shown. See --need.", "bold red")
+    elif not plan.fitting:
+        details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")
     _add_changes(details, first, plan)
     _add_predicted(details, first)
     if plan.permitted is not None:
