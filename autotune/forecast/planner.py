@@ -93,7 +93,7 @@ def _why_not(question: Question, baseline: Configuration) -> str:
     examples = [explanation.examples[rule].sentence for rule in explanation.removed]
     if explanation.combinations == 1:
         return f": {' '.join(examples)}" if examples else ""
-    return "".join(f"; rule {rule} removes most: {said}" for rule, said in zip(explanation.removed, examples[:1]))
+    return f"; rule {next(iter(explanation.removed))} removes most: {examples[0]}" if examples else ""
 
 
 def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predicted | None:

@@ -176,7 +176,7 @@ class Question:
         return build.baseline_of(request, self.space, self.resources)
 
     def _listed(self) -> Mapping[str, KnobValue]:
-        """What the space fixes, and its first value where others would change what is learnt and no default is there."""
+        """What the space fixes; where the default is no value of it, the first of values that learn differently."""
         unset = defaults(self.load.framework, "cuda")
         return {
             name: values[0]
