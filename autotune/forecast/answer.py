@@ -19,8 +19,8 @@ MOMENTS: Mapping[str, str] = {
 """When a peak is, in words."""
 
 
-LIKELY = 0.5
-"""Probability above which a configuration is likely to fit; it is sure to from ``proposals.forecasts.SURE`` on."""
+LIKELY = 0.75
+"""Probability from which on a configuration is likely to fit; from ``proposals.forecasts.SURE`` on it is sure to."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """Something fits rather than not."""
-        return max(found.fits for found in self.best) > LIKELY
+        """Something is likely to fit."""
+        return max(found.fits for found in self.best) >= LIKELY
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ def plan_screen(plan: Plan) -> RenderableType:
     first = plan.best[0]
     details = LabelGrid()
     if not plan.feasible:
-        details.add("result", "Nothing is likely to fit; the closest is shown. See --need.", "bold red")
+        said = f"Nothing is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
+        details.add("result", said, "bold red")
     elif not plan.fitting:
         details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")
     _add_changes(details, first, plan)
