@@ -38,6 +38,8 @@ SERVERS_OWN = frozenset(
     {"model", "model_revision", "host", "port", "torch_dtype", "model_type", "template", "log_level"}
 )
 """Arguments of ``swift rollout`` that a trial's server has from the trial."""
+ALONE = "one process"
+"""Instead of a launcher's options: the file that nothing but Python starts."""
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -133,13 +135,20 @@ def _of_script(text: str, name: str) -> Given:
         frozenset(served),
         own[-1].end if own else command.words[-1].end,
         any(word.text in CALLERS for word in words),
-        launch_of(before),
+        _launch(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
         not any(word.listed for word in command.words) and not finds_itself(text),
         kind == "megatron",
         engine={key: own for key, own in arguments.items() if key in SERVED},
         folder=command.folder,
     )
+
+
+def _launch(before: Sequence[Word]) -> Launch:
+    """What starts the processes; a file of ms-swift's that nothing but Python starts is one of them."""
+    found, entry = launch_of(before), before[-1]
+    alone = _ENTRY.search(entry.text) or _MEGATRON.search(entry.text)
+    return Launch(1, {ALONE: entry}) if found.options is None and alone else found
 
 
 def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], int]:

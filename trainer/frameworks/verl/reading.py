@@ -24,7 +24,9 @@ from trainer.frameworks.verl.megatron import WORD
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
-"""A program that trains with verl in a way of its own."""
+_VERLS_KEYS = re.compile(r"\+{0,2}(?:actor_rollout_ref|algorithm|trainer)(?:\.\w+)+=")
+_PROGRAM = re.compile(r"(?:[\w-]*/|\.+/)*[\w-]+\.py|\w+(?:\.\w+)+")
+"""A program that trains with verl in a way of its own: by its name, or a file or module in front of verl's keys."""
 _ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
 _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
@@ -129,11 +131,17 @@ def _refuse_engine_named(text: str, name: str) -> None:
 
 def _refuse_other_program(text: str, name: str, folder: str) -> None:
     """Refuse, by its name, another program that trains with verl."""
+    if not (_OTHER.search(text) or _VERLS_KEYS.search(text)):
+        return
     try:
-        words = [word for command in commands(text, folder) for word in command.words] if _OTHER.search(text) else []
+        found = [command.words for command in commands(text, folder)]
     except ShellError:
         return
-    other = next((word for word in words if _OTHER.fullmatch(word.text)), None)
+    named = [word for words in found for word in words if _OTHER.fullmatch(word.text)]
+    for words in found:
+        keys = next((at for at, word in enumerate(words) if _VERLS_KEYS.match(word.text)), 0)
+        named += [word for word in words[:keys] if _PROGRAM.fullmatch(word.text)][:1]
+    other = next(iter(named), None)
     if other is not None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
