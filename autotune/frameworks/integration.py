@@ -84,6 +84,7 @@ class Source:
 class Package(Protocol):
     """Names that every framework's package exports, besides its reader of configurations."""
 
+    NATIVE: Mapping[str, str]
     SUPPORTED: frozenset[str]
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> list[str]: ...
@@ -190,6 +191,11 @@ class Integration:
     def supported(self) -> frozenset[str]:
         """Knobs one of its trials can set."""
         return self.package.SUPPORTED
+
+    @property
+    def native(self) -> Mapping[str, str]:
+        """Knob -> the key of its own whose value is the knob's."""
+        return {knob: key for knob, key in self.package.NATIVE.items() if "disable" not in key}
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
         """A sentence for each knob or value a trial cannot set."""

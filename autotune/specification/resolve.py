@@ -61,7 +61,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
         talk(said)
     knobs = {**imported.knobs, **request.baseline}
     for knob in ("rollout_engine", "rollout_mode") if "rollout_gpus" in request.baseline else ():
-        if imported.knobs.get(knob, knobs[knob]) != knobs[knob]:
+        if imported.knobs.get(knob, knobs.get(knob)) != knobs.get(knob):
             own = key_of(knob, framework.name)
             talk(located(f"{own}: --rollout-gpus goes before it, and says a rollout server", name, imported.lines))
     training = training_gpus(knobs, machine) if machine.gpus else ranks
