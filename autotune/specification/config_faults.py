@@ -258,7 +258,8 @@ def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
     """
     place = _PLACE.match(sentence)
     lines = text.splitlines(keepends=True)
-    if place is None or place["name"] != name or not 1 <= int(place["line"]) <= len(lines):
+    elsewhere = re.search(r": the (?:keys|arguments) are in ", sentence) is not None
+    if elsewhere or place is None or place["name"] != name or not 1 <= int(place["line"]) <= len(lines):
         return text, ""
     at = int(place["line"]) - 1
     for word in _WORD.findall(place["said"]):

@@ -13,12 +13,14 @@ from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH,
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import moved
 from trainer.frameworks.common.server_script import serves
-from trainer.frameworks.common.shell import Command
-from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
+from trainer.frameworks.common.shell import Command, Word
+from trainer.frameworks.common.training_script import options_of, own_program, refuse_config, training_commands
 from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.key_tables import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
+_TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
+"""TRL's script by its name."""
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
     "reward_funcs": "rewards",
@@ -70,6 +72,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     for part, why in _REFUSED.items():
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
+    _refuse_own_program(entry, name)
     launch = launch_of(command.words[:at])
     refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
@@ -98,6 +101,12 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
             notes.append(str(problem(name, word.line, said)))
     notes += moved(name, command.folder)
     return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
+
+
+def _refuse_own_program(entry: Word, name: str) -> None:
+    """Refuse a program of the user's own: what it gives its trainer in code would not be what a trial does."""
+    if "open_r1" in entry.text or not _TRLS.search(entry.text):
+        raise own_program(entry, name, "TRL's script")
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:

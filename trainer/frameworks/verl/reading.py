@@ -15,6 +15,7 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.training_script import own_program, training_commands
 from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import handling_of
@@ -88,8 +89,21 @@ def given(text: str, name: str, folder: str = ".") -> Given:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
     _refuse_other_program(text, name, folder)
     if text.startswith("#!") or name.endswith(".sh"):
-        raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
+        other = next(
+            (own_program(c.words[at], name, f"verl.trainer.{PROGRAM}") for c, at in _started(text, name)), None
+        )
+        raise other or problem(
+            name, 0, f"expected a script with a command that runs verl.trainer.{PROGRAM}, found none"
+        )
     return _resolved(_of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name))
+
+
+def _started(text: str, name: str) -> list[tuple[Command, int]]:
+    """The programs a script starts; none where no shell can read it."""
+    try:
+        return training_commands(text, name)
+    except ConfigError:
+        return []
 
 
 def _others(calls: Sequence[Command]) -> tuple[int, ...]:
