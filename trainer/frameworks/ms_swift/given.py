@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.asked import asked_for, unknown
-from trainer.frameworks.common.config_entries import ConfigError, meant, problem, read_mapping
+from trainer.frameworks.common.config_entries import meant, problem, read_mapping
 from trainer.frameworks.common.fields import Field, FieldError, as_words, typed
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.script_folder import finds_itself
@@ -121,8 +121,10 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 
 def _of_script(text: str, name: str) -> Given:
     found = list(_swift_commands(commands_of(text, name)))
-    other = next((own_program(c.words[at], name, "`swift rlhf`") for c, at in training_commands(text, name)), None)
-    kind, command, words = _training(found, name, other)
+    if not found:
+        for command, at in training_commands(text, name):
+            raise own_program(command.words[at], name, "`swift rlhf`")
+    kind, command, words = _training(found, name)
     serves = any(kind == "rollout" for kind, _, _ in found)
     arguments = _arguments(_own(words), name, beside=f"with --server {name}" if serves else "")
     rollouts = [_arguments(_own(words), name, served=True) for kind, _, words in found if kind == "rollout"]
@@ -180,13 +182,11 @@ def _variable(word: Word) -> Argument:
     return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
 
 
-def _training(
-    found: Sequence[tuple[str, Command, Sequence[Word]]], name: str, other: ConfigError | None
-) -> tuple[str, Command, Sequence[Word]]:
-    """The one ``swift rlhf`` or ``megatron rlhf``; of several with the same words, one for each machine, the first; ``other``: what trains instead."""
+def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
+    """The one ``swift rlhf`` or ``megatron rlhf``; of several with the same words, one for each machine, the first."""
     training = [each for each in found if each[0] in ("rlhf", "megatron")]
     if not training:
-        raise other or problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
+        raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
     ranked = all("NODE_RANK" in command.environment for _, command, _ in training)
     if len(training) > 1 and not (ranked and len({tuple(w.text for w in words) for _, _, words in training}) == 1):
         text = f"expected one command `swift rlhf --rlhf_type grpo ...`, found {len(training)}"

@@ -89,21 +89,10 @@ def given(text: str, name: str, folder: str = ".") -> Given:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
     _refuse_other_program(text, name, folder)
     if text.startswith("#!") or name.endswith(".sh"):
-        other = next(
-            (own_program(c.words[at], name, f"verl.trainer.{PROGRAM}") for c, at in _started(text, name)), None
-        )
-        raise other or problem(
-            name, 0, f"expected a script with a command that runs verl.trainer.{PROGRAM}, found none"
-        )
+        for command, at in training_commands(text, name):
+            raise own_program(command.words[at], name, "verl.trainer.main_ppo")
+        raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _resolved(_of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name))
-
-
-def _started(text: str, name: str) -> list[tuple[Command, int]]:
-    """The programs a script starts; none where no shell can read it."""
-    try:
-        return training_commands(text, name)
-    except ConfigError:
-        return []
 
 
 def _others(calls: Sequence[Command]) -> tuple[int, ...]:
