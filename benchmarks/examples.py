@@ -47,8 +47,7 @@ RUNS: Mapping[str, str] = {
     "verl": r"main_ppo",
 }
 """What a file that starts a run holds."""
-_FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures"
-_FIELDS: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
+_FIELDS = Path(__file__).parents[1] / "trainer" / "frameworks"
 """Framework -> its keys as its interpreter described them once."""
 _NODE = 8
 _LONGEST_PROMPT = 512
@@ -210,7 +209,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _fields(framework: str, given: Path | None) -> Mapping[str, Any]:
-    path = given or (_FIXTURES / _FIELDS[framework] if framework in _FIELDS else None)
+    path = given or (_FIELDS / framework / "fields.json" if framework in ("trl", "ms_swift") else None)
     return {} if path is None else json.loads(path.read_text(encoding="utf-8"))["fields"]
 
 

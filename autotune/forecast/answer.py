@@ -140,11 +140,20 @@ class Plan:
     """The best that rounds or learns differently, if it is better."""
     accuracy: Accuracy
     notes: tuple[str, ...] = ()
+    config: str = ""
+    """File of the user's own configuration, which ``baseline`` then is; empty without one."""
 
     @property
     def feasible(self) -> bool:
-        """Something is likely to fit."""
-        return max(found.fits for found in self.best) >= LIKELY
+        """What is asked about is likely to fit: the user's own configuration, or something of the space."""
+        asked = (self.baseline,) if self.config else self.best
+        return max(found.fits for found in asked) >= LIKELY
+
+    @property
+    def faster(self) -> tuple[Predicted, ...]:
+        """Of the best those that are faster than the user's own configuration, or fit where that does not."""
+        own = self.baseline if self.config and self.feasible else None
+        return tuple(found for found in self.best if own is None or found.tokens_per_hour > own.tokens_per_hour)
 
 
 @dataclass(frozen=True)

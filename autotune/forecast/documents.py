@@ -21,6 +21,7 @@ def plan_json(plan: Plan) -> Document:
         "looked_at": plan.looked_at,
         "likely_to_fit": plan.fitting,
         "feasible": plan.feasible,
+        "config": plain(plan.config) or None,
         "framework_defaults": predicted_json(plan.baseline, baseline),
         "best": [predicted_json(found, baseline) for found in plan.best],
         "permitted": None if permitted is None else predicted_json(permitted, baseline),

@@ -63,7 +63,8 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if missing:
         raise UsageError(f"{question.space_name}: {missing}")
     forecasts, baseline = models(question), question.baseline()
-    scope = SearchScope(question.space, baseline, question.resources, same_learning=True)
+    own = question.paper is not None
+    scope = SearchScope(question.space, baseline, question.resources, same_learning=True, own=own)
     same, freer = search(scope, forecasts, count), search(replace(scope, same_learning=False), forecasts, 1)
     same = same or freer
     if same is None:
@@ -84,6 +85,7 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
         permitted=_permitted(forecasts, same, freer),
         accuracy=accuracy,
         notes=question.notes,
+        config=question.paper.request.config_name if question.paper else "",
     )
 
 

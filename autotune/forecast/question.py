@@ -20,19 +20,23 @@ from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.reading import columns_of
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
+from autotune.specification.on_paper import Paper
 from autotune.specification.request import (
     GPU_SIZE,
     TRL_DEFAULT_GROUP,
     TRL_DEFAULT_MICRO_BATCH,
     ResolvedRequest,
+    default_group,
     gpu_size,
 )
+from search_spaces.adapters import RANKS, is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, Effect, defaults
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
 from search_spaces.unset import UNSET
 
 MAX_PROMPT = 512
@@ -103,6 +107,36 @@ def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | Non
     return asked or next(iter([*whole, *listed]), None)
 
 
+def described(machine: Machine, gpu: KnownGpu) -> Resources:
+    """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
+    return Resources(
+        gpus=machine.gpus,
+        nodes=machine.nodes,
+        device="cuda",
+        device_memory=gpu.memory,
+        compute_capability=gpu.compute_capability,
+    )
+
+
+def of_config(paper: Paper, architecture: Architecture, machine: Machine, gpu: KnownGpu) -> Question:
+    """What is to be expected of a user's own configuration, and what beside it."""
+    own, framework = paper.request, paper.request.framework
+    ranks = (own.passthrough.get(key) for key in RANKS) if is_lora(own.passthrough, framework) else iter(())
+    load = Load(
+        model=own.model,
+        architecture=architecture,
+        framework=framework,
+        rows_per_update=own.rows_per_update,
+        num_generations=int(own.baseline.get("num_generations", default_group(framework))),
+        max_prompt_length=own.max_prompt_length or MAX_PROMPT,
+        max_completion_length=own.max_completion_length,
+        mean_completion=PRESUMED_SHARE * own.max_completion_length,
+        lora_rank=next((int(rank) for rank in ranks if rank), None),
+    )
+    space = own.space or preset_for(machine.gpus, machine.nodes)
+    return Question(load, machine, gpu, space, paper.space, paper.left_out, paper)
+
+
 @dataclass(frozen=True)
 class Question:
     """A load on a machine, and the space to choose from."""
@@ -114,24 +148,25 @@ class Question:
     space: SearchSpace
     left_out: str = ""
     """The knobs of a preset that the framework lacks, in a sentence; empty without one."""
+    paper: Paper | None = None
+    """The user's own configuration; ``None`` asks about the space alone."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Assumptions and omissions of the plan, as sentences."""
         listed = (*self.space.values.get(ENGINE, ()), self.space.fixed.get(ENGINE))
         untried = OF_MEGATRON if "megatron" in listed else ""
-        return (*self.load.architecture.notes, *filter(None, [self.left_out, untried]))
+        own = self.paper.notes if self.paper else ()
+        return (*self.load.architecture.notes, *own, *filter(None, [self.left_out, untried]))
 
     @cached_property
     def resources(self) -> Resources:
-        """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
-        load, machine = self.load, self.machine
-        return Resources(
-            gpus=machine.gpus,
-            nodes=machine.nodes,
-            device="cuda",
-            device_memory=self.gpu.memory,
-            compute_capability=self.gpu.compute_capability,
+        """The machine with the load on it."""
+        load = self.load
+        if self.paper:
+            return build.resources_for(self.paper.machine, self.paper.request, load.architecture.facts, {})
+        return replace(
+            described(self.machine, self.gpu),
             framework=load.framework,
             rows_per_update=load.rows_per_update,
             num_generations=load.num_generations,
@@ -143,19 +178,23 @@ class Question:
     @property
     def passthrough(self) -> Mapping[str, Any]:
         """The keys of a user's configuration that matter to times and memory."""
+        if self.paper:
+            return self.paper.request.passthrough
         rank = self.load.lora_rank
         if rank is not None:
             return {"use_peft": True, "lora_r": rank}
         return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_by_default else {}
 
     def baseline(self) -> Configuration:
-        """The framework's defaults for these rows, on the space's fixed knobs.
+        """The framework's defaults for these rows, on the space's fixed knobs; the user's own configuration.
 
         Where all GPUs together cannot share the rows, some of them serve the rollout, as far as the space allows.
 
         Raises:
-            UsageError: the rows cannot be made on these GPUs.
+            UsageError: the rows cannot be made on these GPUs, or no trial could run the user's own configuration.
         """
+        if self.paper:
+            return self.paper.baseline(self.load.architecture.facts)
         try:
             return self._baseline({})
         except UsageError:

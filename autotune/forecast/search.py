@@ -70,6 +70,8 @@ class SearchScope:
     baseline: Configuration
     resources: Resources
     same_learning: bool
+    own: bool = False
+    """The baseline is the user's own configuration, whose values are no less right than those listed."""
     sample: int = SAMPLE
     """Combinations the search begins with."""
 
@@ -193,6 +195,7 @@ def _put_back(scope: SearchScope, here: Configuration) -> list[Configuration]:
     """The legal ones of the space that have one knob more at the baseline's value."""
     listed, base = scope.space.values_in(scope.resources), scope.baseline
     changed = [n for n, v in here.items() if base.get(n, v) != v and n not in SHAPE and n not in _TIED]
-    changed = [n for n in changed if base[n] in listed.get(n, ())]
+    own = scope.space.inherited.knobs if scope.own else frozenset[str]()
+    changed = [n for n in changed if n in own or base[n] in listed.get(n, ())]
     back = [here.with_(**{name: scope.baseline[name]}) for name in changed]
     return [c for c in back if legality.is_legal(c, scope.resources, scope.baseline)]

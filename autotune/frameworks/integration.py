@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from autotune.domain import Outcome
@@ -105,6 +106,8 @@ class Package(Protocol):
 class Reader(Protocol):
     """Reads a user's own configuration of the framework."""
 
+    __file__: str
+
     def read_keys(self, text: str, name: str) -> dict[str, Any]: ...
 
     @property
@@ -175,6 +178,8 @@ class Integration:
     """File in a checkout of the framework's source that its trials run; empty where they need none."""
     reads_datasets: bool = True
     """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
+    names_reward: bool = True
+    """Whether a configuration has to name its reward; else the prompts may."""
     unset_completion: int | None = None
     """Tokens of the longest completion where neither the configuration nor ``fields_of`` says it."""
 
@@ -260,6 +265,12 @@ class Integration:
     def serves(self, keys: Mapping[str, Any]) -> bool:
         """Whether ``read_keys`` tell of a rollout server."""
         return keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
+
+    @property
+    def recorded_fields(self) -> Mapping[str, Any]:
+        """What an interpreter described of the version that this was written for; nothing where none is asked."""
+        path = Path(self.reader.__file__).with_name("fields.json")
+        return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:
         """The keys the interpreter said it takes; none where it is not asked."""

@@ -266,7 +266,9 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
         raise UsageError(_located(said, request))
     violations = legality.check_baseline(baseline, resources)
     if violations:
-        said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
+        runs = {v.rule for v in violations} == {"fresh_completions"}  # generations that end within an update
+        kind = "no trial can measure the baseline, which the framework runs" if runs else "the baseline is not legal"
+        said = f"{kind}: " + "; ".join(v.sentence for v in violations)
         raise UsageError(_located(said, request))
 
 

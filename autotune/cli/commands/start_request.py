@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.quantities import parse_duration, parse_size
@@ -80,6 +82,34 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         folder=str(folder),
         config=None if options.config is None else config_text(options.config),
         config_name="" if options.config is None else str(options.config),
+    )
+
+
+def config_request(
+    config: Path,
+    framework: str,
+    beside: tuple[Path | None, Path | None] = (None, None),
+    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    **more: Any,
+) -> Request:
+    """A request about a configuration alone: of a machine that need not be here, or of no study.
+
+    Args:
+        beside: the files of ``--accelerate`` and ``--server``.
+        more: further fields of a ``Request``.
+    """
+    named, (accelerate, server) = framework_named(framework), beside
+    return Request(
+        framework=named.name,
+        config=config_text(config),
+        config_name=str(config),
+        accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
+        accelerate_name="" if accelerate is None else str(accelerate),
+        server="" if server is None else server_text(server, named, config),
+        server_name="" if server is None else str(server),
+        baseline=knobs,
+        folder=str(Path.cwd()),
+        **more,
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +58,9 @@ def doctor(
     config: ConfigOption = None,
     accelerate: AccelerateOption = None,
     server: ServerOption = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only --config, for --gpus of this kind that need not be here.")
+    ] = None,
     gpus: GpusOption = None,
     rollout_gpus: RolloutGpusOption = None,
     reward: RewardOption = None,
@@ -69,7 +73,8 @@ def doctor(
 
     With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
     --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
-    configuration need. With --ray only the nodes of a cluster, side by side: what one has and the others have not.
+    configuration need. With --gpu only the configuration, by the keys of the tested version. With --ray only the nodes
+    of a cluster, side by side: what one has and the others have not.
 
     \b
     Examples:
@@ -77,6 +82,7 @@ def doctor(
       autotune doctor --python /my/env/bin/python --config grpo.yaml
       autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
+      autotune doctor --config grpo.yaml --gpu h100 --gpus 8
       autotune doctor --ray auto --python /my/env/bin/python
 
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
@@ -90,6 +96,10 @@ def doctor(
         _show_nodes(ray, os.path.abspath(os.path.expanduser(python)), environment, as_json)
         return
     asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
+    if gpu is not None:
+        found = _on_paper(asked, gpu)
+        _show(found, [], as_json)
+        return
     try:
         wanted = rewards_of(config, reward or [], task, framework)
     except UsageError:
@@ -122,26 +132,29 @@ def _asked(
     """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if config is None:
         return None
-    from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
-    from autotune.frameworks import framework_named
-    from autotune.specification.request import Request
+    from autotune.cli.commands.start_request import config_request
     from search_spaces.batch import served_by
 
-    named = framework_named(framework)
-    accelerate, server = files
-    return Request(
-        framework=named.name,
-        config=config_text(config),
-        config_name=str(config),
-        accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
-        accelerate_name="" if accelerate is None else str(accelerate),
-        server="" if server is None else server_text(server, named, config),
-        server_name="" if server is None else str(server),
-        baseline={} if rollout_gpus is None else served_by(rollout_gpus),
-        gpus=gpus,
-        folder=str(Path.cwd()),
-        python=os.path.abspath(shutil.which(os.path.expanduser(python)) or python),
-    )
+    knobs = {} if rollout_gpus is None else served_by(rollout_gpus)
+    found = os.path.abspath(shutil.which(os.path.expanduser(python)) or python)
+    return config_request(config, framework, files, knobs, gpus=gpus, python=found)
+
+
+def _on_paper(request: Request | None, kind: str) -> list[Finding]:
+    """Findings on the configuration alone, for GPUs that need not be here. Raises ``UsageError`` without one."""
+    from autotune.cli.doctor.training_checks import check_faults
+    from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_of
+    from autotune.forecast.question import described
+    from autotune.specification.config_faults import faults_of
+    from autotune.specification.on_paper import Recorded
+
+    if request is None:
+        raise UsageError("--gpu is the kind of GPU that a configuration is checked for; name it with --config")
+    gpu = gpu_of(kind)
+    machine = Machine(gpu.name, gpu.memory, request.gpus or 1)
+    there = replace(described(machine, gpu), framework=request.framework)
+    return check_faults(request, faults_of(request, Recorded(), there), machine.words())
 
 
 TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]

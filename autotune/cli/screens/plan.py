@@ -35,15 +35,23 @@ def plan_screen(plan: Plan) -> RenderableType:
     grid.add("accuracy", plan.accuracy.sentence)
     for note in plan.notes:
         grid.add("note", note)
-    first = plan.best[0]
+    first, faster = plan.best[0], plan.faster
     details = LabelGrid()
-    if not plan.feasible:
+    if plan.config:
+        verdict = f"{'fits' if plan.feasible else 'is not likely to fit'}, with {plan.baseline.fits:.0%}"
+        details.add("result", f"{clean(plan.config)} {verdict}", "bold green" if plan.feasible else "bold red")
+        _add_predicted(details, plan.baseline)
+        details.gap()
+        said = "what is predicted to be faster" if plan.feasible else "what fits instead" if plan.fitting else "closest"
+        details.add("also", said if faster else "nothing that was looked at is predicted to be faster", "bold")
+    elif not plan.feasible:
         said = f"Nothing is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
         details.add("result", said, "bold red")
     elif not plan.fitting:
         details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")
-    _add_changes(details, first, plan)
-    _add_predicted(details, first)
+    for found in faster[:1]:
+        _add_changes(details, found, plan)
+        _add_predicted(details, found)
     if plan.permitted is not None:
         details.gap()
         details.add("also", "if you allow other rounding or learning (predicted)", "bold")
@@ -115,13 +123,14 @@ def _table(plan: Plan) -> RenderableType:
     table.add_column("95 % interval", no_wrap=True)
     table.add_column("peak", justify="right", no_wrap=True)
     table.add_column("fits", justify="right", no_wrap=True)
-    table.add_column("predicted; the defaults but", overflow="fold", ratio=1)
+    own = "your configuration" if plan.config else "the framework's defaults"
+    table.add_column(f"predicted; {'yours' if plan.config else 'the defaults'} but", overflow="fold", ratio=1)
     baseline = plan.baseline.configuration
     for place, found in enumerate(plan.best, 1):
         changed = _changes(found, baseline)
         words = ", ".join(f"{SHORT_NAMES.get(name, name)} {after}" for name, _, after in changed)
-        table.add_row(*_cells(str(place), found, words or "the framework's defaults"))
-    table.add_row(*_cells("-", plan.baseline, "the framework's defaults"))
+        table.add_row(*_cells(str(place), found, words or own))
+    table.add_row(*_cells("-", plan.baseline, own))
     return table
 
 
