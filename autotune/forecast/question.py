@@ -74,8 +74,8 @@ class PlanRequest:
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
         group = _group(space, self.num_generations, self.rows_per_update or usual)
-        if self.rows_per_update is None and group and usual % group:
-            shared = math.lcm(group, total)
+        shared = math.lcm(group or 1, _at_once(space, total))
+        if self.rows_per_update is None and usual % shared:
             usual = math.ceil(usual / shared) * shared
         rows = self.rows_per_update or usual
         longest = self.max_completion_length or GPU_SIZE.max_completion_length
@@ -96,6 +96,12 @@ def _own(space: SearchSpace) -> Mapping[str, tuple[KnobValue, ...]]:
     """What the user's own file lists, by knob; nothing of a preset."""
     listed = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
     return {name: values for name, values in listed.items() if name not in space.inherited.knobs}
+
+
+def _at_once(space: SearchSpace | None, gpus: int) -> int:
+    """Rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
+    fixed = space.fixed if space else Configuration({})
+    return int(fixed.get("micro_batch_size", 1)) * max(1, gpus - int(fixed.get("rollout_gpus", 0)))
 
 
 def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | None:
