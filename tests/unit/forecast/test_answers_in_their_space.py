@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ MOST_VALUES = 3
 
 
 def public_spaces() -> Iterator[tuple[str, str, int, tuple[int | None, int | None], Mapping[str, Any]]]:
-    """(Name, framework, GPUs, rows per update and completions of a prompt, knobs) of what people reported and of what frameworks publish."""
+    """(Name, framework, GPUs, rows per update and completions of a prompt, knobs) of reports and of baselines."""
     for path in sorted(CASES.glob("*.yaml")):
         report = yaml.safe_load(path.read_text(encoding="utf-8"))
         sizes = report.get("rows_per_update"), report.get("num_generations")
@@ -45,7 +46,7 @@ def public_spaces() -> Iterator[tuple[str, str, int, tuple[int | None, int | Non
     for path in sorted(CASES.glob("*/space.yaml")):
         case = yaml.safe_load((path.parent / "case.yaml").read_text(encoding="utf-8"))
         words = case["options"].split()
-        asked = dict(zip(words, words[1:], strict=False))
+        asked = dict(itertools.pairwise(words))
         rows, group = (
             int(asked[word]) if word in asked else None for word in ("--rows-per-update", "--num-generations")
         )
