@@ -268,7 +268,9 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
     if violations:
         runs = {v.rule for v in violations} == {"fresh_completions"}  # generations that end within an update
         kind = "no trial can measure the baseline, which the framework runs" if runs else "the baseline is not legal"
-        said = f"{kind}: " + "; ".join(v.sentence for v in violations)
+        said = f"{kind}: " + " ".join(v.sentence for v in violations)
+        if {v.rule for v in violations if not v.nearest} == {"rows_per_update"}:
+            said += " Say with --effective-batch how many rows an update has."
         raise UsageError(_located(said, request))
 
 

@@ -13,7 +13,7 @@ from autotune.cli.screens.tables import plain_table
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
-from autotune.wording.numbers import format_duration, format_size, rate
+from autotune.wording.numbers import counted, format_duration, format_size, rate
 from autotune.wording.text import SHORT_NAMES, change_words, clean
 
 MOST_PARTS = 8
@@ -29,7 +29,7 @@ def plan_screen(plan: Plan) -> RenderableType:
     about = "" if plan.exact else "about "
     grid.add(
         "space",
-        f"{clean(plan.space)}: {about}{plan.legal:,} legal combinations, a forecast made for {plan.looked_at:,}, "
+        f"{clean(plan.space)}: {about}{counted(plan.legal, 'legal combination')}, a forecast made for {plan.looked_at:,}, "
         f"{plan.fitting:,} sure to fit",
     )
     grid.add("accuracy", plan.accuracy.sentence)
@@ -124,13 +124,15 @@ def _table(plan: Plan) -> RenderableType:
     table.add_column("peak", justify="right", no_wrap=True)
     table.add_column("fits", justify="right", no_wrap=True)
     own = "your configuration" if plan.config else "the framework's defaults"
+    own = "the one configuration of the space" if plan.legal == 1 and not plan.config else own
     table.add_column(f"predicted; {'yours' if plan.config else 'the defaults'} but", overflow="fold", ratio=1)
     baseline = plan.baseline.configuration
     for place, found in enumerate(plan.best, 1):
         changed = _changes(found, baseline)
         words = ", ".join(f"{SHORT_NAMES.get(name, name)} {after}" for name, _, after in changed)
         table.add_row(*_cells(str(place), found, words or own))
-    table.add_row(*_cells("-", plan.baseline, own))
+    if plan.config or plan.legal > 1:
+        table.add_row(*_cells("-", plan.baseline, own))
     return table
 
 

@@ -452,7 +452,7 @@ class _Runner:
         pieces = self._pieces(token.parts)
         if any(piece.several == [] for piece in pieces) and not any(piece.text or piece.several for piece in pieces):
             return []  # a list without words, between quotes too
-        if len(pieces) == 1 and not pieces[0].quoted and pieces[0].unknown.endswith(_MAY_BE_GIVEN):
+        if len(pieces) == 1 and not pieces[0].quoted and pieces[0].unknown == pieces[0].text + _MAY_BE_GIVEN:
             return []
         for piece in pieces:
             for number, word in enumerate(self._fields(piece, plain, written)):

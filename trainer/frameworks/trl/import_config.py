@@ -179,8 +179,12 @@ def _launch(
             text = f"{key}: {show(said[key])} is no file, and TRL has {', '.join(PRESETS)} by that key"
             faults.add(problem(name, entries[key].line, text))
             continue
+        preset = PRESETS.get(said[key])
         with faults.caught():
-            found = read_file(PRESETS.get(said[key]) or files[key], f"{said[key]} of {key}", _NO_FILES)
+            found = read_file(preset or files[key], said[key], _NO_FILES)
+        if preset:
+            of = f"{name}, line {entries[key].line}: {key} {said[key]}"
+            found = replace(found, name=of, lines=dict.fromkeys(found.lines, 0))
     count = whole_number(said[PROCESSES]) if PROCESSES in said else found.processes
     if PROCESSES in said and not count:
         faults.add(problem(name, entries[PROCESSES].line, f"{PROCESSES}: expected a whole number of at least 1"))

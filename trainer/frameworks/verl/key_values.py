@@ -271,13 +271,9 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
         text = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
         raise KnobKeyError(tables.PROMPTS_PER_UPDATE, f"{text}; nearest: {' or '.join(map(str, near))} prompts")
     if rollout < update:
-        text = "a rollout has no fewer prompts than an update"
-        near = f"{tables.PROMPTS_PER_UPDATE.rpartition('.')[2]} {sizes[tables.PROMPTS_PER_ROLLOUT]}"
-        raise KnobKeyError(
-            tables.PROMPTS_PER_ROLLOUT,
-            f"{sizes[tables.PROMPTS_PER_ROLLOUT]} is less than ppo_mini_batch_size "
-            f"{sizes[tables.PROMPTS_PER_UPDATE]}, and in verl {text}; nearest: {near}",
-        )
+        prompts, updated = (sizes[key] for key in (tables.PROMPTS_PER_ROLLOUT, tables.PROMPTS_PER_UPDATE))
+        said = f"{prompts} is less than {tables.PROMPTS_PER_UPDATE} {updated}, and verl takes no fewer"
+        raise KnobKeyError(tables.PROMPTS_PER_ROLLOUT, f"{said}; nearest: {tables.PROMPTS_PER_UPDATE} {prompts}")
     micro = int(found.get("micro_batch_size", 0))
     if not micro and found.get("dynamic_batching") is not True:
         raise KnobKeyError(tables.NATIVE["micro_batch_size"], "verl has no default for it; set it")
