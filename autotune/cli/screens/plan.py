@@ -13,7 +13,7 @@ from autotune.cli.screens.tables import plain_table
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
-from autotune.wording.numbers import counted, format_duration, format_size, rate
+from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.text import SHORT_NAMES, change_words, clean
 
 MOST_PARTS = 8
@@ -26,12 +26,9 @@ def plan_screen(plan: Plan) -> RenderableType:
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
     grid.add("machine", plan.machine.words())
-    about = "" if plan.exact else "about "
-    grid.add(
-        "space",
-        f"{clean(plan.space)}: {about}{counted(plan.legal, 'legal combination')}, a forecast made for {plan.looked_at:,}, "
-        f"{plan.fitting:,} sure to fit",
-    )
+    legal = f"{'' if plan.exact else 'about '}{plan.legal:,} legal combination{'' if plan.legal == 1 else 's'}"
+    seen = f"a forecast made for {plan.looked_at:,}, {plan.fitting:,} sure to fit"
+    grid.add("space", f"{clean(plan.space)}: {legal}, {seen}")
     grid.add("accuracy", plan.accuracy.sentence)
     for note in plan.notes:
         grid.add("note", note)
