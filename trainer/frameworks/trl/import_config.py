@@ -22,11 +22,11 @@ from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
-    at_least_one,
     at_line,
     check_storable,
     check_weights,
     environment_of,
+    length_of,
     line_of,
     lines_of,
     meant,
@@ -151,14 +151,13 @@ def import_config(
     served = faults.of(lambda: _served(served_by, knobs, values, entries, name), NO_SERVER)
     faults.raise_collected()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
-    longest, line = "max_completion_length", line_of(entries, "max_completion_length")
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
-        max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
+        max_completion_length=length_of("max_completion_length", values, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
