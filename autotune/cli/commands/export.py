@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import console
+from autotune.cli.commands.space import RowsOption
 from autotune.cli.commands.start_options import (
     AccelerateOption,
     ConfigOption,
@@ -53,6 +54,7 @@ RowOption = Annotated[
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
 ]
+LengthOption = Annotated[int | None, typer.Option(min=1, help="With --config: tokens, for the file's.", metavar="N")]
 NativeOption = Annotated[
     bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
 ]
@@ -89,6 +91,9 @@ class ExportOptions:
     model: Annotated[str | None, typer.Option(help="Model folder or hub id, for the file's.", metavar="MODEL")] = None
     data: Annotated[str | None, typer.Option(help="Prompts, for the file's data set.", metavar="FILE")] = None
     reward: RewardOption = None
+    rows_per_update: RowsOption = None
+    max_prompt_length: LengthOption = None
+    max_completion_length: LengthOption = None
     python: Annotated[str, typer.Option(help="Interpreter that trains.", metavar="PATH")] = "python3"
     as_json: JsonOption = False
     home: HomeOption = None
@@ -140,6 +145,8 @@ def _export_config(options: ExportOptions, config: Path) -> None:
     from autotune.specification import on_paper
     from autotune.specification.user_input import data_named, rewards_named
 
+    if options.study or options.optuna or options.trial is not None or options.native_only:
+        raise UsageError("--config needs no study; leave out its name, --trial, --native-only and --optuna")
     if options.gpus is None:
         raise UsageError("say with --gpus how many GPUs each node has that --config is written for")
     framework = framework_named(ExportFormat.TRL.value if options.form is None else options.form.value)
@@ -156,6 +163,9 @@ def _export_config(options: ExportOptions, config: Path) -> None:
         if options.openr1
         else str(Path("open-r1").absolute()),
         python=options.python,
+        rows_per_update=options.rows_per_update,
+        max_prompt_length=options.max_prompt_length,
+        max_completion_length=options.max_completion_length,
     )
     machine = Resources(gpus=options.gpus, nodes=options.nodes, device="cuda")
     paper = on_paper.read(request, machine, exported=True)

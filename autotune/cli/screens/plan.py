@@ -12,7 +12,7 @@ from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
-from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
+from autotune.forecast.answer import LIKELY, Load, Need, Needs, Plan, Predicted
 from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.text import SHORT_NAMES, change_words, clean
 
@@ -39,7 +39,8 @@ def plan_screen(plan: Plan) -> RenderableType:
         details.add("result", f"{clean(plan.config)} {verdict}", "bold green" if plan.feasible else "bold red")
         _add_predicted(details, plan.baseline)
         details.gap()
-        said = "what is predicted to be faster" if plan.feasible else "what fits instead" if plan.fitting else "closest"
+        fits = "what fits instead" if first.fits >= LIKELY else "what is closest to fitting"
+        said = "what is predicted to be faster" if plan.feasible else fits
         details.add("also", said if faster else "nothing that was looked at is predicted to be faster", "bold")
     elif not plan.feasible:
         said = f"Nothing is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."

@@ -19,6 +19,8 @@ from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.key_tables import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
+_OTHERS: Mapping[str, str] = {"main_ppo": "verl", "swift rlhf": "swift", "swift.cli": "swift"}
+"""Sign of a script -> word of another framework."""
 _TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
 """TRL's script by its name."""
 _INPUTS: Mapping[str, str] = {
@@ -66,6 +68,9 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
     if len(likely) != 1:
         said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
+        other = next((word for sign, word in _OTHERS.items() if sign in text and not likely), "")
+        if other:
+            raise problem(name, 0, f"this starts another framework; read it with --framework {other}")
         raise problem(name, likely[1][0].words[0].line if likely else 0, f"{said}, found {len(likely)}")
     command, at = likely[0]
     entry, words = command.words[at], command.words[at + 1 :]
