@@ -98,6 +98,7 @@ def _need(need: Need) -> Document:
         "how": need.how,
         "gpu": need.gpu,
         "machine": None if need.machine is None else machine_json(need.machine),
+        "rows_per_update": need.rows,
         "configuration": None if found is None else configuration_json(found.configuration),
         "peak_bytes": None if found is None else plain(found.peak),
         "fits_probability": None if found is None else plain(found.fits),
