@@ -33,6 +33,9 @@ from tests.support.published_models import PUBLISHED
 
 CASES = Path(__file__).parents[2] / "fixtures" / "cases" / "plan"
 MODEL = architecture(PUBLISHED["Qwen2.5-7B"][0])
+FREE = frozenset(
+    {"gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "zero_reduce_bucket", "logprob_rows"}
+)
 MOST_VALUES = 3
 """Of a key, that are fixed one after the other."""
 
@@ -74,7 +77,7 @@ def drawn(configurations: Sequence[Configuration], most: float) -> np.ndarray:
 
 
 class Times:
-    """Any knob may be the one that is fastest, by next to nothing or by much."""
+    """Any configuration may be the fastest, and by so little that a plan would rather put it back to what is usual."""
 
     trusted = True
 
@@ -82,7 +85,15 @@ class Times:
         return self
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        seconds = 10.0 + drawn(configurations, 0.2) + drawn([c.with_(micro_batch_size=1) for c in configurations], 2.0)
+        seconds = 10.0 + drawn(configurations, 0.05)
+        return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds}, seconds)
+
+
+class FewRows(Times):
+    """The smaller the micro-batch the faster, by much."""
+
+    def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
+        seconds = np.array([10.0 + 5.0 * float(c["micro_batch_size"]) for c in configurations])
         return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds}, seconds)
 
 
@@ -97,8 +108,8 @@ class Peaks:
         return PeakForecast(peak, np.full(len(peak), 0.1), (peak <= 80 * 2**30).astype(np.float64))
 
 
-def forecasts(question: Question) -> Forecasts:
-    return Forecasts(Times(), Peaks(), lambda _: Memory({}, 0.0, "update"), question.tokens, 80 * 2**30)
+def forecasts(question: Question, times: Times | None = None) -> Forecasts:
+    return Forecasts(times or Times(), Peaks(), lambda _: Memory({}, 0.0, "update"), question.tokens, 80 * 2**30)
 
 
 def outside(question: Question, knobs: Mapping[str, Any], found: Configuration) -> dict[str, object]:
@@ -123,8 +134,12 @@ def outside(question: Question, knobs: Mapping[str, Any], found: Configuration) 
 
 
 def narrowed(knobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The space, and the space with each key at each of its values, one after the other."""
+    """The space, and the space with each key at each of its values, or between two of which none need be usual."""
     yield knobs
+    numbers = {n: v for n, v in knobs.items() if isinstance(v, int | float) and not isinstance(v, bool) and v > 0}
+    between = {n: [v, round(0.9 * v, 3) if isinstance(v, float) else 2 * v] for n, v in numbers.items()}
+    yield {**knobs, **{n: v for n, v in between.items() if n in FREE}}
+    yield from ({**knobs, name: values} for name, values in between.items() if name in FREE)
     for name, listed in knobs.items():
         values = listed[:MOST_VALUES] if isinstance(listed, list) else [listed]
         yield from ({**knobs, name: value} for value in values if isinstance(listed, list))
@@ -150,3 +165,13 @@ def test_every_answer_lies_in_the_space(name: str) -> None:
         for found in (*plan.best, *filter(None, [plan.permitted])):
             assert outside(question, each, found.configuration) == {}, each
     assert answered
+
+
+@pytest.mark.parametrize("steps", [1, [1, 2], [2, 4]])
+def test_a_number_of_steps_is_no_share_of_the_accumulation(steps: object) -> None:
+    """The same share of another accumulation learns alike, and is not what was listed."""
+    knobs = {"rollout_engine": "vllm", "steps_per_generation": steps, "micro_batch_size": [1, 2, 4, 8]}
+    question = asked("trl", 8, (512, 8), knobs)
+    plan = planner.plan(question, lambda asked: forecasts(asked, FewRows()), Accuracy(""))
+    listed = steps if isinstance(steps, list) else [steps]
+    assert {found.configuration["steps_per_generation"] for found in plan.best} <= {*listed}
