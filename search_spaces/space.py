@@ -162,16 +162,18 @@ class SearchSpace:
 
         What a preset lists may stay at the baseline's value, where no other is possible with the same learning.
         """
-        listed = {**self.values_in(resources), **{name: (value,) for name, value in self.fixed.items()}}
-        own = {name: values for name, values in listed.items() if name not in self.inherited.knobs}
+        own = resolved(self.own, resources.framework, resources.device)
 
-        def inside(configuration: Configuration) -> bool:
-            return all(
-                configuration.get(name, UNSET) in values or _comes_to(name, values, configuration, resources)
-                for name, values in own.items()
-            )
+        def inside(here: Configuration) -> bool:
+            return all(here.get(n, UNSET) in values or _comes_to(n, values, here, resources) for n, values in own.items())
 
-        return [configuration for configuration in configurations if inside(configuration)]
+        return [here for here in configurations if inside(here)]
+
+    @property
+    def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
+        """What the user's own file lists, a single value too; nothing of a preset."""
+        listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
+        return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
         """The part of this space where only ``free`` knobs vary around ``base``; one that it lacks stays unset."""

@@ -92,12 +92,6 @@ class PlanRequest:
         )
 
 
-def _own(space: SearchSpace) -> Mapping[str, tuple[KnobValue, ...]]:
-    """What the user's own file lists, by knob; nothing of a preset."""
-    listed = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
-    return {name: values for name, values in listed.items() if name not in space.inherited.knobs}
-
-
 def _at_once(space: SearchSpace | None, gpus: int) -> int:
     """Rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
     fixed = space.fixed if space else Configuration({})
@@ -106,7 +100,7 @@ def _at_once(space: SearchSpace | None, gpus: int) -> int:
 
 def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | None:
     """Completions of a prompt: what is asked for; else of what ``space`` lists TRL's default, or what divides rows."""
-    listed = [int(n) for n in _own(space).get("num_generations", ())] if space else []
+    listed = [int(n) for n in space.own.get("num_generations", ())] if space else []
     if asked and listed and asked not in listed:
         raise UsageError(f"--num-generations {asked}: the space lists {', '.join(map(str, listed))}")
     whole = [n for n in (TRL_DEFAULT_GROUP, *listed) if n in listed and n and rows % n == 0]
@@ -225,7 +219,7 @@ class Question:
         unset = defaults(self.load.framework, "cuda")
         return {
             name: values[0]
-            for name, values in _own(self.space).items()
+            for name, values in self.space.own.items()
             if len(values) == 1 or (KNOBS[name].effect is not Effect.SPEED and unset.get(name, UNSET) not in values)
         }
 
@@ -238,7 +232,7 @@ class Question:
         word = facts_of(framework).launched_in or defaults(framework, "cuda").get("precision")
         if word == "bf16" and capability is not None and capability < BF16_SINCE:
             word = "fp16"
-        own = {name for name in ("precision", "master_weights") if name in _own(self.space)}
+        own = {name for name in ("precision", "master_weights") if name in self.space.own}
         if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in own:
             return {}
         held = {"master_weights": "fp32"} if word == "fp16" and "master_weights" not in own else {}
