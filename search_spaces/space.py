@@ -165,7 +165,7 @@ class SearchSpace:
         own = resolved(self.own, resources.framework, resources.device)
 
         def inside(here: Configuration) -> bool:
-            return all(here.get(n, UNSET) in values or _comes_to(n, values, here, resources) for n, values in own.items())
+            return all(here.get(n, UNSET) in of or _comes_to(n, of, here, resources) for n, of in own.items())
 
         return [here for here in configurations if inside(here)]
 
