@@ -152,7 +152,9 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
 def last_error(text: str, signs: Sequence[Sign]) -> str:
     """The line of the error that ended the processes, where its words are not known; empty where there is none."""
     unknown = [(each.number, each.unknown) for each in _diagnoses(text, signs) if each.unknown]
-    return min(unknown)[1] if unknown else ""
+    # Ray's autoscaler warns, and everybody waits for ever.
+    waiting = [line.strip() for line in text.splitlines() if "cannot be scheduled right now" in line]
+    return min(unknown)[1] if unknown else "".join(waiting[-1:])
 
 
 def _diagnoses(text: str, signs: Sequence[Sign]) -> List[_Diagnosis]:
