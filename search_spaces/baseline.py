@@ -83,12 +83,12 @@ def _replicas(case: Case) -> int | None:
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with ``logprob_rows`` cut to the rows a pass can have; more would act the same.
+    """``values`` with ``logprob_rows`` cut to the rows a pass can have, where more would act the same.
 
     That is what a rank generates, or a micro-batch where log-probs are computed micro-batch by micro-batch.
     """
     rows = values.get("logprob_rows")
-    if isinstance(rows, int):
+    if isinstance(rows, int) and not facts_of(resources.framework).refuses_more_logprob_rows:
         batch = batch_of(values, resources)
         whole = not facts_of(resources.framework).logprobs_by_micro_batch
         most = batch.micro * batch.steps if whole else batch.micro

@@ -88,6 +88,8 @@ class Facts:
     """Some settings of the objective are averaged over each micro-batch (``search_spaces.objective``)."""
     logprobs_by_micro_batch: bool = False
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
+    refuses_more_logprob_rows: bool = False
+    """More than a rank has are an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
     trains_adapters_by_default: bool = False
     """Without ``tuner_type full`` it trains LoRA adapters."""
     adapts_all_linear: bool = False
@@ -158,6 +160,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             has_deepspeed=False,
             trains_in_fp8=False,
             packs_split_sequences=True,
+            refuses_more_logprob_rows=True,
             casts_logits=False,
             starts_processes=True,
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +15,10 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.domains import Situation
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind
+from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
-from search_spaces.legality.knob_rules import unknown_knob
+from search_spaces.legality.case import Case
+from search_spaces.legality.knob_rules import inactive_value_of, unknown_knob
 from search_spaces.space_file import PRESETS, Content, Inherited, Requirements, preset_names, preset_path, understand
 from search_spaces.unset import UNSET, resolved
 from search_spaces.yaml_text import problem
@@ -74,9 +76,8 @@ class SearchSpace:
     @classmethod
     def _built(cls, content: Content, source: str) -> SearchSpace:
         searched = {name: found for name, found in content.values.items() if len(found) > 1}
-        if not searched:
-            what = "every knob has a single value" if content.values else "no knob is listed"
-            raise problem(source, 0, f"knobs: {what}; a search needs at least one knob with two values or more")
+        if not content.values:
+            raise problem(source, 0, "knobs: no knob is listed")
         fixed = {name: found[0] for name, found in content.values.items() if len(found) == 1}
         return cls(
             MappingProxyType(searched), Configuration(fixed), content.require, content.description, content.inherited
@@ -102,17 +103,18 @@ class SearchSpace:
         Raises:
             SpaceError: nothing is left to search.
         """
-        said = self.inherited
-        if not said.frameworks or framework in said.frameworks:
+        said, listed = self.inherited, {**self.values, **self.fixed}
+        gone = {name for name in said.knobs if name in listed and name not in having}
+        # What may be left unset falls away by itself.
+        left = tuple(n for n in sorted(gone) if UNSET not in self.values.get(n, ()))
+        foreign = said.frameworks and framework not in said.frameworks
+        if not gone and not foreign:
             return self, ()
         data = self.as_json()
-        listed = {name: values for name, values in data["knobs"].items() if name in said.knobs and name not in having}
-        # What may be left unset falls away by itself.
-        left = tuple(n for n, values in listed.items() if not (isinstance(values, list) and UNSET in values))
-        if said.requires:
+        if foreign and said.requires:
             data["require"]["frameworks"] = [framework]
-        data["knobs"] = {name: values for name, values in data["knobs"].items() if name not in left}
-        return replace(SearchSpace.from_json(data), description=self.description), left
+        data["knobs"] = {name: values for name, values in data["knobs"].items() if name not in gone}
+        return replace(SearchSpace.from_json(data), description=self.description, inherited=said), left
 
     def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
         """The baseline as the candidates are written: same keys, so that equal configurations have equal keys."""
@@ -155,6 +157,24 @@ class SearchSpace:
         """Number of legal combinations; ``explain`` also says what each rule removes, which takes longer."""
         return _count(self._legal(baseline, resources, same_learning, 0))
 
+    def members(self, configurations: Iterable[Configuration], resources: Resources) -> list[Configuration]:
+        """Those of ``configurations`` that hold nothing but what the user's own file lists, wherever it acts.
+
+        What a preset lists may stay at the baseline's value, where no other is possible with the same learning.
+        """
+        own = resolved(self.own, resources.framework, resources.device)
+
+        def inside(here: Configuration) -> bool:
+            return all(here.get(n, UNSET) in of or _comes_to(n, of, here, resources) for n, of in own.items())
+
+        return [here for here in configurations if inside(here)]
+
+    @property
+    def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
+        """What the user's own file lists, a single value too; nothing of a preset."""
+        listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
+        return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
+
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
         """The part of this space where only ``free`` knobs vary around ``base``; one that it lacks stays unset."""
         kept = {n: base[n] for n in (*self.values, *self.fixed) if n not in free and n in base}
@@ -189,6 +209,15 @@ class SearchSpace:
 
     def _situation(self, baseline: Configuration, resources: Resources, same_learning: bool) -> Situation:
         return Situation.of(self.values, self.fixed, baseline, resources, same_learning=same_learning)
+
+
+def _comes_to(name: str, values: tuple[KnobValue, ...], here: Configuration, resources: Resources) -> bool:
+    """Whether one of ``values`` comes to the value here: accumulation, rows no log-prob pass has, a knob that rests."""
+    if ACCUMULATION in values and here.get(name) == here.get("gradient_accumulation_steps"):
+        return True
+    if name == "logprob_rows":
+        return any(baselines.capped({**here, name: value}, resources)[name] == here.get(name) for value in values)
+    return inactive_value_of(name, Case(here, resources)) is not None
 
 
 def _count(parts: tuple[Legal, ...]) -> Count:

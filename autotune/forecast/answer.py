@@ -19,6 +19,10 @@ MOMENTS: Mapping[str, str] = {
 """When a peak is, in words."""
 
 
+LIKELY = 0.75
+"""Probability from which on a configuration is likely to fit; from ``proposals.forecasts.SURE`` on it is sure to."""
+
+
 @dataclass(frozen=True)
 class Predicted:
     """One configuration with what is expected of it."""
@@ -127,7 +131,7 @@ class Plan:
     looked_at: int
     """Combinations a forecast was made for."""
     fitting: int
-    """Of those, the ones that are likely to fit."""
+    """Of those, the ones that are sure to fit."""
     baseline: Predicted
     """The framework's defaults."""
     best: tuple[Predicted, ...]
@@ -136,11 +140,20 @@ class Plan:
     """The best that rounds or learns differently, if it is better."""
     accuracy: Accuracy
     notes: tuple[str, ...] = ()
+    config: str = ""
+    """File of the user's own configuration, which ``baseline`` then is; empty without one."""
 
     @property
     def feasible(self) -> bool:
-        """Something is likely to fit."""
-        return self.fitting > 0
+        """What is asked about is likely to fit: the user's own configuration, or something of the space."""
+        asked = (self.baseline,) if self.config else self.best
+        return max(found.fits for found in asked) >= LIKELY
+
+    @property
+    def faster(self) -> tuple[Predicted, ...]:
+        """Of the best those that are faster than the user's own configuration, or fit where that does not."""
+        own = self.baseline if self.config and self.feasible else None
+        return tuple(found for found in self.best if own is None or found.tokens_per_hour > own.tokens_per_hour)
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,8 @@ class Need:
     """``None``: none of the counts looked at."""
     found: Predicted | None = None
     lora_rank: int | None = None
+    rows: int | None = None
+    """Rows per update it was looked at with; ``None`` without a machine."""
 
 
 @dataclass(frozen=True)

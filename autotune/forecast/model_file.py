@@ -42,7 +42,7 @@ def _cached(name: str, environ: Mapping[str, str]) -> Path:
     if not found:
         raise UsageError(
             f"{name} is not a folder or file here, and its {CONFIG} is not in the hub's local cache; "
-            f"download that one file and give its path"
+            f"download that one file and give its path with --model"
         )
     return max(found, key=lambda p: p.stat().st_mtime)
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from autotune.domain import Configuration
 from autotune.errors import UsageError
-from autotune.forecast.answer import Accuracy, Machine, Need, Needs, Plan, Predicted
+from autotune.forecast.answer import Accuracy, Load, Machine, Need, Needs, Plan, Predicted
 from autotune.forecast.forecasting import Forecasts
 from autotune.forecast.gpus import KnownGpu
 from autotune.forecast.question import PlanRequest, Question
 from autotune.forecast.search import Found, SearchScope, search
 from autotune.proposals.forecasts import SURE
 from search_spaces.configuration import KnobValue
-from search_spaces.frameworks import FACTS
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 
@@ -28,25 +29,25 @@ NEED_RANK = 16
 
 COUNTS = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4), (8, 8))
 """(GPUs of a node, nodes) that are looked at for a need, ascending."""
-OFFLOADS = ("offload_optimizer", "offload_parameters")
 LEAN: Mapping[str, tuple[KnobValue, ...]] = {
     "gpu_memory_utilization": (0.2, 0.3, 0.5, 0.7, 0.9),
     "tensor_parallel_size": (1, 2, 4, 8),
     "sleep_level": (0, 2),
     "micro_batch_size": (1, 2),
-    "zero_stage": (0, 2, 3),
-    "offload_optimizer": ("none", "cpu"),
-    "offload_parameters": ("none", "cpu"),
-    "weight_sync_batches": (1, 8),
 }
 """What takes least memory, as far as one knob does not say so for all machines."""
+LEAN_ZERO: Mapping[str, tuple[KnobValue, ...]] = {"zero_stage": (0, 2, 3), "weight_sync_batches": (1, 8, 64)}
+LEAN_FSDP: Mapping[str, tuple[KnobValue, ...]] = {"fsdp": ("fsdp1", "fsdp2"), "weight_sync_layered": (False, True)}
+OFFLOADS: Mapping[str, tuple[KnobValue, ...]] = {
+    **dict.fromkeys(("offload_optimizer", "offload_parameters"), ("none", "cpu")),
+    **dict.fromkeys(("fsdp_offload", "rollout_offload_model", "rollout_offload_optimizer"), (False, True)),
+}
 LEAN_FIXED: Mapping[str, KnobValue] = {
     "rollout_engine": "vllm",
     "rollout_mode": "colocate",
     "gradient_checkpointing": True,
     "logprob_rows": 1,
 }
-NEED_FRAMEWORKS = tuple(name for name, facts in FACTS.items() if facts.has_deepspeed)
 LEAST_BYTES = 2
 """A parameter is held at least once on the GPUs of all, by the rollout engine, in bf16."""
 FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"
@@ -62,13 +63,12 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if missing:
         raise UsageError(f"{question.space_name}: {missing}")
     forecasts, baseline = models(question), question.baseline()
-    scope = SearchScope(question.space, baseline, question.resources, same_learning=True)
-    same = search(scope, forecasts, count)
+    own = question.paper is not None
+    scope = SearchScope(question.space, baseline, question.resources, same_learning=True, own=own)
+    same, freer = search(scope, forecasts, count), search(replace(scope, same_learning=False), forecasts, 1)
+    same = same or freer
     if same is None:
-        explanation = question.space.explain(baseline, question.resources)
-        why = [f"; rule {rule} removes most: {explanation.examples[rule].sentence}" for rule in explanation.removed][:1]
-        raise UsageError(f"no combination of {question.space_name} is legal there{''.join(why)}")
-    freer = search(replace(scope, same_learning=False), forecasts, 1)
+        raise UsageError(f"no combination of {question.space_name} is legal there{_why_not(question, baseline)}")
     counted = same.counted if freer is None else freer.counted
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)
     likely = tuple(found for found in best if found.fits >= SURE)
@@ -85,7 +85,17 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
         permitted=_permitted(forecasts, same, freer),
         accuracy=accuracy,
         notes=question.notes,
+        config=question.paper.request.config_name if question.paper else "",
     )
+
+
+def _why_not(question: Question, baseline: Configuration) -> str:
+    """Each rule that the one configuration breaks; of a space the rule that removes most."""
+    explanation = question.space.explain(baseline, question.resources)
+    examples = [explanation.examples[rule].sentence for rule in explanation.removed]
+    if explanation.combinations == 1:
+        return f": {' '.join(examples)}" if examples else ""
+    return f"; rule {next(iter(explanation.removed))} removes most: {examples[0]}" if examples else ""
 
 
 def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predicted | None:
@@ -100,15 +110,16 @@ def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predic
 def needs(request: PlanRequest, gpus: Iterable[KnownGpu], models: Models) -> Needs:
     """For each kind of GPU and each way of training, the fewest that fit, with a configuration that does.
 
-    Raises:
-        UsageError: the framework shares state out in a way that is not looked at here.
+    Of machines that cannot share the rows out evenly more rows are looked at: memory hardly depends on how many
+    micro-batches an update has.
     """
-    if request.framework not in NEED_FRAMEWORKS:
-        raise UsageError(f"--need knows ZeRO, which {', '.join(NEED_FRAMEWORKS)} have and {request.framework} has not")
     found = [_need(replace(request, lora_rank=rank), gpu, how, models) for gpu in gpus for how, rank in _ways(request)]
     gpus_each, nodes = COUNTS[-1]
+    load = request.load(Machine("", 0, *COUNTS[0]))
+    more = sorted({n.rows for n in found if n.rows and request.rows_per_update not in (None, n.rows)})
+    notes = [f"where {load.rows_per_update} rows cannot be shared: {', '.join(map(str, more))}"] if more else []
     largest = f"{nodes} nodes x {gpus_each}"
-    return Needs(request.load(Machine("", 0, *COUNTS[0])), tuple(found), largest, request.architecture.notes)
+    return Needs(load, tuple(found), largest, (*request.architecture.notes, *notes))
 
 
 def _ways(request: PlanRequest) -> tuple[tuple[str, int | None], ...]:
@@ -123,18 +134,27 @@ def _need(request: PlanRequest, gpu: KnownGpu, how: str, models: Models) -> Need
         machine = Machine(gpu.name, gpu.memory, each, nodes)
         if machine.total * machine.memory < least:
             continue
-        question = Question(request.load(machine), machine, gpu, how, lean(how, request.framework))
-        found = _lean_best(question, models)
+        load = _shared(request.load(machine), machine)
+        found = _lean_best(Question(load, machine, gpu, how, lean(how, request.framework)), models)
         if found is not None:
-            return Need(how, gpu.name, gpu.memory, machine, found, request.lora_rank)
+            return Need(how, gpu.name, gpu.memory, machine, found, request.lora_rank, load.rows_per_update)
     return Need(how, gpu.name, gpu.memory, None, lora_rank=request.lora_rank)
 
 
+def _shared(load: Load, machine: Machine) -> Load:
+    """``load`` with the next number of rows that the machine's GPUs can share out in whole groups."""
+    step = math.lcm(machine.total, load.num_generations)
+    rows = load.rows_per_update
+    return load if rows % machine.total == 0 else replace(load, rows_per_update=math.ceil(rows / step) * step)
+
+
 def lean(how: str, framework: str = "trl") -> SearchSpace:
-    """The space of what takes least memory in ``framework``, with or without offloads."""
-    known = {n: v for n, v in LEAN.items() if framework in KNOBS[n].frameworks}
-    values = {n: v for n, v in known.items() if how == OFFLOADED or n not in OFFLOADS}
-    return SearchSpace(values, Configuration(LEAN_FIXED))
+    """The space of what takes least memory in ``framework``; offloads are no part of training all weights without."""
+    facts = facts_of(framework)
+    listed = {**LEAN, **(LEAN_ZERO if facts.has_deepspeed else LEAN_FSDP), **(OFFLOADS if how != FULL else {})}
+    out = {"fsdp_offload", "rollout_offload_model", "rollout_offload_optimizer"} if facts.has_deepspeed else set()
+    having = {n: v for n, v in listed.items() if framework in KNOBS[n].frameworks and n not in out}
+    return SearchSpace(having, Configuration(LEAN_FIXED))
 
 
 def _lean_best(question: Question, models: Models) -> Predicted | None:

@@ -20,19 +20,24 @@ from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.reading import columns_of
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
+from autotune.specification.on_paper import Paper
 from autotune.specification.request import (
     GPU_SIZE,
     TRL_DEFAULT_GROUP,
     TRL_DEFAULT_MICRO_BATCH,
     ResolvedRequest,
+    default_group,
     gpu_size,
 )
+from search_spaces.adapters import RANKS, is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
-from search_spaces.knobs import defaults
+from search_spaces.knobs import KNOBS, Effect, defaults
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
+from search_spaces.space_file import preset_for
+from search_spaces.unset import UNSET
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
@@ -60,10 +65,18 @@ class PlanRequest:
     max_completion_length: int | None = None
     lora_rank: int | None = None
 
-    def load(self, machine: Machine) -> Load:
-        """The load on ``machine``, with the defaults of ``autotune start`` for what was not given."""
+    def load(self, machine: Machine, space: SearchSpace | None = None) -> Load:
+        """The load on ``machine``, with the defaults of ``autotune start`` for what neither says nor ``space`` lists.
+
+        Raises:
+            UsageError: ``space`` has groups of its own, and not those asked for.
+        """
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
+        group = _group(space, self.num_generations, self.rows_per_update or usual)
+        shared = math.lcm(group or 1, _at_once(space, total))
+        if self.rows_per_update is None and usual % shared:
+            usual = math.ceil(usual / shared) * shared
         rows = self.rows_per_update or usual
         longest = self.max_completion_length or GPU_SIZE.max_completion_length
         return Load(
@@ -71,12 +84,57 @@ class PlanRequest:
             architecture=self.architecture,
             framework=self.framework,
             rows_per_update=rows,
-            num_generations=self.num_generations or min(TRL_DEFAULT_GROUP, rows),
+            num_generations=group or min(TRL_DEFAULT_GROUP, rows),
             max_prompt_length=self.max_prompt_length or MAX_PROMPT,
             max_completion_length=longest,
             mean_completion=PRESUMED_SHARE * longest,
             lora_rank=self.lora_rank,
         )
+
+
+def _at_once(space: SearchSpace | None, gpus: int) -> int:
+    """Rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
+    fixed = space.fixed if space else Configuration({})
+    return int(fixed.get("micro_batch_size", 1)) * max(1, gpus - int(fixed.get("rollout_gpus", 0)))
+
+
+def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | None:
+    """Completions of a prompt: what is asked for; else of what ``space`` lists TRL's default, or what divides rows."""
+    listed = [int(n) for n in space.own.get("num_generations", ())] if space else []
+    if asked and listed and asked not in listed:
+        raise UsageError(f"--num-generations {asked}: the space lists {', '.join(map(str, listed))}")
+    whole = [n for n in (TRL_DEFAULT_GROUP, *listed) if n in listed and n and rows % n == 0]
+    return asked or next(iter([*whole, *listed]), None)
+
+
+def described(machine: Machine, gpu: KnownGpu) -> Resources:
+    """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
+    return Resources(
+        gpus=machine.gpus,
+        nodes=machine.nodes,
+        device="cuda",
+        device_memory=gpu.memory,
+        compute_capability=gpu.compute_capability,
+    )
+
+
+def of_config(paper: Paper, architecture: Architecture, machine: Machine, gpu: KnownGpu) -> Question:
+    """What is to be expected of a user's own configuration, and what beside it."""
+    own, framework = paper.request, paper.request.framework
+    ranks = (own.passthrough.get(key) for key in RANKS) if is_lora(own.passthrough, framework) else iter(())
+    load = Load(
+        model=own.model,
+        architecture=architecture,
+        framework=framework,
+        rows_per_update=own.rows_per_update,
+        num_generations=int(own.baseline.get("num_generations", default_group(framework))),
+        max_prompt_length=own.max_prompt_length or MAX_PROMPT,
+        max_completion_length=own.max_completion_length,
+        mean_completion=PRESUMED_SHARE * own.max_completion_length,
+        lora_rank=next((int(rank) for rank in ranks if rank), None),
+    )
+    space = own.space or preset_for(machine.gpus, machine.nodes)
+    return Question(load, machine, gpu, space, paper.space, paper.left_out, paper)
 
 
 @dataclass(frozen=True)
@@ -90,24 +148,25 @@ class Question:
     space: SearchSpace
     left_out: str = ""
     """The knobs of a preset that the framework lacks, in a sentence; empty without one."""
+    paper: Paper | None = None
+    """The user's own configuration; ``None`` asks about the space alone."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Assumptions and omissions of the plan, as sentences."""
         listed = (*self.space.values.get(ENGINE, ()), self.space.fixed.get(ENGINE))
         untried = OF_MEGATRON if "megatron" in listed else ""
-        return (*self.load.architecture.notes, *filter(None, [self.left_out, untried]))
+        own = self.paper.notes if self.paper else ()
+        return (*self.load.architecture.notes, *own, *filter(None, [self.left_out, untried]))
 
     @cached_property
     def resources(self) -> Resources:
-        """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
-        load, machine = self.load, self.machine
-        return Resources(
-            gpus=machine.gpus,
-            nodes=machine.nodes,
-            device="cuda",
-            device_memory=self.gpu.memory,
-            compute_capability=self.gpu.compute_capability,
+        """The machine with the load on it."""
+        load = self.load
+        if self.paper:
+            return build.resources_for(self.paper.machine, self.paper.request, load.architecture.facts, {})
+        return replace(
+            described(self.machine, self.gpu),
             framework=load.framework,
             rows_per_update=load.rows_per_update,
             num_generations=load.num_generations,
@@ -119,19 +178,23 @@ class Question:
     @property
     def passthrough(self) -> Mapping[str, Any]:
         """The keys of a user's configuration that matter to times and memory."""
+        if self.paper:
+            return self.paper.request.passthrough
         rank = self.load.lora_rank
         if rank is not None:
             return {"use_peft": True, "lora_r": rank}
         return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_by_default else {}
 
     def baseline(self) -> Configuration:
-        """The framework's defaults for these rows, on the space's fixed knobs.
+        """The framework's defaults for these rows, on the space's fixed knobs; the user's own configuration.
 
         Where all GPUs together cannot share the rows, some of them serve the rollout, as far as the space allows.
 
         Raises:
-            UsageError: the rows cannot be made on these GPUs.
+            UsageError: the rows cannot be made on these GPUs, or no trial could run the user's own configuration.
         """
+        if self.paper:
+            return self.paper.baseline(self.load.architecture.facts)
         try:
             return self._baseline({})
         except UsageError:
@@ -144,12 +207,21 @@ class Question:
         load = self.load
         request = ResolvedRequest(
             framework=load.framework,
-            baseline={"num_generations": load.num_generations, **self._launched(), **split},
+            baseline={**self._listed(), "num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
+
+    def _listed(self) -> Mapping[str, KnobValue]:
+        """What the space fixes; where the default is no value of it, the first of values that learn differently."""
+        unset = defaults(self.load.framework, "cuda")
+        return {
+            name: values[0]
+            for name, values in self.space.own.items()
+            if len(values) == 1 or (KNOBS[name].effect is not Effect.SPEED and unset.get(name, UNSET) not in values)
+        }
 
     def _launched(self) -> Mapping[str, KnobValue]:
         """Precision where the space fixes none: what the framework's launch files ask for, fp16 on a GPU without bf16.
@@ -160,9 +232,11 @@ class Question:
         word = facts_of(framework).launched_in or defaults(framework, "cuda").get("precision")
         if word == "bf16" and capability is not None and capability < BF16_SINCE:
             word = "fp16"
-        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in self.space.fixed:
+        own = {name for name in ("precision", "master_weights") if name in self.space.own}
+        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in own:
             return {}
-        return {"precision": word}
+        held = {"master_weights": "fp32"} if word == "fp16" and "master_weights" not in own else {}
+        return {"precision": word, **held}
 
     def _splits(self) -> tuple[int, ...]:
         """GPUs that the space may give to a rollout server, fewest first."""

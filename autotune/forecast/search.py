@@ -40,6 +40,10 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ("micro_batch_size", "gradient_checkpointing", "zero_stage", "sleep_level", "gpu_memory_utilization"),
     ("gpu_memory_utilization", "tensor_parallel_size", "max_num_seqs", "sleep_level", "rollout_data_parallel_size"),
     ("micro_batch_size", "logprob_rows", "gradient_checkpointing", "gpu_memory_utilization"),
+    (
+        *("rollout_offload_model", "rollout_offload_optimizer", "weight_sync_batches", "weight_sync_layered"),
+        *("gpu_memory_utilization", "micro_batch_size"),
+    ),
     ("precision", "master_weights", "kv_cache_dtype", "rollout_quantization", "micro_batch_size"),
     ("enforce_eager", "max_num_batched_tokens", "attn_implementation", "optimizer", "prefix_caching", "hub_kernels"),
     (
@@ -66,6 +70,8 @@ class SearchScope:
     baseline: Configuration
     resources: Resources
     same_learning: bool
+    own: bool = False
+    """The baseline is the user's own configuration, whose values are no less right than those listed."""
     sample: int = SAMPLE
     """Combinations the search begins with."""
 
@@ -89,7 +95,8 @@ class Found:
 def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None:
     """The ``count`` best shapes; ``None`` where nothing is legal."""
     about = scope.baseline, scope.resources
-    sample, counted = scope.space.counted(*about, same_learning=scope.same_learning, limit=scope.sample)
+    drawn, counted = scope.space.counted(*about, same_learning=scope.same_learning, limit=scope.sample)
+    sample = tuple(scope.space.members(drawn, scope.resources))
     if not sample:
         return None
     table = forecasts.table(sample)
@@ -145,7 +152,8 @@ def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tu
     }
     left = {name: (UNSET,) for name, listed in scope.space.values.items() if UNSET in listed and name not in here}
     narrowed = SearchSpace({**left, **moved}, Configuration(fixed), scope.space.require)
-    return narrowed.candidates(scope.baseline, scope.resources, same_learning=scope.same_learning, limit=BLOCK)
+    near = narrowed.candidates(scope.baseline, scope.resources, same_learning=scope.same_learning, limit=BLOCK)
+    return tuple(scope.space.members(near, scope.resources))
 
 
 def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
@@ -184,7 +192,10 @@ def _plainer(
 
 
 def _put_back(scope: SearchScope, here: Configuration) -> list[Configuration]:
-    """The legal ones that have one knob more at the baseline's value."""
-    changed = [n for n, v in here.items() if scope.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
+    """The legal ones of the space that have one knob more at the baseline's value."""
+    listed, base = scope.space.values_in(scope.resources), scope.baseline
+    changed = [n for n, v in here.items() if base.get(n, v) != v and n not in SHAPE and n not in _TIED]
+    own = scope.space.inherited.knobs if scope.own else frozenset[str]()
+    changed = [n for n in changed if n in own or base[n] in listed.get(n, ())]
     back = [here.with_(**{name: scope.baseline[name]}) for name in changed]
     return [c for c in back if legality.is_legal(c, scope.resources, scope.baseline)]

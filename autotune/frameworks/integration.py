@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from autotune.domain import Outcome
@@ -84,6 +85,7 @@ class Source:
 class Package(Protocol):
     """Names that every framework's package exports, besides its reader of configurations."""
 
+    NATIVE: Mapping[str, str]
     SUPPORTED: frozenset[str]
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> list[str]: ...
@@ -103,6 +105,8 @@ class Package(Protocol):
 
 class Reader(Protocol):
     """Reads a user's own configuration of the framework."""
+
+    __file__: str
 
     def read_keys(self, text: str, name: str) -> dict[str, Any]: ...
 
@@ -174,6 +178,8 @@ class Integration:
     """File in a checkout of the framework's source that its trials run; empty where they need none."""
     reads_datasets: bool = True
     """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
+    names_reward: bool = True
+    """Whether a configuration has to name its reward; else the prompts may."""
     unset_completion: int | None = None
     """Tokens of the longest completion where neither the configuration nor ``fields_of`` says it."""
 
@@ -190,6 +196,11 @@ class Integration:
     def supported(self) -> frozenset[str]:
         """Knobs one of its trials can set."""
         return self.package.SUPPORTED
+
+    @property
+    def native(self) -> Mapping[str, str]:
+        """Knob -> the key of its own whose value is the knob's."""
+        return {knob: key for knob, key in self.package.NATIVE.items() if "disable" not in key}
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
         """A sentence for each knob or value a trial cannot set."""
@@ -254,6 +265,12 @@ class Integration:
     def serves(self, keys: Mapping[str, Any]) -> bool:
         """Whether ``read_keys`` tell of a rollout server."""
         return keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
+
+    @property
+    def recorded_fields(self) -> Mapping[str, Any]:
+        """What an interpreter described of the version that this was written for; nothing where none is asked."""
+        path = Path(self.reader.__file__).with_name("fields.json")
+        return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:
         """The keys the interpreter said it takes; none where it is not asked."""

@@ -29,6 +29,7 @@ class VerlFramework(Integration):
     reads_datasets = False
     unset_completion = 512
     own_script = "verl.trainer.main_ppo"
+    names_reward = False
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
         return {"cores": assignment.study.spec.resources.cpu_cores}

@@ -254,12 +254,12 @@ def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
-    """The outcome as OOM if the log says that one rank ran out of memory while the others waited for it."""
+    """The outcome with what the log says of it: one rank ran out of memory, say, and the others waited for it."""
     if ending.stop not in (Stop.HANG, Stop.DEADLINE):
         return outcome
     found = framework.diagnose(ending.log_tail)
     if found is None or found.reason is not FailureReason.OOM or _killed(found):
-        return outcome
+        return _by_line(ending, outcome, None)
     cause = Outcome(FailureReason.OOM, found.phase or outcome.phase, found.pool)
     message = f"{outcome.message}; the log says: {found.message}"
     return replace(outcome, message=message, suggestion=found.suggestion or framework.suggest(cause))

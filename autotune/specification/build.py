@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from autotune.domain import (
     Workload,
 )
 from autotune.errors import UsageError
-from autotune.frameworks import Integration
+from autotune.frameworks import Integration, framework_named
 from autotune.specification.request import Request, ResolvedRequest, default_group, default_micro_batch, study_name
 from autotune.wording.numbers import counted
 from search_spaces import baseline as baselines
@@ -245,7 +246,14 @@ def _located(sentence: str, request: Request) -> str:
         return sentence
     keys = {name: key_of(name, request.framework) for name in KNOBS}
     knobs = {name: request.lines[key] for name, key in keys.items() if key in request.lines}
-    return located(sentence, request.config_name, {**knobs, **request.lines})
+    placed, framework = (
+        located(sentence, request.config_name, {**knobs, **request.lines}),
+        framework_named(request.framework),
+    )
+    # In the user's own words, but for a knob beside which the sentence has its key in brackets.
+    native = {knob: key for knob, key in framework.native.items() if f"{knob} (" not in placed}
+    told = re.sub(r"(?<![\w.-])[a-z][a-z0-9_]+\b(?!\.\w)", lambda word: native.get(word[0], word[0]), placed)
+    return told.replace(framework.name, framework.title)
 
 
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
@@ -258,7 +266,11 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
         raise UsageError(_located(said, request))
     violations = legality.check_baseline(baseline, resources)
     if violations:
-        said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
+        runs = {v.rule for v in violations} == {"fresh_completions"}  # generations that end within an update
+        kind = "no trial can measure the baseline, which the framework runs" if runs else "the baseline is not legal"
+        said = f"{kind}: " + " ".join(v.sentence for v in violations)
+        if {v.rule for v in violations if not v.nearest} == {"rows_per_update"}:
+            said += " Say with --effective-batch how many rows an update has."
         raise UsageError(_located(said, request))
 
 

@@ -188,7 +188,7 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Resolved
     """The configuration without its unreadable keys; ``None`` where one cannot be taken out."""
     for _ in range(MOST):
         try:
-            return resolve_request(_placed(found.request), python, machine)
+            return resolve_request(placed(found.request), python, machine)
         except UsageError as error:
             messages = _sentences(str(error), found.request)
             new = [sentence for sentence in messages if found.add(sentence)]
@@ -205,7 +205,7 @@ def _sentences(text: str, request: Request) -> list[str]:
     return lines if all(line.startswith(names) for line in lines) else [text]
 
 
-def _placed(request: Request) -> Request:
+def placed(request: Request) -> Request:
     """``request`` with a placeholder model, prompts and reward, so that the lack of one hides no other fault."""
     reward = (RewardSpec("math_verify", MATH_VERIFY),)
     return replace(
@@ -258,7 +258,8 @@ def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
     """
     place = _PLACE.match(sentence)
     lines = text.splitlines(keepends=True)
-    if place is None or place["name"] != name or not 1 <= int(place["line"]) <= len(lines):
+    elsewhere = re.search(r": the (?:keys|arguments) are in ", sentence) is not None
+    if elsewhere or place is None or place["name"] != name or not 1 <= int(place["line"]) <= len(lines):
         return text, ""
     at = int(place["line"]) - 1
     for word in _WORD.findall(place["said"]):

@@ -145,6 +145,11 @@ def searched(
         whole, space, left_out = cpu_bf16.avoided(whole, space)
         if left_out:
             talk(left_out)
+    if not space.values:
+        raise UsageError(
+            f"{whole.space or 'the space'}: every knob has a single value; a search needs at least one with two values "
+            "or more (`autotune plan` answers about one configuration)"
+        )
     return whole, space
 
 

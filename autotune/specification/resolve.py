@@ -60,6 +60,10 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     for said in imported.notes:
         talk(said)
     knobs = {**imported.knobs, **request.baseline}
+    for knob in ("rollout_engine", "rollout_mode") if "rollout_gpus" in request.baseline else ():
+        if imported.knobs.get(knob, knobs.get(knob)) != knobs.get(knob):
+            own = key_of(knob, framework.name)
+            talk(located(f"{own}: --rollout-gpus goes before it, and says a rollout server", name, imported.lines))
     training = training_gpus(knobs, machine) if machine.gpus else ranks
     launched, counted = framework.launched(imported), training + int(knobs.get("rollout_gpus", 0))
     if launched and not training <= launched <= counted and request.rows_per_update is None:

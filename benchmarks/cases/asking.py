@@ -19,7 +19,7 @@ from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
 from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
-from autotune.specification.interpreter import Interpreter
+from autotune.specification.on_paper import Recorded
 from autotune.specification.prepare import check_baseline, searched
 from autotune.specification.request import Request, ResolvedRequest
 from autotune.specification.user_input import MATH_VERIFY
@@ -29,10 +29,6 @@ from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.errors import SpaceError
 from trainer.child.contract import CurrentPhase, FailureReason, Phase, Result
 from trainer.frameworks.common.exported import Export, ExportRequest
-
-FIELDS = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
-RECORDED: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
-"""What ``describe`` answered in environments of TRL 1.16 and ms-swift 4.6."""
 
 
 @dataclass
@@ -60,24 +56,16 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Recorded(Interpreter):
-    """An interpreter that answers what was recorded of the framework's keys; nothing is started."""
+class Refusing(Recorded):
+    """The framework's keys as they were recorded, with what its own check says."""
 
     says: str = ""
     """The framework's own sentence against the configuration."""
 
-    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        """As an earlier ``describe`` told them."""
-        found: Mapping[str, Any] = json.loads((FIELDS / RECORDED[framework]).read_text(encoding="utf-8"))["fields"]
-        return found
-
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """The same, refused where the case says so."""
-        del keys
-        data = {"fields": self.known_fields(framework)}
-        if self.says:
-            return Result(ok=False, reason=FailureReason.ILLEGAL, message=self.says, data=data)
-        return Result(ok=True, data=data)
+        """Refused where the case says so."""
+        found = super().describe(keys, framework)
+        return replace(found, ok=False, reason=FailureReason.ILLEGAL, message=self.says) if self.says else found
 
 
 def asked(case: Case) -> Answer:
@@ -98,7 +86,7 @@ def _import(case: Case) -> Answer:
 def _judged(case: Case, answer: Answer) -> None:
     framework = framework_named(case.framework)
     machine = _resources(case.machine, framework.name)
-    python = Recorded("", Path(), case.framework_says)
+    python = Refusing(case.framework_says)
     whole = read_whole(_request(case, framework.name), python, machine, "", answer.said.append)
     whole, space = searched(whole, framework, machine, answer.said.append)
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration, KnobValue, Resources
@@ -51,7 +52,22 @@ def check(
 
 def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> tuple[Violation, ...]:
     """Every rule that ``baseline`` breaks by itself: as often as it trains on a generation, it may."""
-    return _check(baseline, resources, Reference.own(baseline, resources))
+    reference = Reference.own(baseline, resources)
+    case = Case(baseline, resources, replace(reference, rows=None))
+    return tuple(
+        each if each.nearest else _of_other_rows(each, case) for each in _check(baseline, resources, reference)
+    )
+
+
+def _of_other_rows(found: Violation, case: Case) -> Violation:
+    """``found`` with the nearest values that change the rows per update, where no others mend it."""
+    rule = next((each for each in batch_rules.RULES if each.name == found.rule and each.judge(case) is not None), None)
+    more = replace(rule, remedies=(*rule.remedies, "gradient_accumulation_steps")) if rule is not None else None
+    changes = nearest(case, more, RULES) if more is not None else ()
+    ways = [f"{in_words(case, (one,))} ({case.moved(*one).batch.rows} rows per update)" for one in changes]
+    words = ", or ".join(ways).replace("gradient_accumulation_steps", "accumulation")
+    ending = f"; nearest with other rows: {words}." if ways else "."
+    return Violation(found.rule, found.sentence.removesuffix(".") + ending, changes)
 
 
 def _check(configuration: Mapping[str, KnobValue], resources: Resources, reference: Reference) -> tuple[Violation, ...]:

@@ -58,6 +58,8 @@ def rows_per_update(case: Case) -> str | None:
     product = f"{case.ranks_in_words(batch.ranks)} × micro-batch {batch.micro} × accumulation {batch.accumulation}"
     if target % batch.ranks == 0:
         return f"{product} = {batch.rows} rows per update instead of {target}"
+    if target < batch.ranks:
+        return f"{product} = {batch.rows} rows per update instead of {target}, which so many cannot share"
     off = 100 * abs(Fraction(batch.rows, target) - 1)
     limit = TOLERANCE_PERCENT
     return f"{product} = {batch.rows} rows per update is {float(off):.1f} % off {target}, more than {limit} %"

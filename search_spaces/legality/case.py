@@ -182,6 +182,8 @@ class Case:
                 batch.ranks, batch.micro, batch.group, steps, self.reference.rows, self.reference.reuse
             )
             values.update(gradient_accumulation_steps=accumulation, steps_per_generation=count)
+        elif name == "gradient_accumulation_steps" and self.batch.steps == self.batch.accumulation:
+            values["steps_per_generation"] = value
         return Case(values, self.resources, self.reference)
 
 

@@ -137,7 +137,7 @@ INPUTS = {
     "twice": ("--config twice.yaml", "twice.yaml, line 9: beta is given twice"),
     "tag": ("--config tag.yaml", "tag.yaml, line 8: tags"),
     "weights": ("--config weights.yaml", "weights.yaml, line 8: reward_weights: expected one for each"),
-    "group": ("--config group.yaml", "group.yaml, line 9: the baseline is not legal: steps_per_generation 2"),
+    "group": ("--config group.yaml", "group.yaml, line 9: no trial can measure the baseline, which the framework"),
     "refused by TRL": (
         "--config trl.yaml",
         "trl.yaml, line 6: generation_batch_size (4) must be divisible by num_generations",

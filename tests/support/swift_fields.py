@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trainer.frameworks import ms_swift
 from trainer.frameworks.common.fields import fields_of
 
-RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "swift_fields.json").read_text())
+RECORDED: dict[str, Any] = json.loads(Path(ms_swift.__file__).with_name("fields.json").read_text())
 FIELDS = fields_of(RECORDED["fields"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,15 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import console
+from autotune.cli.commands.space import RowsOption
+from autotune.cli.commands.start_options import (
+    AccelerateOption,
+    ConfigOption,
+    OpenR1Option,
+    RewardOption,
+    RolloutGpusOption,
+    ServerOption,
+    SetOption,
+)
+from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.source import UrlOption, source_at
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
-from autotune.domain import Study, Trial
+from autotune.domain import Resources, Study, Trial
 from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
 from autotune.wording.text import clean, clean_line
+from search_spaces.batch import served_by
 from search_spaces.frameworks import SHORT
 
 if TYPE_CHECKING:
@@ -42,59 +54,141 @@ RowOption = Annotated[
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
 ]
+LengthOption = Annotated[int | None, typer.Option(min=1, help="With --config: tokens, for the file's.", metavar="N")]
 NativeOption = Annotated[
     bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
 ]
 
 
-def export(
-    study: StudyArgument = None,
-    row: RowOption = 1,
-    trial: TrialOption = None,
+@dataclass(frozen=True)
+class ExportOptions:
+    """All of ``autotune export``; those from ``config`` to ``python`` are of a configuration without a study."""
+
+    study: StudyArgument = None
+    row: RowOption = 1
+    trial: TrialOption = None
     form: Annotated[
         ExportFormat | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
-    ] = None,
-    native_only: NativeOption = False,
+    ] = None
+    native_only: NativeOption = False
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR"),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False
     optuna: Annotated[
         Path | None,
         typer.Option(help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"),
-    ] = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    url: UrlOption = None,
-) -> None:
+    ] = None
+    config: ConfigOption = None
+    accelerate: AccelerateOption = None
+    openr1: OpenR1Option = None
+    server: ServerOption = None
+    settings: SetOption = None
+    rollout_gpus: RolloutGpusOption = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="With --config: GPUs of each node.", metavar="N")] = None
+    nodes: Annotated[int, typer.Option(min=1, help="With --config: machines.", metavar="N")] = 1
+    model: Annotated[str | None, typer.Option(help="Model folder or hub id, for the file's.", metavar="MODEL")] = None
+    data: Annotated[str | None, typer.Option(help="Prompts, for the file's data set.", metavar="FILE")] = None
+    reward: RewardOption = None
+    rows_per_update: RowsOption = None
+    max_prompt_length: LengthOption = None
+    max_completion_length: LengthOption = None
+    python: Annotated[str, typer.Option(help="Interpreter that trains.", metavar="PATH")] = "python3"
+    as_json: JsonOption = False
+    home: HomeOption = None
+    url: UrlOption = None
+
+
+@takes(ExportOptions)
+def export(options: ExportOptions) -> None:
     """Write the answer as the framework's own files, and the one command that trains with them.
 
-    With `start --config` your own file is edited in place: only the knobs change, and the difference is shown.
+    With `start --config` your own file is edited in place: only the knobs change, and the difference is shown. With
+    --config here there is no study: your file with the knobs of --set, judged by the rules, measured by nobody. The
+    study's framework is kept; of a configuration --format says it.
 
     \b
     Examples:
       autotune export
       autotune export my-study --row 2 -o ./run
       autotune export --trial 7 --native-only --force
+      autotune export --config grpo.yaml --gpus 8 --set zero_stage=3 -o ./run
       autotune export --optuna study.db && optuna-dashboard sqlite:///study.db
     """
     from autotune.recommendation.export import build, write
 
-    with source_at(home, url) as source:
-        read = source.read(study)
-        found, word = read.study, _format(read.study, form)
-        if optuna is not None:
-            _write_optuna(found, read.trials, optuna, as_json=as_json)
+    if options.config is not None:
+        _export_config(options, options.config)
+        return
+    with source_at(options.home, options.url) as source:
+        read = source.read(options.study)
+        found, word = read.study, _format(read.study, options.form)
+        if options.optuna is not None:
+            _write_optuna(found, read.trials, options.optuna, as_json=options.as_json)
             return
-        made = build(read, choice_of(row, trial, native_only), source)
+        made = build(read, choice_of(options.row, options.trial, options.native_only), source)
         made = made if source.home else replace(made, prompts=None)
-    folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
-    files = write(made, found, folder, force=force)
-    if as_json:
+    folder = (options.output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
+    files = write(made, found, folder, force=options.force)
+    if options.as_json:
         console.document(_document(made, found, folder, files))
     else:
         _tell(made, folder, files)
+
+
+def _export_config(options: ExportOptions, config: Path) -> None:
+    """Writes the user's own configuration with other knobs; no study is read."""
+    from autotune.cli.commands.start_request import checkout_asked, config_request, knobs_of
+    from autotune.frameworks import framework_named
+    from autotune.recommendation.export import TRAIN, put, shell_line
+    from autotune.specification import on_paper
+    from autotune.specification.user_input import data_named, rewards_named
+
+    if options.study or options.optuna or options.trial is not None or options.native_only:
+        raise UsageError("--config needs no study; leave out its name, --trial, --native-only and --optuna")
+    if options.gpus is None:
+        raise UsageError("say with --gpus how many GPUs each node has that --config is written for")
+    framework = framework_named(ExportFormat.TRL.value if options.form is None else options.form.value)
+    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
+    request = config_request(
+        config,
+        framework.name,
+        (options.accelerate, options.server),
+        {**served, **knobs_of(options.settings or ())},
+        model=options.model or "",
+        data="" if options.data is None else data_named(options.data, Path.cwd()),
+        rewards=rewards_named(options.reward or (), Path.cwd()),
+        checkout=checkout_asked(options.openr1, Path.cwd(), framework)
+        if options.openr1
+        else str(Path("open-r1").absolute()),
+        python=options.python,
+        rows_per_update=options.rows_per_update,
+        max_prompt_length=options.max_prompt_length,
+        max_completion_length=options.max_completion_length,
+    )
+    machine = Resources(gpus=options.gpus, nodes=options.nodes, device="cuda")
+    paper = on_paper.read(request, machine, exported=True)
+    made = paper.exported()
+    folder = (options.output or Path(f"{config.stem}-{SHORT[framework.name]}")).absolute()
+    texts = dict(made.files)
+    if made.prompts:
+        texts[f"{framework.names.prompts}/{TRAIN}"] = Path(paper.request.data).read_text(encoding="utf-8")
+    files = put(texts, folder, force=options.force)
+    (folder / framework.names.run).chmod(0o755)
+    line = shell_line(made, framework.names.run, folder)
+    names = sorted(str(path.relative_to(folder)) for path in files)
+    if options.as_json:
+        document = {"measured": False, "folder": str(folder), "files": names, "shell": line, "notes": paper.notes}
+        console.document({**{key: plain(value) for key, value in document.items()}, "diff": plain(made.diff) or None})
+        return
+    for said in (*made.diff.splitlines(), *(f"note     {note}" for note in paper.notes), "figure   none: not measured"):
+        console.line(clean_line(said))
+    console.line(f"folder   {clean(folder)}")
+    console.line(f"files    {clean(', '.join(names))}")
+    if made.server:
+        console.line(f"first    sh {clean(folder / 'server.sh')}")
+    console.line(f"train    {line}")
 
 
 def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:

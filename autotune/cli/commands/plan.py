@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +18,19 @@ from autotune.cli.commands.space import (
     framework_word,
     space_for,
 )
+from autotune.cli.commands.start_options import (
+    AccelerateOption,
+    ConfigOption,
+    RolloutGpusOption,
+    ServerOption,
+    SetOption,
+)
 from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
+from autotune.errors import UsageError
 from autotune.settings import Settings
+from search_spaces.batch import served_by
+from search_spaces.errors import SpaceError
 
 if TYPE_CHECKING:
     from autotune.forecast.question import PlanRequest, Question
@@ -37,8 +48,16 @@ class PlanOptions:
     """All of ``autotune plan``."""
 
     model: Annotated[
-        str, typer.Option(metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache.")
-    ]
+        str | None,
+        typer.Option(
+            metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache; else --config's."
+        ),
+    ] = None
+    config: ConfigOption = None
+    accelerate: AccelerateOption = None
+    server: ServerOption = None
+    rollout_gpus: RolloutGpusOption = None
+    settings: SetOption = None
     gpu: Annotated[str, typer.Option(help="Kind of GPU, such as h100, a100, l20, l4.")] = "h100"
     gpu_memory: Annotated[
         float | None, typer.Option(min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
@@ -76,15 +95,18 @@ class PlanOptions:
 def plan(options: PlanOptions) -> None:
     """Predict the best configurations of a model on GPUs nobody has tried: in seconds, without a GPU.
 
-    Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --need: the
-    fewest GPUs of each kind that hold the model, with all weights trained, with offloads, with LoRA. Exit code 3:
-    nothing is likely to fit.
+    Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --config: whether
+    your own configuration or script fits, when memory is fullest, how fast it is, and what would be faster. With
+    --need: the fewest GPUs of each kind that hold the model, with all weights trained, with offloads, with LoRA.
+    Exit code 3: what was asked about is not likely to fit.
 
     \b
     Examples:
       autotune plan --model ./Qwen2.5-1.5B --gpu l20 --gpus 4
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --max-completion-length 2048
       autotune plan --model ./Qwen2.5-32B --need
+      autotune plan --config grpo.yaml --gpu h100 --gpus 8
+      autotune plan --config run.sh --framework verl --model Qwen2.5-7B/config.json --gpu a100 --gpus 8
       autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
@@ -92,13 +114,58 @@ def plan(options: PlanOptions) -> None:
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import PlanRequest
 
-    sizes = options.rows_per_update, options.num_generations, options.max_prompt_length, options.max_completion_length
-    request = PlanRequest(options.model, model_at(options.model), framework, *sizes, options.lora_rank)
     as_json = options.as_json or options.form is Format.JSON
-    if options.need:
-        _show_needs(request, as_json)
+    if options.config is None and options.model is None:
+        raise UsageError("name a model with --model, or your own configuration with --config")
+    if options.config is not None:
+        _refuse_beside_config(options)
+        question = _configured(options, options.config)
     else:
-        _show_plan(_question(request, options), settings_for(options.home), as_json)
+        word = options.model or ""
+        lengths = options.max_prompt_length, options.max_completion_length
+        sizes = options.rows_per_update, options.num_generations, *lengths, options.lora_rank
+        request = PlanRequest(word, model_at(word), framework, *sizes)
+        if options.need:
+            return _show_needs(request, as_json)
+        question = _question(request, options)
+    return _show_plan(question, settings_for(options.home), as_json)
+
+
+def _refuse_beside_config(options: PlanOptions) -> None:
+    beside = {"--need": options.need, "--num-generations": options.num_generations, "--lora-rank": options.lora_rank}
+    for option, value in beside.items():
+        if value:
+            raise UsageError(f"{option} cannot be used with --config, which says it (--set num_generations=8)")
+
+
+def _configured(options: PlanOptions, config: Path) -> Question:
+    """The question about the user's own configuration; its model is read from ``--model`` or as the file names it."""
+    from autotune.cli.commands.start_request import config_request, knobs_of
+    from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_of
+    from autotune.forecast.model_file import model_at
+    from autotune.forecast.question import described, of_config
+    from autotune.specification import on_paper
+
+    kind = gpu_of(options.gpu, options.gpu_memory, options.gpu_tflops, options.gpu_bandwidth)
+    machine = Machine(kind.name, kind.memory, options.gpus, options.nodes)
+    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
+    request = config_request(
+        config,
+        options.framework,
+        (options.accelerate, options.server),
+        {**served, **knobs_of(options.settings or ())},
+        model=options.model or "",
+        space=options.space,
+        rows_per_update=options.rows_per_update,
+        max_prompt_length=options.max_prompt_length,
+        max_completion_length=options.max_completion_length,
+    )
+    try:
+        paper = on_paper.read(request, described(machine, kind))
+    except SpaceError as error:
+        raise UsageError(str(error)) from None
+    return of_config(paper, model_at(paper.request.model), machine, kind)
 
 
 def _question(request: PlanRequest, options: PlanOptions) -> Question:
@@ -109,7 +176,7 @@ def _question(request: PlanRequest, options: PlanOptions) -> Question:
     kind = gpu_of(options.gpu, options.gpu_memory, options.gpu_tflops, options.gpu_bandwidth)
     machine = Machine(kind.name, kind.memory, options.gpus, options.nodes)
     space = space_for(request.framework, options.space, options.gpus, options.nodes)
-    return Question(request.load(machine), machine, kind, *space)
+    return Question(request.load(machine, space[1]), machine, kind, *space)
 
 
 def _show_plan(question: Question, settings: Settings, as_json: bool) -> None:

@@ -58,6 +58,13 @@ RolloutGpusOption = Annotated[
     int | None,
     typer.Option(min=1, help="GPUs your present configuration gives to a vLLM server; the others train.", metavar="N"),
 ]
+OpenR1Option = Annotated[
+    str | None, typer.Option(help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A knob of your present configuration: --set micro_batch_size=4.", metavar="KNOB=VALUE"),
+]
 AllowBusyOption = Annotated[
     bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
 ]
@@ -88,9 +95,7 @@ class FrameworkOptions:
 
     framework: StartFrameworkOption = None
     accelerate: AccelerateOption = None
-    openr1: Annotated[
-        str | None, typer.Option(help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
-    ] = None
+    openr1: OpenR1Option = None
     published: Annotated[
         str | None,
         typer.Option(
@@ -135,12 +140,7 @@ class StudyOptions:
     max_completion_length: Annotated[
         int | None, typer.Option(min=2, help="Longest completion, in tokens.", metavar="N")
     ] = None
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="A knob of your present configuration: --set micro_batch_size=4.", metavar="KNOB=VALUE"
-        ),
-    ] = None
+    baseline: SetOption = None
     space: Annotated[str | None, typer.Option(help="Search space: a preset or a YAML file.", metavar="SPACE")] = None
     seed: Annotated[int, typer.Option(help="Of the sampler and the prompts.", metavar="N")] = 0
     memory_limit: Annotated[

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.quantities import parse_duration, parse_size
@@ -52,7 +54,11 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
     framework = framework_named(framework_asked(using.framework, using.published))
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    return Request(
+    return config_request(
+        options.config,
+        framework.name,
+        (using.accelerate, options.server),
+        {**served, **knobs_of(options.baseline or ())},
         model="" if options.model is None else model_named(options.model, folder),
         task="" if options.task is None else task_named(options.task),
         data="" if options.data is None else data_named(options.data, folder),
@@ -60,14 +66,8 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         rows_per_update=options.rows_per_update,
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
-        framework=framework.name,
-        accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, options.config),
-        accelerate_name="" if using.accelerate is None else str(using.accelerate),
-        server="" if options.server is None else server_text(options.server, framework, options.config),
-        server_name="" if options.server is None else str(options.server),
         checkout=checkout_asked(using.openr1, folder, framework),
         published=using.published or "",
-        baseline={**served, **knobs_of(options.baseline or ())},
         space=options.space,
         sampler=sampler,
         seed=options.seed,
@@ -78,8 +78,33 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         nodes=options.nodes,
         python=str(Path(os.path.expanduser(options.python)).absolute()),
         folder=str(folder),
-        config=None if options.config is None else config_text(options.config),
-        config_name="" if options.config is None else str(options.config),
+    )
+
+
+def config_request(
+    config: Path | None,
+    framework: str,
+    beside: tuple[Path | None, Path | None] = (None, None),
+    knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    **more: Any,
+) -> Request:
+    """A request about a configuration, which starts no study by itself.
+
+    Args:
+        beside: the files of ``--accelerate`` and ``--server``.
+        more: further fields of a ``Request``.
+    """
+    named, (accelerate, server) = framework_named(framework), beside
+    return Request(
+        framework=named.name,
+        config=None if config is None else config_text(config),
+        config_name="" if config is None else str(config),
+        accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
+        accelerate_name="" if accelerate is None else str(accelerate),
+        server="" if server is None else server_text(server, named, config),
+        server_name="" if server is None else str(server),
+        baseline=knobs,
+        **{"folder": str(Path.cwd()), **more},
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ from autotune.cli.doctor.machine_checks import (
     look_at_gpus,
 )
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
+from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
@@ -49,27 +51,37 @@ if TYPE_CHECKING:
     from autotune.specification.request import Request
 
 
-def doctor(
+@dataclass(frozen=True)
+class DoctorOptions:
+    """All of ``autotune doctor``."""
+
     python: Annotated[
         str, typer.Option(metavar="PATH", help="The training interpreter; this one if it is left out.")
-    ] = sys.executable,
-    framework: FrameworkOption = "trl",
-    config: ConfigOption = None,
-    accelerate: AccelerateOption = None,
-    server: ServerOption = None,
-    gpus: GpusOption = None,
-    rollout_gpus: RolloutGpusOption = None,
-    reward: RewardOption = None,
-    task: TaskOption = None,
-    ray: RayOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
+    ] = sys.executable
+    framework: FrameworkOption = "trl"
+    config: ConfigOption = None
+    accelerate: AccelerateOption = None
+    server: ServerOption = None
+    gpu: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only --config, for --gpus of this kind that need not be here.")
+    ] = None
+    gpus: GpusOption = None
+    rollout_gpus: RolloutGpusOption = None
+    reward: RewardOption = None
+    task: TaskOption = None
+    ray: RayOption = None
+    as_json: JsonOption = False
+    home: HomeOption = None
+
+
+@takes(DoctorOptions)
+def doctor(options: DoctorOptions) -> None:
     """What this machine lacks for a study, and what mends it.
 
     With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
     --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
-    configuration need. With --ray only the nodes of a cluster, side by side: what one has and the others have not.
+    configuration need. With --gpu only the configuration, by the keys of the tested version. With --ray only the nodes
+    of a cluster, side by side: what one has and the others have not.
 
     \b
     Examples:
@@ -77,6 +89,7 @@ def doctor(
       autotune doctor --python /my/env/bin/python --config grpo.yaml
       autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
+      autotune doctor --config grpo.yaml --gpu h100 --gpus 8
       autotune doctor --ray auto --python /my/env/bin/python
 
     Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
@@ -85,20 +98,25 @@ def doctor(
     from autotune.cli.doctor.training_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
-    environment, settings = environment_named(framework), settings_for(home)
-    if ray is not None:
-        _show_nodes(ray, os.path.abspath(os.path.expanduser(python)), environment, as_json)
+    python, environment = os.path.expanduser(options.python), environment_named(options.framework)
+    if options.ray is not None:
+        _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return
-    asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
+    asked = _asked(options)
+    if options.gpu is not None:
+        _show(_on_paper(asked, options.gpu), [], options.as_json)
+        return
+    reward, task = options.reward or [], options.task
     try:
-        wanted = rewards_of(config, reward or [], task, framework)
+        wanted = rewards_of(options.config, reward, task, options.framework)
     except UsageError:
         if asked is None or reward or task:
             raise
         wanted = None  # the configuration cannot be read, and the check of it says why
-    findings = [*_places(settings), *_machine(), *_training(os.path.expanduser(python), wanted, environment)]
-    findings += _there(framework, gpus) + ([] if asked is None else check_config(asked, wiring.config_faults))
-    _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
+    findings = [*_places(settings_for(options.home)), *_machine(), *_training(python, wanted, environment)]
+    findings += _there(options.framework, options.gpus)
+    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    _show(findings, [finding for finding in findings if finding.name != CONFIG], options.as_json)
 
 
 def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
@@ -111,37 +129,34 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
         raise typer.Exit(MachineError.exit_code if blocking(machine) else UsageError.exit_code)
 
 
-def _asked(
-    config: Path | None,
-    files: tuple[Path | None, Path | None],
-    gpus: int | None,
-    rollout_gpus: int | None,
-    python: str,
-    framework: str,
-) -> Request | None:
+def _asked(options: DoctorOptions) -> Request | None:
     """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
-    if config is None:
+    if options.config is None:
         return None
-    from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
-    from autotune.frameworks import framework_named
-    from autotune.specification.request import Request
+    from autotune.cli.commands.start_request import config_request
     from search_spaces.batch import served_by
 
-    named = framework_named(framework)
-    accelerate, server = files
-    return Request(
-        framework=named.name,
-        config=config_text(config),
-        config_name=str(config),
-        accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
-        accelerate_name="" if accelerate is None else str(accelerate),
-        server="" if server is None else server_text(server, named, config),
-        server_name="" if server is None else str(server),
-        baseline={} if rollout_gpus is None else served_by(rollout_gpus),
-        gpus=gpus,
-        folder=str(Path.cwd()),
-        python=os.path.abspath(shutil.which(os.path.expanduser(python)) or python),
-    )
+    knobs = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
+    found = os.path.abspath(shutil.which(os.path.expanduser(options.python)) or options.python)
+    files = options.accelerate, options.server
+    return config_request(options.config, options.framework, files, knobs, gpus=options.gpus, python=found)
+
+
+def _on_paper(request: Request | None, kind: str) -> list[Finding]:
+    """Findings on the configuration alone, for GPUs that need not be here. Raises ``UsageError`` without one."""
+    from autotune.cli.doctor.training_checks import check_faults
+    from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_of
+    from autotune.forecast.question import described
+    from autotune.specification.config_faults import faults_of
+    from autotune.specification.on_paper import Recorded
+
+    if request is None:
+        raise UsageError("--gpu is the kind of GPU that a configuration is checked for; name it with --config")
+    gpu = gpu_of(kind)
+    machine = Machine(gpu.name, gpu.memory, request.gpus or 1)
+    there = replace(described(machine, gpu), framework=request.framework)
+    return check_faults(request, faults_of(request, Recorded(), there), machine.words())
 
 
 TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]

@@ -140,17 +140,20 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
     Raises:
         UsageError: there are not so many GPUs as the request is to hold.
     """
-    name = request.config_name
     try:
         chosen = gpu_choice.choose(hardware.visible_gpus(), request.gpus)
         found = look(request, replace(hardware.resources(gpus=chosen.gpus), framework=request.framework))
     except UsageError:
         raise
     except AutotuneError as error:
-        return [Finding("training", Verdict.PROBLEM, f"{name} cannot be checked: {error}")]
+        return [Finding("training", Verdict.PROBLEM, f"{request.config_name} cannot be checked: {error}")]
+    return check_faults(request, found, counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU")
+
+
+def check_faults(request: Request, found: Faults, where: str) -> list[Finding]:
+    """The faults of the configuration as findings; ``where`` it was judged for."""
     if found.sentences:
         return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in found.sentences]
     if found.lacking:
         return [Finding(CONFIG, Verdict.WARNING, found.lacking)]
-    where = counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU"
-    return [Finding(CONFIG, Verdict.OK, f"{name}: read, and legal on {where}")]
+    return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}")]

@@ -12,7 +12,7 @@ from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
 from autotune.domain import Configuration
 from autotune.domain.differences import chosen_differences
-from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
+from autotune.forecast.answer import LIKELY, Load, Need, Needs, Plan, Predicted
 from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.text import SHORT_NAMES, change_words, clean
 
@@ -26,21 +26,30 @@ def plan_screen(plan: Plan) -> RenderableType:
     grid.add("", HEAD, "bold")
     _add_load(grid, plan.load)
     grid.add("machine", plan.machine.words())
-    about = "" if plan.exact else "about "
-    grid.add(
-        "space",
-        f"{clean(plan.space)}: {about}{plan.legal:,} legal combinations, a forecast made for {plan.looked_at:,}, "
-        f"{plan.fitting:,} likely to fit",
-    )
+    legal = f"{'' if plan.exact else 'about '}{plan.legal:,} legal combination{'' if plan.legal == 1 else 's'}"
+    seen = f"a forecast made for {plan.looked_at:,}, {plan.fitting:,} sure to fit"
+    grid.add("space", f"{clean(plan.space)}: {legal}, {seen}")
     grid.add("accuracy", plan.accuracy.sentence)
     for note in plan.notes:
         grid.add("note", note)
-    first = plan.best[0]
+    first, faster = plan.best[0], plan.faster
     details = LabelGrid()
-    if not plan.feasible:
-        details.add("result", "Nothing is likely to fit; the closest is shown. See --need.", "bold red")
-    _add_changes(details, first, plan)
-    _add_predicted(details, first)
+    if plan.config:
+        verdict = f"{'fits' if plan.feasible else 'is not likely to fit'}, with {plan.baseline.fits:.0%}"
+        details.add("result", f"{clean(plan.config)} {verdict}", "bold green" if plan.feasible else "bold red")
+        _add_predicted(details, plan.baseline)
+        details.gap()
+        fits = "what fits instead" if first.fits >= LIKELY else "what is closest to fitting"
+        said = "what is predicted to be faster" if plan.feasible else fits
+        details.add("also", said if faster else "nothing that was looked at is predicted to be faster", "bold")
+    elif not plan.feasible:
+        said = f"Nothing is likely to fit; the closest is shown, which does with {first.fits:.0%}. See --need."
+        details.add("result", said, "bold red")
+    elif not plan.fitting:
+        details.add("result", f"Nothing is sure to fit; the closest does with {first.fits:.0%}.", "bold yellow")
+    for found in faster[:1]:
+        _add_changes(details, found, plan)
+        _add_predicted(details, found)
     if plan.permitted is not None:
         details.gap()
         details.add("also", "if you allow other rounding or learning (predicted)", "bold")
@@ -112,13 +121,16 @@ def _table(plan: Plan) -> RenderableType:
     table.add_column("95 % interval", no_wrap=True)
     table.add_column("peak", justify="right", no_wrap=True)
     table.add_column("fits", justify="right", no_wrap=True)
-    table.add_column("predicted; the defaults but", overflow="fold", ratio=1)
+    own = "your configuration" if plan.config else "the framework's defaults"
+    own = "the one configuration of the space" if plan.legal == 1 and not plan.config else own
+    table.add_column(f"predicted; {'yours' if plan.config else 'the defaults'} but", overflow="fold", ratio=1)
     baseline = plan.baseline.configuration
     for place, found in enumerate(plan.best, 1):
         changed = _changes(found, baseline)
         words = ", ".join(f"{SHORT_NAMES.get(name, name)} {after}" for name, _, after in changed)
-        table.add_row(*_cells(str(place), found, words or "the framework's defaults"))
-    table.add_row(*_cells("-", plan.baseline, "the framework's defaults"))
+        table.add_row(*_cells(str(place), found, words or own))
+    if plan.config or plan.legal > 1:
+        table.add_row(*_cells("-", plan.baseline, own))
     return table
 
 

@@ -166,13 +166,18 @@ def tabled(rows: NDArray[np.float64]) -> PeakTable:
 
 
 def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
-    """Of one rank, where training and a colocated engine share a memory."""
-    held, passing, r = found.held, found.passing, found.rollout
+    """Of one rank, where training and a colocated engine share a memory.
+
+    FSDP shares a layer out again after its pass, and between updates nobody holds gradients: the optimizers of torch
+    let them go (verl's ``EngineTrainModeCtx``, transformers' ``Trainer``, after each step).
+    """
+    held, passing, r, s = found.held, found.passing, found.rollout, found.s
+    between = 1.0 - s.fsdp * (s.generation_rows >= s.rows * s.accumulation)
     stays = {
         Part.WEIGHTS: held.weights,
         Part.CASTS: held.casts,
-        Part.GRADIENTS: held.gradients,
-        Part.BUCKETS: held.buckets + held.gathered,
+        Part.GRADIENTS: held.gradients * between,
+        Part.BUCKETS: held.buckets + held.gathered * (1.0 - s.fsdp),
         Part.OPTIMIZER: held.optimizer,
     }
     awake = {Part.ENGINE_WEIGHTS: r.weights, Part.CACHE: r.cache, Part.WORKSPACE: r.workspace}
@@ -184,7 +189,12 @@ def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
     return {
         Moment.GENERATE: {**stays, **awake, Part.GENERATION: r.generation},
         Moment.SYNC: {**stays, **resting, **loaded},
-        Moment.LOGPROB: {**stays, **resting, **dict(zip(passes, logprob, strict=True))},
+        Moment.LOGPROB: {
+            **stays,
+            **resting,
+            Part.BUCKETS: held.buckets + held.gathered,
+            **dict(zip(passes, logprob, strict=True)),
+        },
         Moment.UPDATE: {
             **stays,
             **resting,
@@ -192,7 +202,13 @@ def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
             Part.BUCKETS: held.buckets + held.live + held.sent_early,
             **dict(zip(passes, update, strict=True)),
         },
-        Moment.STEP: {**stays, **resting, Part.BUCKETS: held.buckets + held.gathered + held.sent, Part.STEP: held.step},
+        Moment.STEP: {
+            **stays,
+            **resting,
+            Part.GRADIENTS: held.gradients,
+            Part.BUCKETS: stays[Part.BUCKETS] + held.sent,
+            Part.STEP: held.step,
+        },
     }
 
 

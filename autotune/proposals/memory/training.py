@@ -91,7 +91,9 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
     held = s.held_bytes if stored is None else np.full_like(s.rows, stored)
     # What ZeRO-3 has to have whole at a time: two layers, one of them fetched ahead.
     layer = (size.parameters - size.vocabulary * size.width) / size.layers
-    gathered = np.where(_sharded(s, 3) > 1, max(layer, size.parameters * 0.02) * held * 2.0, 0.0)
+    # FSDP makes them whole in what products are computed in, and casts no more than that.
+    whole = np.where((s.fsdp > 0) & (s.low > 0), np.minimum(held, 2.0), held)
+    gathered = np.where(_sharded(s, 3) > 1, max(layer, size.parameters * 0.02) * whole * 2.0, 0.0)
     live = np.where((s.stage >= 3) & (s.ranks > 1), np.maximum(gathered, min(size.parameters, LIVE) * held), gathered)
     # A reference model is shared out as the trained one is (``prepare_deepspeed`` of ``trl/models/utils.py`` 266).
     models = 1.0 + float(has_reference(passthrough, framework))
@@ -105,7 +107,7 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
     copies = s.columns.level("optimizer", _STATE_BYTES, 2.0)
     trained_apart = deepspeed & ((s.wide == 0) | (s.stage < 3))
     optimizer = trained * (copies * state_bytes + np.where(trained_apart, 4.0, 0.0)) / _sharded(s, 1)
-    casts = 2.0 * trained * s.wide * s.low / _sharded(s, 3)
+    casts = 2.0 * trained * s.wide * s.low * (1.0 - s.fsdp) / _sharded(s, 3)
     step = trained * s.held_bytes * s.columns.has("optimizer", "adamw_torch") / _sharded(s, 1)
     if not task.resources.gpus:
         step = step * (size.vocabulary * size.width / size.parameters)  # a tensor at a time, the embedding is largest

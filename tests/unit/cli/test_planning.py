@@ -83,7 +83,6 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
         (("--model", "config.json", "--gpu", "8xH100"), "write --gpu h100 --gpus 8"),
         (("--model", "config.json", "--framework", "other"), "expected one of trl"),
         (("--model", "config.json", "--space", "none.yaml"), "cannot be read"),
-        (("--model", "config.json", "--need", "--framework", "verl"), "--need knows ZeRO"),
         (("--model", "config.json", "--gpus", "8", "--rows-per-update", "11"), "rows per update cannot be shared"),
     ],
 )

@@ -61,6 +61,20 @@ def test_deepspeed_holds_the_weights_in_what_it_computes_in_and_fp32_ones_beside
         assert part(EIGHT, Part.OPTIMIZER, **loaded) == pytest.approx(each * N / 8)
 
 
+def test_fsdp_holds_neither_gradients_nor_whole_layers_between_updates() -> None:
+    """verl ends its training mode without gradients, and FSDP shares each layer out again after its pass."""
+    verl = replace(EIGHT, resources=replace(EIGHT.resources, framework="verl"))
+    loaded: dict[str, Any] = {"fsdp": "fsdp1", "master_weights": "fp32", "precision": "bf16"}
+    for moment in Moment:
+        trains = moment in (Moment.UPDATE, Moment.STEP)
+        passes = moment in (Moment.UPDATE, Moment.LOGPROB)
+        assert part(verl, Part.GRADIENTS, moment, **loaded) == (pytest.approx(4 * N / 8) if trains else 0), moment
+        assert (part(verl, Part.BUCKETS, moment, **loaded) > 0) == passes, moment
+        assert part(verl, Part.CASTS, moment, **loaded) == 0, moment
+    # A generation in the midst of an update finds those of the micro-batches before.
+    assert part(EIGHT, Part.GRADIENTS, Moment.GENERATE, fsdp="fsdp2", steps_per_generation=1) > 0
+
+
 def test_zero_3_keeps_whole_what_the_backward_pass_needs_again_soon() -> None:
     small = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
     here = replace(EIGHT, resources=replace(EIGHT.resources, model=small))

@@ -16,6 +16,7 @@ from search_spaces.knobs import KNOBS, Effect, effect_of_change
 from search_spaces.legality import check, is_legal
 from search_spaces.space import SearchSpace
 from tests.support.properties import examples
+from trainer.frameworks.trl.key_tables import SUPPORTED
 
 BASELINE = Configuration(
     {
@@ -221,8 +222,8 @@ def test_a_space_beyond_counting_is_sampled_the_same_each_time() -> None:
 
 
 def test_a_sample_covers_the_space() -> None:
-    space = SearchSpace.load("single-gpu")
     machine = Resources(gpus=1, device="cuda", compute_capability=(9, 0), rows_per_update=64)
+    space, _ = SearchSpace.load("single-gpu").fitted("trl", SUPPORTED)
     baseline = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 8})
     every = space.candidates(baseline, machine, same_learning=False)
     some = space.candidates(baseline, machine, same_learning=False, limit=400)

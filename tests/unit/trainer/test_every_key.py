@@ -7,13 +7,13 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import swift_fields, trl_fields
 from trainer.frameworks.common.config_entries import ConfigError
-from trainer.frameworks.common.fields import Field, fields_of
+from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import key_handling as swift_handling
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
@@ -24,9 +24,7 @@ from trainer.frameworks.open_r1.import_config import import_config as import_rec
 from trainer.frameworks.trl import key_handling as trl_handling
 from trainer.frameworks.trl.import_config import import_config as import_trl
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-TRL = fields_of(json.loads((FIXTURES / "trl_fields.json").read_text())["fields"])
-SWIFT = fields_of(json.loads((FIXTURES / "swift_fields.json").read_text())["fields"])
+TRL, SWIFT = trl_fields.FIELDS, swift_fields.FIELDS
 STUDY_OWN = {"trl": trl_handling.INPUTS, "open_r1": openr1_handling.INPUTS, "ms_swift": swift_handling.INPUTS}
 WITHOUT = {"trl": trl_handling.MEASURING, "open_r1": openr1_handling.MEASURING, "ms_swift": swift_handling.MEASURING}
 FOR_TRIAL: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

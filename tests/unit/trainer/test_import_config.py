@@ -172,7 +172,7 @@ def test_generation_batch_is_shared_by_the_processes() -> None:
         ("zzz: 4", ", line 1: TRL's GRPO script has no key zzz; remove it."),
         ("max_prompt_length: 5", ", line 1: max_prompt_length: TRL has no such key; filter the prompts by length"),
         ("torch_dtype: float32", "use dtype"),
-        ("num_processes: 2", "belongs to accelerate's launch"),
+        ("num_machines: 2", "belongs to accelerate's launch"),
         ("per_device_train_batch_size: 8.0", "per_device_train_batch_size: expected a whole number, got 8.0."),
         ("per_device_train_batch_size: 0", "expected a whole number from 1 to 65536, got 0."),
         ("per_device_train_batch_size:", "expected a whole number, got nothing."),

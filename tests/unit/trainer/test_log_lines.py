@@ -178,6 +178,21 @@ def test_a_sync_that_never_ends_is_a_hang(stop: Stop, phase: str, silent: float,
     assert ("take part in the sync" in got.suggestion) == stuck
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(autoscaler +4m3s) Error: No available node types can fulfill resource request {'GPU': 8.0}.",
+        "(autoscaler +2m0s) Warning: The following resource request cannot be scheduled right now: {'GPU': 8.0}.",
+        "(TaskRunner pid=1) (WorkerDict pid=2, ip=10.0.0.1) Fatal Python error: Segmentation fault",
+        "(vLLMHttpServer pid=1) (EngineCore pid=2) ERROR 01-02 03:04:05 [core.py:7] KeyError: 'model.layers.0'",
+    ],
+)
+def test_what_stands_behind_the_last_prefix_is_quoted_of_a_run_that_hangs(line: str) -> None:
+    got = outcome(f"step 3\n{line}\n", "verl", stop=Stop.HANG)
+    assert got.reason is FailureReason.HANG
+    assert line in got.message
+
+
 def test_a_log_of_no_error_says_nothing() -> None:
     for text in ("", "\n\n", "step 3\n", "Traceback (most recent call last):\n", *NOISE):
         assert read_log(text, SIGNS) is None

@@ -273,3 +273,27 @@ def test_an_option_that_belongs_to_no_command_is_refused_where_the_command_ends(
 def test_words_of_the_caller_are_none(script: str, words: list[str]) -> None:
     last = commands(script)[-1]
     assert ([word.text for word in last.words], any(word.unknown for word in last.words)) == (words, False)
+
+
+def test_of_several_words_of_a_variable_only_those_with_an_expansion_are_unknown() -> None:
+    arguments = "--nproc_per_node 8 --node_rank ${RANK} --addr $(hostname -I | cut -d_ -f1) --port=$P"
+    words = the_only(f'ARGS="{arguments}"\ntorchrun $ARGS a.py').words
+    known = [word.text for word in words if not word.unknown]
+    assert known == ["torchrun", "--nproc_per_node", "8", "--node_rank", "--addr", "a.py"]
+    assert [word.text for word in words if word.unknown] == ["${RANK}", "$(hostname -I | cut -d_ -f1)", "--port=$P"]
+    assert the_only('A=$(f a b)\nrun "$A c" $A').words[1].text == "$(f a b) c", "what is quoted is one word"
+
+
+@pytest.mark.parametrize("end", ["\\", " \\", "\\\n", ""])
+def test_a_backslash_that_ends_the_script_joins_nothing(end: str) -> None:
+    assert [word.text for word in the_only(f"run a --b 2{end}").words] == ["run", "a", "--b", "2"]
+
+
+def test_an_empty_variable_that_the_callers_words_may_set_is_named_and_else_is_no_word() -> None:
+    script = (
+        'NAME=""\nMORE=""\nSIZE=7\nwhile [[ $# -gt 0 ]]; do case "$1" in --name) NAME="$2"; shift 2;; '
+        '--more) MORE="$2";; --size) SIZE="$2";; esac; done\nrun recipes/$NAME/c_$SIZE.yaml $MORE --end'
+    )
+    words = the_only(script).words
+    assert [word.text for word in words] == ["run", "recipes/$NAME/c_7.yaml", "--end"]
+    assert [bool(word.unknown) for word in words] == [False, True, False]

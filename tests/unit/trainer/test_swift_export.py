@@ -117,6 +117,18 @@ def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
     assert "RAW = True" in export.files["plugin.py"]
 
 
+@pytest.mark.parametrize("entry", ["-m swift.cli.rlhf", "swift/cli/rlhf.py"])
+def test_one_process_that_becomes_several_is_started_by_what_starts_several(entry: str) -> None:
+    """``swift.cli.rlhf`` reads no ``NPROC_PER_NODE`` (swift/cli/main.py does)."""
+    script = f"NPROC_PER_NODE=8 python3 {entry} --rlhf_type grpo --model one --reward_funcs x --dataset d\n"
+    before = import_config(script, "run.sh", FIELDS)
+    assert before.processes == 1
+    assert any("starts one process" in note for note in before.notes)
+    for count, entered in ((1, entry), (2, entry.replace("rlhf", "main") + " rlhf")):
+        asked = wanted(user_config=script, passthrough=before.passthrough, world_size=count)
+        assert f"python3 {entered} --rlhf_type" in ms_swift.export(asked).files["run.sh"]
+
+
 @pytest.mark.parametrize("end", ["", " > log.txt 2>&1", " '--seed' 3", ' "$@"', " $@ > log.txt"])
 def test_a_script_is_run_by_its_interpreter_and_takes_more_arguments(tmp_path: Path, end: str) -> None:
     """What ``verify`` adds has to arrive, and wins where it stands last; once, whoever passed it on already."""

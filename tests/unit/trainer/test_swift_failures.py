@@ -44,6 +44,7 @@ TEXTS = {
     "swift_flash": ['ValueError: The "padding_free" feature requires a flash attention implementation. Please use'],
     "swift_fsdp1": ["NotImplementedError: FSDP1 is not supported. Please use FSDP2 (fsdp_version=2) instead."],
     "swift_fsdp_zero": ["ValueError: FSDP2 is not compatible with DeepSpeed."],
+    "long_prompt": ["ValueError: Input length (8431) leaves no room for generation with max_model_len (8192) and x"],
     "swift_overlong": ["AssertionError: The soft_cache_length must be set when using soft overlong rewards."],
     "swift_argument": ["ValueError: remaining_argv: ['--num_infer_workers', '2']"],
     "swift_cached": ["ValueError: cached_dataset is not supported for GRPO."],

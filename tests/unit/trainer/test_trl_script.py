@@ -51,10 +51,10 @@ def test_options_are_keys() -> None:
     ("command", "processes"),
     [
         ("trl grpo", 0),
-        ("accelerate launch --num_processes=4 my/train.py", 4),
-        ("torchrun --nproc_per_node 2 --nnodes 2 my/train.py", 4),
+        ("accelerate launch --num_processes=4 my/grpo.py", 4),
+        ("torchrun --nproc_per_node 2 --nnodes 2 my/grpo.py", 4),
         ("python -m trl.scripts.grpo", 0),
-        ("python train.py", 0),
+        ("python grpo.py", 0),
     ],
 )
 def test_however_the_script_is_started(command: str, processes: int) -> None:
@@ -76,11 +76,17 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
     ("text", "says"),
     [
         (
-            "accelerate launch --config_file z.yaml train.py --config grpo.yaml --beta 0.1",
+            "accelerate launch --config_file z.yaml grpo.py --config grpo.yaml --beta 0.1",
             r"line 1: the keys are in grpo.yaml; give that file, with --accelerate z.yaml, and write --beta into it",
         ),
         ("accelerate launch --config_file z.yaml grpo.py", "line 1: --config_file: .*give it with --accelerate z.yaml"),
         ("accelerate launch --use_deepspeed --zero_stage 2 grpo.py", "line 1: --zero_stage: a trial reads it from an"),
+        (
+            "accelerate launch --num_processes 2 train.py --beta 0",
+            "line 1: train.py is a program of your own, and a trial",
+        ),
+        ("python my_grpo_run.py --num_generations 4", "my_grpo_run.py is a program of your own"),
+        ("python src/open_r1/grpo.py --beta 0", "Open-R1's script, read with --framework openr1"),
         ("accelerate launch --use_megatron_lm grpo.py --beta 0.1", "--use_megatron_lm: Megatron is not supported"),
         ("accelerate launch grpo_vlm.py --beta 0.1", "line 1: grpo_vlm.py trains with a vision model"),
         ("python examples/scripts/grpo_agent.py --beta 0.1", "trains with tools"),
@@ -102,6 +108,25 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
 def test_what_cannot_be_read_says_what_to_do(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         import_config(text, "run.sh", FIELDS)
+
+
+@pytest.mark.parametrize("name", ["grpo.yaml", "run.sh"])
+def test_what_trl_hands_on_to_the_launch_is_read_from_the_same_place(name: str) -> None:
+    """``trl grpo`` gives ``accelerate launch`` what its own parser does not know (trl/cli/commands/training.py)."""
+    given = {"num_processes": "3", "accelerate_config": "zero3", "num_generations": "4"}
+    script = "trl grpo " + " ".join(f"--{key} {value}" for key, value in given.items())
+    text = script if name == "run.sh" else "".join(f"{key}: {value}\n" for key, value in given.items())
+    found = import_config(text, name, FIELDS)
+    assert (found.processes, found.knobs["zero_stage"], found.knobs["num_generations"]) == (3, 3, 4)
+    assert not {"num_processes", "accelerate_config"} & {*found.passthrough, *read_keys(text, name)}
+    with pytest.raises(ConfigError, match="zero33 is no file, and TRL has zero1, zero2"):
+        import_config(text.replace("zero3", "zero33"), name, FIELDS)
+    own = text.replace("zero3", "my/file.yaml")
+    assert named_files(own, name)["accelerate_config"][0] == "my/file.yaml"
+    launch = {"accelerate_config": "distributed_type: MULTI_GPU\nnum_processes: 5\n"}
+    assert import_config(own, name, FIELDS, files=launch).processes == 3, "a number of its own goes before the file's"
+    without = own.replace("num_processes: 3\n", "").replace("--num_processes 3 ", "")
+    assert import_config(without, name, FIELDS, files=launch).processes == 5
 
 
 def test_the_file_of_the_launch_may_be_given_beside() -> None:

@@ -205,6 +205,13 @@ def test_what_a_trial_cannot_honour_is_refused_by_its_line(line: str, words: str
     assert "\n" not in said
 
 
+@pytest.mark.parametrize(("shared", "each"), [(1, 8), (2, 16)])
+def test_rows_over_all_gpus_are_told_by_the_number_to_write(shared: int, each: int) -> None:
+    sharing = "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size"
+    with pytest.raises(ConfigError, match=f"ppo_micro_batch_size_per_gpu {each}, of 64 over {8 // shared} ranks"):
+        read("actor_rollout_ref.actor.ppo_micro_batch_size=64", f"{sharing}={shared}", "trainer.n_gpus_per_node=8")
+
+
 def test_gae_is_verls_default_and_not_ours() -> None:
     with pytest.raises(
         ConfigError, match=r"algorithm\.adv_estimator: verl trains with GAE where nothing says otherwise"

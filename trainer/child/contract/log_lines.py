@@ -13,9 +13,10 @@ from .signs import Nearness, Sign, SignMatch, read_signs
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _SOURCE = re.compile(
-    r"^\s*(?P<source>\[(?:rank|default)?\d+\]:|\((?:[\w.:-]+ )?pid=\d+[^)]*\)|\((?:raylet|Worker)[^)]*\))\s?"
+    r"^\s*(?P<source>(?:(?:\[(?:rank|default)?\d+\]:|\((?:[\w.:-]+ )?pid=\d+[^)]*\)"
+    r"|\((?:raylet|Worker|EngineCore|autoscaler)[^)]*\))\s?)+)"
 )
-"""What torch's launcher, Ray and vLLM write before a line of one of their processes."""
+"""What torch's launcher, Ray and vLLM write before a line of one of their processes; a process in another has both."""
 _SOFT = re.compile(
     r"(?:^|[\s\[(|])(?<!NCCL )(?:DEBUG|INFO|WARNING|WARN)(?=[\s\])|:])"
     r"|^\W*[WI]\d{3,4} \d\d:"
@@ -30,9 +31,9 @@ _BEFORE = re.compile(r"^(?:\w+ )?(?:ERROR|CRITICAL|FATAL)\W[^\]]{0,40}\[[^\]]*\]
 """What vLLM and others write before an error's own words."""
 _ERROR = re.compile(
     r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|MandatoryValue)"
-    r"|Exception)(?:\([\w.]*\))?(?::\s|:?$)"
+    r"|Exception|Fatal Python error|Error)(?:\([\w.]*\))?(?::\s|:?$)"
 )
-"""The line a traceback ends with."""
+"""The line a traceback ends with, or that the interpreter or Ray's autoscaler writes instead of one."""
 _JOINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 _IGNORED = re.compile(r"^Exception ignored (?:in|on)\b")
 _AFTERMATH = frozenset(
@@ -151,7 +152,9 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
 def last_error(text: str, signs: Sequence[Sign]) -> str:
     """The line of the error that ended the processes, where its words are not known; empty where there is none."""
     unknown = [(each.number, each.unknown) for each in _diagnoses(text, signs) if each.unknown]
-    return min(unknown)[1] if unknown else ""
+    # Ray's autoscaler warns, and everybody waits for ever.
+    waiting = [line.strip() for line in text.splitlines() if "cannot be scheduled right now" in line]
+    return min(unknown)[1] if unknown else "".join(waiting[-1:])
 
 
 def _diagnoses(text: str, signs: Sequence[Sign]) -> List[_Diagnosis]:

@@ -59,6 +59,9 @@ _OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
 """How an option or an override begins, and no command."""
 _SETTING = ("export", "declare", "local", "readonly", "typeset")
 _LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
+_COUNTED = re.compile(r"\$#|\$\{#\}|\bgetopts\b")
+"""What goes over the words that the script itself is given."""
+_MAY_BE_GIVEN = ", which the caller may give"
 CALLERS = ("$@", "$*")
 """Words that stand for those the script itself is given."""
 
@@ -268,14 +271,23 @@ class _Runner:
             return True
         if loop.name:
             self._state.variables[loop.name] = [Word(f"${loop.name}", self._line, unknown=loop.written)]
-        elif self._counts_words(loop.written):
-            return True
+        elif self._state.given is None and _COUNTED.search(loop.written):
+            return self._given_by_callers(loop.body)
         self._maybe((loop.body, ()), loop.written)
         return None
 
-    def _counts_words(self, written: str) -> bool:
-        """Whether a loop goes over the words the script itself is given, of which there are none."""
-        return self._state.given is None and re.search(r"\$#|\$\{#\}|\bgetopts\b", written) is not None
+    def _given_by_callers(self, body: Statements) -> bool:
+        """Passes over a loop over the script's own words; of variables it sets the empty ones are known to a caller."""
+        before, count = self._state.copy(), len(self.found)
+        with suppress(ShellError):
+            self.run(body)
+        del self.found[count:]
+        after = self._state.variables
+        self._state.become(before)
+        for name, words in before.variables.items():
+            if not any(word.text or word.unknown for word in words) and not _same(words, after.get(name)):
+                self._state.variables[name] = [Word(f"${name}", self._line, unknown=f"${name}{_MAY_BE_GIVEN}")]
+        return True
 
     def _simple(self, simple: Simple) -> bool | None:
         tokens = list(simple.words)
@@ -322,7 +334,7 @@ class _Runner:
 
     def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
         name = words[0].text
-        if _OPTION.match(name) and self.found and self._trains(self.found[-1]):
+        if _OPTION.match(name) and self.found and _PROGRAM.search(" ".join(w.text for w in self.found[-1].words)):
             text = f"the command ends here, and {name[:80]} below it belongs to no other"
             raise ShellError(words[0].line - 1, f"{text}; end the line in a backslash, with no space or comment there")
         function = self._state.functions.get(name)
@@ -359,10 +371,6 @@ class _Runner:
             return False
         self.printed = None
         return True if name in _SUCCEEDS else None
-
-    @staticmethod
-    def _trains(command: Command) -> bool:
-        return _PROGRAM.search(" ".join(word.text for word in command.words)) is not None
 
     def _call(self, function: Statement, words: list[Word]) -> bool | None:
         before = self._state.given
@@ -444,6 +452,8 @@ class _Runner:
         pieces = self._pieces(token.parts)
         if any(piece.several == [] for piece in pieces) and not any(piece.text or piece.several for piece in pieces):
             return []  # a list without words, between quotes too
+        if len(pieces) == 1 and not pieces[0].quoted and pieces[0].unknown == pieces[0].text + _MAY_BE_GIVEN:
+            return []
         for piece in pieces:
             for number, word in enumerate(self._fields(piece, plain, written)):
                 if number or current is None:
@@ -458,10 +468,11 @@ class _Runner:
         """The words of a piece: of a list its own, of what is not quoted those between spaces."""
         if piece.several is not None:
             return [replace(word, listed=word.listed or written) for word in piece.several]
-        if piece.quoted or piece.unknown or piece.text in CALLERS:
+        if piece.quoted or (piece.text and piece.text in (*CALLERS, piece.unknown)):
             return [replace(plain, text=piece.text, unknown=piece.unknown)]
-        fields = piece.text.split()
-        return [replace(plain, text=text, listed=written if len(fields) > 1 else "") for text in fields]
+        fields = shell_values.fields(piece.text, piece.unknown)
+        listed = written if len(fields) > 1 else ""
+        return [replace(plain, text=text, unknown=unknown, listed=listed) for text, unknown in fields]
 
     def _pieces(self, parts: Sequence[Part]) -> list[_Piece]:
         return [self._expanded(part) if part.expands else _Piece(part.text) for part in parts]
@@ -586,6 +597,4 @@ class _Runner:
 
 
 def _same(a: list[Word] | None, b: list[Word] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return [(word.text, word.unknown) for word in a] == [(word.text, word.unknown) for word in b]
+    return [(word.text, word.unknown) for word in a or ()] == [(word.text, word.unknown) for word in b or ()]

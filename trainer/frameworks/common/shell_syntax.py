@@ -455,7 +455,7 @@ class Reader:
         if sign == "\\":
             taken = self._text[self._at + 1 : self._at + 2]
             self._at = min(self._at + 2, len(self._text))
-            return [] if taken == "\n" else [Part(taken, quoted=True)]
+            return [Part(taken, quoted=True)] if taken.strip("\n") else []  # at the end of the file it joins nothing
         if sign == "'":
             return [Part(self._single(self._at), quoted=True)]
         if sign == '"':
@@ -544,7 +544,7 @@ class Reader:
         """Spaces, comments and joined lines; with ``lines`` also ends of lines."""
         while self._at < len(self._text):
             sign = self._peek()
-            if self._text.startswith("\\\n", self._at):
+            if self._text.startswith("\\\n", self._at) or self._text[self._at :] == "\\":
                 self._at += 2
             elif sign == "#":
                 end = self._text.find("\n", self._at)

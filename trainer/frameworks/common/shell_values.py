@@ -143,3 +143,14 @@ def names_set(text: str) -> list[str]:
         if re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)|\s*(\+\+|--)", text[found.end() :])
         or re.search(r"(\+\+|--)\s*\Z", text[: found.start()])
     ]
+
+
+_FIELD = re.compile(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\$\{[^}]*\}|`[^`]*`|\S)+")
+
+
+def fields(text: str, unknown: str) -> list[tuple[str, str]]:
+    """(Word, what in it is unknown) of text between no quotes; of several words only those with an expansion are."""
+    if not unknown:
+        return [(word, "") for word in text.split()]
+    found = _FIELD.findall(text)
+    return [(word, word if set("$`") & set(word) else "") for word in found] if len(found) > 1 else [(text, unknown)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.config_entries import Faults, problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch
 from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
@@ -46,6 +46,18 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
         ConfigError: the text cannot be read.
     """
     return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
+
+
+def own_program(program: Word, name: str, trials: str) -> ConfigError:
+    """The refusal of a program of the user's own: what it gives its trainer in code is not what a trial would do.
+
+    Args:
+        trials: what a trial runs.
+    """
+    if "open_r1" in program.text:
+        return problem(name, program.line, f"{show(program.text)} is Open-R1's script, read with --framework openr1")
+    said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
+    return problem(name, program.line, f"{said} into a YAML file, a key a line, and name --model, --data and --reward")
 
 
 def _entry(command: Command) -> int | None:

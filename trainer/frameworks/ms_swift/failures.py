@@ -46,6 +46,7 @@ OWN: tuple[Sign, ...] = (
     illegal("swift_fsdp1", "FSDP1 is not supported. Please use FSDP2"),
     illegal("swift_fsdp_zero", "FSDP2 is not compatible with DeepSpeed"),
     illegal("swift_overlong", "The soft_cache_length must be set when using soft overlong rewards"),
+    illegal("long_prompt", "leaves no room for generation with max_model_len", phase=Phase.GENERATE.value),
     illegal("swift_argument", "remaining_argv: ["),
     illegal("swift_cached", "cached_dataset is not supported for GRPO"),
     illegal("swift_truncation", "GRPO requires `truncation_strategy 'left' or 'delete'`"),

@@ -17,7 +17,7 @@ from trainer.frameworks.common.script_folder import finds_itself
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.server_script import PORT, Served, with_gpus, without
 from trainer.frameworks.common.shell import CALLERS, Command, Word
-from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken
+from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken, own_program, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
 from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
@@ -38,6 +38,8 @@ SERVERS_OWN = frozenset(
     {"model", "model_revision", "host", "port", "torch_dtype", "model_type", "template", "log_level"}
 )
 """Arguments of ``swift rollout`` that a trial's server has from the trial."""
+ALONE = "one process"
+"""Instead of a launcher's options: the file that nothing but Python starts."""
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -119,6 +121,9 @@ def _of_entry(key: str, entry: Entry, name: str) -> Argument:
 
 def _of_script(text: str, name: str) -> Given:
     found = list(_swift_commands(commands_of(text, name)))
+    if not found:
+        for command, at in training_commands(text, name):
+            raise own_program(command.words[at], name, "`swift rlhf`")
     kind, command, words = _training(found, name)
     serves = any(kind == "rollout" for kind, _, _ in found)
     arguments = _arguments(_own(words), name, beside=f"with --server {name}" if serves else "")
@@ -133,13 +138,20 @@ def _of_script(text: str, name: str) -> Given:
         frozenset(served),
         own[-1].end if own else command.words[-1].end,
         any(word.text in CALLERS for word in words),
-        launch_of(before),
+        _launch(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
         not any(word.listed for word in command.words) and not finds_itself(text),
         kind == "megatron",
         engine={key: own for key, own in arguments.items() if key in SERVED},
         folder=command.folder,
     )
+
+
+def _launch(before: Sequence[Word]) -> Launch:
+    """What starts the processes; a file of ms-swift's that nothing but Python starts is one of them."""
+    found, entry = launch_of(before), before[-1]
+    alone = _ENTRY.search(entry.text) or _MEGATRON.search(entry.text)
+    return Launch(1, {ALONE: entry}) if found.options is None and alone else found
 
 
 def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], int]:

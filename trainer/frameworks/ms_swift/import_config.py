@@ -46,7 +46,7 @@ from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given, server_knobs
+from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, asked_of, given, server_knobs
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
 from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
@@ -381,7 +381,12 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
 
 
 def _uncounted(found: Given, name: str) -> Iterator[str]:
-    """A sentence on what leaves the number of training processes unknown."""
+    """A sentence on what leaves the number of training processes unknown, or is read by nobody."""
+    alone = (found.launch.options or {}).get(ALONE)
+    for key, own in {**found.environment, **found.hidden}.items() if alone else ():
+        if alone and key in COUNTING:
+            said = f"{key}: only `swift rlhf` reads it, and {alone.text} starts one process; write that or torchrun"
+            yield str(problem(name, own.line, said))
     if found.launch.options is not None:
         yield from uncounted(found.launch, name)
         return

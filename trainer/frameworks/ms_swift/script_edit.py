@@ -11,7 +11,7 @@ from trainer.frameworks.common.exported import RUN, ExportRequest
 from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
-from trainer.frameworks.ms_swift.given import Argument, Given, given
+from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.server import wants_server
 
@@ -42,17 +42,24 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
             added.append(_argument(key, value))
     added += [] if found.forwards else ['"$@"']  # what a caller adds wins, as it does over a file
     pieces += [(found.end, found.end, "".join(f" \\\n    {words}" for words in added))]
+    alone = (found.launch.options or {}).get(ALONE)
+    if alone is not None and request.world_size > 1:  # ms-swift's own entry starts as many as the variables say
+        pieces.append((alone.start, alone.end, re.sub(r"rlhf(\.py)?$", r"main\1 rlhf", alone.text)))
     variables, exported = _environment(request, found)
     pieces += variables
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
         text = text[:start] + new + text[end:]
     place = [f"cd {shlex.quote(request.folder)} || exit 1"] if request.folder else []
-    return _begun(text, [FIND_HERE, _found(request), *exported, *place])
+    return _begun(text, [FIND_HERE, *filter(None, [_found(request)]), *exported, *place])
 
 
 def _found(request: ExportRequest) -> str:
-    """The line by which ``swift`` is the one of the interpreter that was measured."""
-    return f'export PATH={shlex.quote(str(PurePosixPath(request.python).parent))}:"$PATH"'
+    """The line by which ``swift`` is the one of the interpreter that was measured; none where that is any."""
+    return (
+        ""
+        if "/" not in request.python
+        else f'export PATH={shlex.quote(str(PurePosixPath(request.python).parent))}:"$PATH"'
+    )
 
 
 def _removed(text: str, there: Argument) -> Piece:

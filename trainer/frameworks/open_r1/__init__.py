@@ -2,6 +2,6 @@
 
 from trainer.frameworks.open_r1.export import export
 from trainer.frameworks.open_r1.failures import diagnose, suggest
-from trainer.frameworks.open_r1.key_tables import SUPPORTED
+from trainer.frameworks.open_r1.key_tables import NATIVE, SUPPORTED
 from trainer.frameworks.open_r1.keys import unsupported
 from trainer.frameworks.open_r1.render import render, settings

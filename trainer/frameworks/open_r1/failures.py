@@ -13,7 +13,8 @@ from trainer.frameworks.common.failures import suggest as shared_suggest
 
 SUGGESTIONS: Mapping[str, str] = {
     **SHARED,
-    "sampler": "lower micro_batch_size or gradient_accumulation_steps: TRL 0.18 lets their product decode together",
+    "sampler": "lower gpu_memory_utilization, or beside the training micro_batch_size or gradient_accumulation_steps, "
+    "whose product TRL 0.18 lets decode together",
     "openr1_registry": "name only rewards of Open-R1's registry (src/open_r1/rewards.py), or give the study your own",
     "openr1_prompt_column": "set dataset_prompt_column to the column that holds the prompt's text",
     "openr1_dataset": "set dataset_name or dataset_mixture",

@@ -16,16 +16,17 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
+from search_spaces.whole_numbers import whole_number
 from search_spaces.yaml_text import Entry, plain
-from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile
+from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
-    at_least_one,
     at_line,
     check_storable,
     check_weights,
     environment_of,
+    length_of,
     line_of,
     lines_of,
     meant,
@@ -54,7 +55,7 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.trl.key_handling import INPUTS, REFUSED_INSIDE, note, refusal
+from trainer.frameworks.trl.key_handling import INPUTS, PRESETS, PROCESSES, REFUSED_INSIDE, SHARDED, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
@@ -82,7 +83,9 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     if is_script(text, name):
         return _files_of(text, name)
     entries = _entries(text, name, _NO_FILES, Faults())
-    return {key: (str(entries[key].value), entries[key].line) for key in FILES if _is_path(entries.get(key))}
+    launch = {key: entry for key, entry in entries.items() if key in SHARDED and _names_file(entry.value)}
+    found = {key: entries[key] for key in FILES if _is_path(entries.get(key))} | launch
+    return {key: (str(entry.value), entry.line) for key, entry in found.items()}
 
 
 def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
     Raises:
         ConfigError: it is no mapping of plain values.
     """
-    entries = _entries(text, name, files, Faults())
+    entries, _ = _launch(_entries(text, name, files, Faults()), name, files, Faults())
     return plain_keys(entries) if is_script(text, name) else {key: entry.plain for key, entry in entries.items()}
 
 
@@ -105,7 +108,8 @@ def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     script = read_script(text, name, Faults())
     for key, entry in script.keys.items():
         word = plain_keys({key: entry})[key]
-        if key in FILES and isinstance(word, str) and _is_path(Entry(word, entry.line)):
+        named = _names_file(word) if key in SHARDED else key in FILES and _is_path(Entry(word, 0))
+        if isinstance(word, str) and named:
             found[key] = (placed(word, script.folder), entry.line)
     return found
 
@@ -134,9 +138,10 @@ def import_config(
     """
     faults = Faults()
     script = read_script(text, name, Faults()) if is_script(text, name) else None
-    entries = _entries(text, name, files, faults)
+    entries, own_launch = _launch(_entries(text, name, files, faults), name, files, faults)
+    accelerate = own_launch if accelerate is NO_LAUNCH else accelerate
     values = _values(entries, name, fields, script, files, faults)
-    launched = _launched(script, accelerate, server, server_name, faults)
+    launched = own_launch.processes or _launched(script, accelerate, server, server_name, faults)
     beside = keys_beside(values, accelerate)
     whole = {**values, **beside}
     knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
@@ -146,20 +151,43 @@ def import_config(
     served = faults.of(lambda: _served(served_by, knobs, values, entries, name), NO_SERVER)
     faults.raise_collected()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
-    longest, line = "max_completion_length", line_of(entries, "max_completion_length")
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
-        max_completion_length=at_least_one(longest, values[longest], name, line) if longest in values else None,
+        max_completion_length=length_of("max_completion_length", values, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
         asked=script.asked if script else {},
         processes=launched,
     )
+
+
+def _launch(
+    entries: dict[str, Entry], name: str, files: Mapping[str, str], faults: Faults
+) -> tuple[dict[str, Entry], AccelerateFile]:
+    """(The script's own keys, what the others tell the launch) of a file that ``trl grpo`` is given."""
+    own = {key: entry for key, entry in entries.items() if key not in (PROCESSES, *SHARDED)}
+    said = {key: str(value) for key, value in plain_keys(entries).items() if key in (PROCESSES, *SHARDED)}
+    found = NO_LAUNCH
+    for key in (key for key in SHARDED if key in said):
+        if said[key] not in PRESETS and key not in files:
+            text = f"{key}: {show(said[key])} is no file, and TRL has {', '.join(PRESETS)} by that key"
+            faults.add(problem(name, entries[key].line, text))
+            continue
+        preset = PRESETS.get(said[key])
+        with faults.caught():
+            found = read_file(preset or files[key], said[key], _NO_FILES)
+        if preset:
+            of = f"{name}, line {entries[key].line}: {key} {said[key]}"
+            found = replace(found, name=of, lines=dict.fromkeys(found.lines, 0))
+    count = whole_number(said[PROCESSES]) if PROCESSES in said else found.processes
+    if PROCESSES in said and not count:
+        faults.add(problem(name, entries[PROCESSES].line, f"{PROCESSES}: expected a whole number of at least 1"))
+    return own, replace(found, processes=count) if count else found
 
 
 def _launched(script: Script | None, accelerate: AccelerateFile, server: str, server_name: str, faults: Faults) -> int:
@@ -260,12 +288,17 @@ def _entries(text: str, name: str, files: Mapping[str, str], faults: Faults) -> 
             why = refusal(key, plain_keys({key: entry})[key] if script else entry.plain)
             if why is not None:
                 raise problem(name, entry.line, f"{key}: {why}")
-            found[key] = _from_file(key, entry, files[key], name) if key in files else entry
+            found[key] = _from_file(key, entry, files[key], name) if key in FILES and key in files else entry
     return found
 
 
 def _is_path(entry: Entry | None) -> bool:
     return entry is not None and isinstance(entry.value, str) and entry.value.strip()[:1] not in ("", "{")
+
+
+def _names_file(value: object) -> bool:
+    """Whether it is no name of a file that TRL has."""
+    return isinstance(value, str) and value not in PRESETS and ("/" in value or "." in value)
 
 
 def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:

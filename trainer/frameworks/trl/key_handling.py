@@ -42,10 +42,23 @@ REFUSED: Mapping[str, str] = {
     "hub_token": "a secret would be stored with the study; log in with `hf auth login` instead",
 }
 """Key -> why, and what to do."""
-LAUNCH: Mapping[str, str] = dict.fromkeys(
-    ("accelerate_config", "config_file", "num_processes", "num_machines", "mixed_precision", "gpu_ids"), _LAUNCH
-)
-"""What ``trl grpo`` takes from the same file beside the script's own keys."""
+LAUNCH: Mapping[str, str] = dict.fromkeys(("num_machines", "mixed_precision", "gpu_ids"), _LAUNCH)
+"""What ``trl grpo`` takes from the same file beside the script's own keys, and hands to ``accelerate launch``."""
+PROCESSES, SHARDED = "num_processes", ("accelerate_config", "config_file")
+"""Of these, those that are read: the number of processes, and accelerate's file or a name of TRL's own."""
+_ZERO = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config: "
+_FSDP = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config: "
+_NAMED = "{fsdp_offload_params: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_version: "
+PRESETS: Mapping[str, str] = {
+    "zero1": _ZERO + "{zero_stage: 1, gradient_accumulation_steps: 1}",
+    "zero2": _ZERO + "{zero_stage: 2, offload_optimizer_device: none, offload_param_device: none}",
+    "zero3": _ZERO + "{zero_stage: 3, offload_optimizer_device: none, offload_param_device: none}",
+    "fsdp1": _FSDP + _NAMED + "1}",
+    "fsdp2": _FSDP + _NAMED + "2, fsdp_reshard_after_forward: true}",
+    "multi_gpu": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8",
+    "single_gpu": 'distributed_type: "NO"\nmixed_precision: bf16\nnum_processes: 8',
+}
+"""Name in ``accelerate_config`` -> what decides a trial of the file that TRL 1.16 has under it."""
 _MEANT: Mapping[str, str] = {
     "warmup_ratio": "since transformers 5 warmup_steps takes the ratio too (0.1: a tenth of all steps)",
     "train_split": "it is dataset_train_split",

@@ -13,12 +13,16 @@ from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH,
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of, uncounted
 from trainer.frameworks.common.script_folder import moved
 from trainer.frameworks.common.server_script import serves
-from trainer.frameworks.common.shell import Command
-from trainer.frameworks.common.training_script import options_of, refuse_config, training_commands
+from trainer.frameworks.common.shell import Command, Word
+from trainer.frameworks.common.training_script import options_of, own_program, refuse_config, training_commands
 from trainer.frameworks.trl.key_handling import MEASURING
 from trainer.frameworks.trl.key_tables import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
+_OTHERS: Mapping[str, str] = {"main_ppo": "verl", "swift rlhf": "swift", "swift.cli": "swift"}
+"""Sign of a script -> word of another framework."""
+_TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
+"""TRL's script by its name."""
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
     "reward_funcs": "rewards",
@@ -64,12 +68,16 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
     if len(likely) != 1:
         said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
+        other = next((word for sign, word in _OTHERS.items() if sign in text and not likely), "")
+        if other:
+            raise problem(name, 0, f"this starts another framework; read it with --framework {other}")
         raise problem(name, likely[1][0].words[0].line if likely else 0, f"{said}, found {len(likely)}")
     command, at = likely[0]
     entry, words = command.words[at], command.words[at + 1 :]
     for part, why in _REFUSED.items():
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
+    _refuse_own_program(entry, name)
     launch = launch_of(command.words[:at])
     refuse_config(words, launch, name, serves=serves(text, name))
     keys: dict[str, Entry] = {}
@@ -98,6 +106,12 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
             notes.append(str(problem(name, word.line, said)))
     notes += moved(name, command.folder)
     return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked, command.folder)
+
+
+def _refuse_own_program(entry: Word, name: str) -> None:
+    """Refuse a program of the user's own: what it gives its trainer in code would not be what a trial does."""
+    if "open_r1" in entry.text or not _TRLS.search(entry.text):
+        raise own_program(entry, name, "TRL's script")
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:

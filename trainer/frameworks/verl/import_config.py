@@ -98,10 +98,9 @@ def import_config(
     if _ESTIMATOR not in {**said.values, **said.unknown}:
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
     faults = Faults()
-    asked = _checked(values, said, name, faults)
-    with faults.caught():
-        gpus = processes or _gpus(values, said, name)
-        knobs = _knobs(values, gpus, said, name, faults)
+    gpus = faults.of(lambda: processes or _gpus(values, said, name), 0)
+    asked = _checked(values, said, name, faults, gpus)
+    knobs = _knobs(values, gpus, said, name, faults) if gpus else {}
     faults.raise_collected()
     return Imported(
         knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
@@ -140,11 +139,11 @@ def _knobs(values: Mapping[str, Any], gpus: int, script: Given, name: str, fault
             del left[error.key]
 
 
-def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults) -> dict[str, str]:
+def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults, gpus: int) -> dict[str, str]:
     """Fields that the command line has to give (``_asked``); problems with keys and variables are collected."""
     for key in script.values:
         with faults.caught():
-            _check(key, script, name)
+            _check(key, script, name, gpus)
     for key in values:
         with faults.caught():
             check_known(key, script.added, name, _line(script, key))
@@ -165,10 +164,11 @@ def _refuse_parts(script: Given, name: str) -> None:
         raise problem(name, script.lines.get(both[0], 0), ": ".join(both))
 
 
-def _check(key: str, script: Given, name: str) -> None:
+def _check(key: str, script: Given, name: str, gpus: int) -> None:
     line, value = script.lines.get(key, 0), script.values[key]
     check_storable(key, at_line(value, line), name)
-    why = refusal(key, value)
+    together = script.values.get(NATIVE["sequence_parallel_size"], 1)
+    why = refusal(key, value, gpus // together if isinstance(together, int) and together > 0 else gpus)
     if why is not None:
         raise problem(name, line, f"{key}: {why}")
 

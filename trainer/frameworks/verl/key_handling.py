@@ -85,10 +85,15 @@ def handling_of(key: str) -> KeyHandling:
     return KeyHandling.MEASURING if key in MEASURING else KeyHandling.WORKLOAD
 
 
-def refusal(key: str, value: Any) -> str | None:
-    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+def refusal(key: str, value: Any, ranks: int = 0) -> str | None:
+    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can.
+
+    Args:
+        ranks: with rows of their own; 0: not known.
+    """
     if key in OLD and value is not None:
-        return f"verl 0.9.1 does not take rows over all GPUs; use {OLD[key]}"
+        each = f" {max(1, value // ranks)}, of {value} over {ranks} ranks" if ranks and isinstance(value, int) else ""
+        return f"verl 0.9.1 does not take rows over all GPUs; use {OLD[key]}{each}"
     if key in FIXED and value != FIXED[key]:
         return f"{_WHY[key]}; expected {show(FIXED[key])}, got {show(value)}"
     if key == MODEL_ENGINE and value not in ("dp", "megatron"):

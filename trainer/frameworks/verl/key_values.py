@@ -270,11 +270,18 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
         ]
         text = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
         raise KnobKeyError(tables.PROMPTS_PER_UPDATE, f"{text}; nearest: {' or '.join(map(str, near))} prompts")
+    if rollout < update:
+        prompts, updated = (sizes[key] for key in (tables.PROMPTS_PER_ROLLOUT, tables.PROMPTS_PER_UPDATE))
+        said = f"{prompts} is less than {tables.PROMPTS_PER_UPDATE} {updated}, and verl takes no fewer"
+        raise KnobKeyError(tables.PROMPTS_PER_ROLLOUT, f"{said}; nearest: {tables.PROMPTS_PER_UPDATE} {prompts}")
     micro = int(found.get("micro_batch_size", 0))
-    if not micro or (found.get("dynamic_batching") is True and update // ranks % micro):
-        if found.get("dynamic_batching") is not True:
-            raise KnobKeyError(tables.NATIVE["micro_batch_size"], "verl has no default for it; set it")
-        micro = update // ranks  # nothing is cut by rows
+    if not micro and found.get("dynamic_batching") is not True:
+        raise KnobKeyError(tables.NATIVE["micro_batch_size"], "verl has no default for it; set it")
+    if found.get("dynamic_batching") is True and (not micro or update // ranks % micro or rollout // ranks % micro):
+        if rollout % ranks:
+            text = f"{rollout} rows of a rollout cannot be shared by {ranks} ranks ({gpus} GPUs)"
+            raise KnobKeyError(tables.PROMPTS_PER_ROLLOUT, text)
+        micro = math.gcd(update // ranks, rollout // ranks)  # nothing is cut by rows
     for key, rows in ((tables.PROMPTS_PER_UPDATE, update), (tables.PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
             largest = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)

@@ -15,6 +15,7 @@ from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.training_script import own_program, training_commands
 from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import handling_of
@@ -24,7 +25,9 @@ from trainer.frameworks.verl.megatron import WORD
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
-"""A program that trains with verl in a way of its own."""
+_VERLS_KEYS = re.compile(r"\+{0,2}(?:actor_rollout_ref|algorithm|trainer)(?:\.\w+)+=")
+_PROGRAM = re.compile(r"(?:[\w-]*/|\.+/)*[\w-]+\.py|\w+(?:\.\w+)+")
+"""A program that trains with verl in a way of its own: by its name, or a file or module in front of verl's keys."""
 _ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
 _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
@@ -86,6 +89,8 @@ def given(text: str, name: str, folder: str = ".") -> Given:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
     _refuse_other_program(text, name, folder)
     if text.startswith("#!") or name.endswith(".sh"):
+        for command, at in training_commands(text, name):
+            raise own_program(command.words[at], name, "verl.trainer.main_ppo")
         raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _resolved(_of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name))
 
@@ -129,11 +134,17 @@ def _refuse_engine_named(text: str, name: str) -> None:
 
 def _refuse_other_program(text: str, name: str, folder: str) -> None:
     """Refuse, by its name, another program that trains with verl."""
+    if not (_OTHER.search(text) or _VERLS_KEYS.search(text)):
+        return
     try:
-        words = [word for command in commands(text, folder) for word in command.words] if _OTHER.search(text) else []
+        found = [command.words for command in commands(text, folder)]
     except ShellError:
         return
-    other = next((word for word in words if _OTHER.fullmatch(word.text)), None)
+    named = [word for words in found for word in words if _OTHER.fullmatch(word.text)]
+    for words in found:
+        keys = next((at for at, word in enumerate(words) if _VERLS_KEYS.match(word.text)), 0)
+        named += [word for word in words[:keys] if _PROGRAM.fullmatch(word.text)][:1]
+    other = next(iter(named), None)
     if other is not None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 

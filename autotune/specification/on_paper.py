@@ -1,0 +1,111 @@
+"""A user's configuration judged for a machine that is described, not here: nothing is started, nothing looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.domain import Configuration, Resources
+from autotune.frameworks import Integration, framework_named
+from autotune.specification import build
+from autotune.specification.config_faults import UNKNOWN_PROMPT, placed, read_whole
+from autotune.specification.request import Request, ResolvedRequest
+from search_spaces.batch import BATCH_KNOBS, training_gpus
+from search_spaces.configuration import ModelFacts
+from search_spaces.space import SearchSpace
+from trainer.child.contract import Result
+from trainer.frameworks.common.exported import Export, ExportRequest
+
+
+class Recorded:
+    """Says which keys a framework takes as its interpreter once did, in the version that this was written for."""
+
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
+        """See ``Interpreter``."""
+        return framework_named(framework).recorded_fields
+
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+        """See ``Interpreter``; the framework's own check is not made."""
+        del keys
+        return Result(ok=True, data={"fields": self.known_fields(framework)})
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A configuration on a machine."""
+
+    request: ResolvedRequest
+    framework: Integration
+    space: SearchSpace
+    machine: Resources
+    notes: list[str] = field(default_factory=list)
+    """What may surprise, a sentence each."""
+    left_out: str = ""
+    """As of ``build.planned``."""
+    prompt: int | None = None
+    """Tokens of the longest prompt, where somebody says it."""
+    own_data: bool = True
+    """The prompts are those that the file names."""
+
+    def baseline(self, facts: ModelFacts) -> Configuration:
+        """The configuration, whole.
+
+        Raises:
+            UsageError: no trial could run it.
+        """
+        resources = build.resources_for(self.machine, self.request, facts, {})
+        baseline = build.baseline_of(self.request, self.space, resources)
+        build.check_passthrough(self.request, baseline, resources)
+        build.check_baseline(self.request, baseline, resources)
+        return baseline
+
+    def exported(self) -> Export:
+        """The files that train with it, which nobody has measured.
+
+        Raises:
+            UsageError: no trial could run it, or the framework cannot be given it.
+        """
+        own, baseline = self.request, self.baseline(ModelFacts())
+        said = Configuration({n: v for n, v in baseline.items() if n in own.baseline or n in BATCH_KNOBS})
+        wanted = ExportRequest(
+            title=f"{own.config_name}, not measured",
+            configuration=said,
+            python=own.python,
+            model=own.model,
+            rewards=own.rewards,
+            rows_per_update=own.rows_per_update,
+            max_completion_length=own.max_completion_length,
+            passthrough=own.passthrough,
+            device=self.machine.device,
+            max_prompt_length=self.prompt,
+            world_size=training_gpus(baseline, self.machine),
+            nodes=self.machine.nodes,
+            user_config=own.config or "",
+            own_data=self.own_data,
+            folder=own.folder,
+            accelerate=own.accelerate,
+            checkout=own.checkout,
+        )
+        return self.framework.export(wanted)
+
+
+def read(request: Request, machine: Resources, *, exported: bool = False) -> Paper:
+    """The configuration of ``request`` as ``start`` would read it on ``machine``.
+
+    Args:
+        exported: its own reward is needed; else one stands for what is not named. Prompts are never read.
+
+    Raises:
+        UsageError: with every fault of it.
+        SpaceError: the space cannot be read.
+    """
+    framework, notes = framework_named(request.framework), list[str]()
+    machine = replace(machine, framework=framework.name)
+    own_reward = exported and framework.names_reward
+    asked = replace(placed(request), model=request.model, **({"rewards": request.rewards} if own_reward else {}))
+    whole = read_whole(asked, Recorded(), machine, "", notes.append)
+    whole = whole if own_reward else replace(whole, rewards=request.rewards)
+    prompt, whole = whole.max_prompt_length, replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
+    space, left_out = build.planned(build.load_space(whole, machine), framework, server=True)
+    return Paper(whole, framework, space, machine, notes, left_out, prompt, not request.data)
