@@ -1,4 +1,4 @@
-"""Chooses the workload's size by the budget, where the user chose none; pure.
+"""Chooses the workload's size by the budget, where the user chose none, and anew when its forecast was wrong; pure.
 
 A study on a slow machine that begins with too large a workload ends with one unfinished trial. So the defaults are
 made smaller until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a
@@ -8,9 +8,11 @@ cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from autotune.domain import CycleKind, Protocol, Trial
+from autotune.proposals.times.observed import WARM_UP
 from autotune.specification.request import Size
 from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES
@@ -23,6 +25,12 @@ LEAST_TOKENS = 8
 """Shorter completions leave nothing of a generation to measure."""
 CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
+FEWEST = {"natural": 1, "recorded": 2}
+"""Cycles of a trial where nothing else makes room."""
+WRONG = 2.0
+"""Times its forecast that a cycle takes before the plan is made anew ..."""
+LATE = 4.0
+"""... and that a start takes before its end is not waited for; it is then taken for half done."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,6 @@ class Workload:
     layers: int | None = None
     """Of the bundled model, its first so many; ``None``: the whole model."""
 
-    @property
-    def size(self) -> Size:
-        return Size(self.rows, self.tokens)
-
     def words(self, of_layers: int = 0) -> str:
         """``4 rows per update, completions of at most 16 tokens``."""
         model = "" if self.layers is None else f", the first {self.layers} of the model's {of_layers} layers"
@@ -48,111 +52,181 @@ class Workload:
 
 @dataclass(frozen=True)
 class Pace:
-    """Predicted seconds of the baseline with one workload."""
+    """Predicted seconds of the baseline with one workload, and the cycles of a trial."""
 
     start_s: float
     """From a trial's start to its first timed cycle, the warm-up included."""
     cycle_s: float
+    natural: int = NATURAL_CYCLES
+    """Of the first trial, which also records the lengths."""
+    recorded: int = LOOKS[0]
 
-    def trial_s(self, cycles: int) -> float:
-        """Seconds of a trial with so many cycles after the warm-up."""
-        return self.start_s + cycles * self.cycle_s
-
-    @property
-    def baseline_s(self) -> float:
-        """Seconds of the first trial, which also records the lengths."""
-        return self.trial_s(NATURAL_CYCLES + LOOKS[0])
+    def trial_s(self, further: int = 0) -> float:
+        """Returns the seconds of a trial with so many cycles beside the recorded ones."""
+        return self.start_s + (self.recorded + further) * self.cycle_s
 
     @property
     def confirmation_s(self) -> float:
         """Seconds of one confirmation round: the leader and the baseline."""
-        return self.trial_s(LOOKS[0] + CONFIRMATION_EXTRAS) + self.trial_s(LOOKS[0])
+        return self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
 
     def study_s(self) -> float:
-        """Seconds of a study with ``TRIALS`` trials (the baseline included) and one confirmation round."""
-        return self.baseline_s + (TRIALS - 1) * self.trial_s(LOOKS[0]) + self.confirmation_s
+        """Returns the seconds of a study with ``TRIALS`` trials, the baseline included, and one confirmation round."""
+        return self.trial_s(self.natural) + (TRIALS - 1) * self.trial_s() + self.confirmation_s
 
     def trials(self, budget_s: float) -> int:
-        """Number of trials that fit the budget besides the confirmation; 0 if not even the baseline does."""
-        left = budget_s - self.baseline_s
-        return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s(LOOKS[0])))
+        """Returns how many trials fit the budget besides the confirmation; 0 if not even the baseline does."""
+        left = budget_s - self.trial_s(self.natural)
+        return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s()))
+
+    def slowed(self, times: float, began_s: float) -> Pace:
+        """Returns the pace where a cycle takes ``times`` as long, and a trial ``began_s`` until its warm-up."""
+        return replace(self, start_s=began_s + WARM_UP * times * self.cycle_s, cycle_s=times * self.cycle_s)
+
+
+Step = tuple[Workload, Pace]
 
 
 @dataclass(frozen=True)
-class ChosenWorkload:
-    """The workload a study begins with."""
+class Plan:
+    """The workload and the cycles of a study by a forecast, and the smaller workloads it could have instead."""
 
-    workload: Workload
-    pace: Pace
-    usual: Workload
+    steps: tuple[Step, ...]
+    """The chosen workload, then ever smaller ones."""
+    usual: Step
     """The default for such a machine."""
-    usual_pace: Pace
+    budget_s: float
+    layers: int = 0
+    """Of the whole model."""
+    protocol: Protocol = field(default_factory=Protocol)
+    reason: str = ""
+    """Why an earlier forecast was wrong; empty: none was."""
+
+    @property
+    def workload(self) -> Workload:
+        return self.steps[0][0]
+
+    @property
+    def pace(self) -> Pace:
+        return self.steps[0][1]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the budget holds ``TRIALS`` trials."""
+        return self.pace.study_s() <= self.budget_s
+
+    def after(self, trial: Trial, elapsed_s: float, left_s: float) -> Plan | None:
+        """Returns the plan by the baseline's first cycle, or by how long it has taken so far.
+
+        ``None`` while that agrees with the forecast. Arguments as of ``corrected``.
+        """
+        pace = self.pace
+        cycles = [c for c in trial.cycles if c.rank == 0]
+        timed = [c.seconds for c in cycles if c.cycle_kind is not CycleKind.WARMUP]
+        if cycles:
+            times = min(timed) / pace.cycle_s if timed else cycles[-1].seconds / (WARM_UP * pace.cycle_s)
+            began_s = elapsed_s - sum(c.seconds for c in cycles)
+            is_wrong = times > WRONG and len(timed) in ((0, 1) if _is_plain(trial) else (2,))
+            reason = f"the first cycle took {times:.1f} times its forecast"
+        else:
+            times, began_s = 2.0 * elapsed_s / pace.start_s, pace.start_s - WARM_UP * pace.cycle_s
+            is_wrong = times > 2.0 * LATE and len(self.steps) > 1
+            reason = f"the first cycle has not ended after {LATE:.0f} times its forecast"
+        if not is_wrong:
+            return None
+        return replace(self.corrected(times, max(0.0, began_s), elapsed_s, left_s), reason=reason)
+
+    def corrected(self, times: float, began_s: float, elapsed_s: float, left_s: float) -> Plan:
+        """Returns the plan where cycles take ``times`` as long: this one (``differs``) or a better one.
+
+        The first smaller workload of which the time left holds ``TRIALS`` trials is chosen, without repeats. If it
+        holds so many of none, the smallest, with the fewest cycles, provided that makes room for more trials.
+
+        Args:
+            began_s: seconds from the trial's start to its warm-up.
+            elapsed_s: seconds of the trial so far, which are lost where another plan is chosen.
+            left_s: seconds of the budget from now on.
+        """
+        steps = tuple((one, pace.slowed(times, began_s)) for one, pace in self.steps)
+        same = replace(self, steps=steps, budget_s=elapsed_s + left_s)
+        if same.holds:
+            return same
+        smaller = replace(same, budget_s=left_s, protocol=replace(self.protocol, max_repeats=0))
+        first = next((n for n, (_, pace) in enumerate(steps) if n and pace.study_s() <= left_s), 0)
+        if first:
+            return replace(smaller, steps=steps[first:])
+        last = (steps[-1][0], replace(steps[-1][1], **FEWEST))
+        fewest = replace(smaller, steps=(last,), protocol=replace(smaller.protocol, **FEWEST))
+        return fewest if fewest.pace.trials(left_s) > same.pace.trials(same.budget_s) else same
+
+    def differs(self, other: Plan) -> bool:
+        """Returns whether the baseline of ``other`` has to begin again for this plan."""
+        return (self.workload, self.protocol) != (other.workload, other.protocol)
+
+    def words(self) -> str:
+        """Returns the chosen size and why, in one line."""
+        chosen, usual = self.steps[0], self.usual
+        why = "the default" if chosen == usual else "chosen because the default is too large"
+        default = "" if chosen == usual else f", of the default about {format_duration(usual[1].cycle_s)}"
+        return f"{self.workload.words(self.layers)} ({why}): a cycle {self._takes} here now{default}, {self._so}"
+
+    def too_small_words(self) -> str:
+        """Returns a warning where a workload that the user chose leaves room for fewer trials, else nothing."""
+        return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
+
+    def correction_words(self, before: Plan) -> str:
+        """Returns why ``before`` was wrong and what follows, in a sentence; empty where nothing follows."""
+        if not self.differs(before):
+            return "" if self.holds or before.reason else f"{self.reason}: a cycle {self._takes}, {self._so}"
+        size = "" if self.workload == before.workload else f"{self.workload.words(self.layers)}, "
+        few = f"{self.protocol.recorded} timed cycles a trial, " if self.pace.recorded < before.pace.recorded else ""
+        again = f"the baseline begins again with {size}{few}no repeats, and what it measured is dropped"
+        return f"{self.reason}: {again}; a cycle {self._takes} now, {self._so}"
+
+    @property
+    def _takes(self) -> str:
+        return f"takes about {format_duration(self.pace.cycle_s)}"
+
+    @property
+    def _so(self) -> str:
+        count = self.pace.trials(self.budget_s)
+        trials = counted(count, "trial") if count else "no whole trial"
+        enough = format_duration(math.ceil(self.pace.study_s() / 60.0) * 60.0)
+        more = "" if self.holds else f"; {TRIALS} trials need a budget of about {enough}"
+        return f"so {format_duration(self.budget_s)} hold about {trials}{more}"
+
+
+def _is_plain(trial: Trial) -> bool:
+    """Returns whether first cycles do little once and for all, so that the warm-up tells how long one takes."""
+    engine, compiles = trial.configuration.get("rollout_engine"), trial.configuration.get("torch_compile")
+    return engine == "transformers" and not compiles and not trial.on_gpu
 
 
 def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ()) -> Iterator[Workload]:
-    """The usual workload and ever smaller ones: shorter completions and fewer rows in turn, then fewer layers.
+    """Yields the usual workload and ever smaller ones: shorter completions, fewer rows, at last fewer layers.
 
     Args:
         rows: the rows may be changed, ``tokens``: the completions.
         layers: smaller numbers of layers that the model can be cut to, descending.
     """
     now = Workload(usual.rows_per_update, usual.max_completion_length)
-    yield now
-    turn = 0
     while True:
-        shorter = tokens and now.tokens // 2 >= LEAST_TOKENS
-        fewer = rows and now.rows % 2 == 0 and now.rows // 2 >= LEAST_ROWS
-        if not (shorter or fewer):
-            break
-        if shorter and (turn % 2 == 0 or not fewer):
-            now = replace(now, tokens=now.tokens // 2)
-        else:
-            now = replace(now, rows=now.rows // 2)
-        turn += 1
         yield now
-    for count in layers:
-        yield replace(now, layers=count)
+        fewer = now.rows // (2 * LEAST_ROWS) if rows and now.rows % 2 == 0 else 0
+        shorter = now.tokens // (2 * LEAST_TOKENS) if tokens else 0
+        if not (fewer or shorter):
+            break
+        now = replace(now, tokens=now.tokens // 2) if shorter > fewer else replace(now, rows=now.rows // 2)
+    yield from (replace(now, layers=count) for count in layers)
 
 
-def choose(workloads: Iterator[Workload], pace_of: Callable[[Workload], Pace], budget_s: float) -> ChosenWorkload:
-    """The first workload of which the budget holds ``TRIALS`` trials; the last one if it holds so many of none.
+def choose(steps: Sequence[Step], budget_s: float, layers: int = 0) -> Plan:
+    """Returns the plan of the first workload of which the budget holds ``TRIALS`` trials, or else of the last one.
 
     Args:
-        workloads: as ``ladder`` gives them.
-        pace_of: predicts; called for each workload that is looked at.
+        steps: ever smaller workloads, at least one.
         budget_s: wall seconds.
+        layers: of the whole model.
     """
-    usual = workload = next(workloads)
-    usual_pace = pace = pace_of(usual)
-    while pace.study_s() > budget_s and (smaller := next(workloads, None)) is not None:
-        workload, pace = smaller, pace_of(smaller)
-    return ChosenWorkload(workload, pace, usual, usual_pace)
-
-
-def chosen_words(found: ChosenWorkload, budget_s: float, layers: int = 0) -> str:
-    """The chosen size and its reason, in one line; ``layers`` are those of the whole model."""
-    usual = "the default" if found.workload == found.usual else "chosen because the default is too large"
-    pace, count = found.pace, found.pace.trials(budget_s)
-    said = f"{found.workload.words(layers)} ({usual}): a cycle takes about {format_duration(pace.cycle_s)} here now"
-    if found.workload != found.usual:
-        said += f", of the default about {format_duration(found.usual_pace.cycle_s)}"
-    held = f"{said}, so {format_duration(budget_s)} hold about {_trials(count)}"
-    return held if pace.study_s() <= budget_s else f"{held}; {_needed(pace)}"
-
-
-def too_small_words(pace: Pace, budget_s: float) -> str:
-    """A warning where a workload that the user chose leaves room for fewer trials; empty where it does not."""
-    if pace.study_s() <= budget_s:
-        return ""
-    return (
-        f"a cycle of this workload takes about {format_duration(pace.cycle_s)} here now, so "
-        f"{format_duration(budget_s)} hold about {_trials(pace.trials(budget_s))}; {_needed(pace)}"
-    )
-
-
-def _needed(pace: Pace) -> str:
-    return f"{TRIALS} trials need a budget of about {format_duration(math.ceil(pace.study_s() / 60.0) * 60.0)}"
-
-
-def _trials(count: int) -> str:
-    return "no whole trial" if count == 0 else counted(count, "trial")
+    places = (place for place, (_, pace) in enumerate(steps) if pace.study_s() <= budget_s)
+    return Plan(tuple(steps[next(places, len(steps) - 1) :]), steps[0], budget_s, layers)
