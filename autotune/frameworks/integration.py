@@ -19,6 +19,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import TITLES
 from search_spaces.native import acting
 from search_spaces.yaml_edit import YamlEditError
+from trainer import frameworks
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
 from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import ConfigError
@@ -85,7 +86,7 @@ class Source:
 class Package(Protocol):
     """Names that every framework's package exports, besides its reader of configurations."""
 
-    NATIVE: Mapping[str, str]
+    NATIVE: dict[str, str]
     SUPPORTED: frozenset[str]
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> list[str]: ...
@@ -105,8 +106,6 @@ class Package(Protocol):
 
 class Reader(Protocol):
     """Reads a user's own configuration of the framework."""
-
-    __file__: str
 
     def read_keys(self, text: str, name: str) -> dict[str, Any]: ...
 
@@ -269,7 +268,7 @@ class Integration:
     @property
     def recorded_fields(self) -> Mapping[str, Any]:
         """What an interpreter described of the version that this was written for; nothing where none is asked."""
-        path = Path(self.reader.__file__).with_name("fields.json")
+        path = Path(frameworks.__file__ or "").parent / self.name / "fields.json"
         return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:

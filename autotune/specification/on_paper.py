@@ -103,7 +103,8 @@ def read(request: Request, machine: Resources, *, exported: bool = False) -> Pap
     framework, notes = framework_named(request.framework), list[str]()
     machine = replace(machine, framework=framework.name)
     own_reward = exported and framework.names_reward
-    asked = replace(placed(request), model=request.model, **({"rewards": request.rewards} if own_reward else {}))
+    asked = replace(placed(request), model=request.model)
+    asked = replace(asked, rewards=request.rewards) if own_reward else asked
     whole = read_whole(asked, Recorded(), machine, "", notes.append)
     whole = whole if own_reward else replace(whole, rewards=request.rewards)
     prompt, whole = whole.max_prompt_length, replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)

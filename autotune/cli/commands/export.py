@@ -37,6 +37,7 @@ from search_spaces.frameworks import SHORT
 
 if TYPE_CHECKING:
     from autotune.recommendation.export import ExportChoice, Exported
+    from autotune.specification.on_paper import Paper
 
 
 class ExportFormat(StrEnum):
@@ -141,7 +142,6 @@ def _export_config(options: ExportOptions, config: Path) -> None:
     """Writes the user's own configuration with other knobs; no study is read."""
     from autotune.cli.commands.start_request import checkout_asked, config_request, knobs_of
     from autotune.frameworks import framework_named
-    from autotune.recommendation.export import TRAIN, put, shell_line
     from autotune.specification import on_paper
     from autotune.specification.user_input import data_named, rewards_named
 
@@ -167,25 +167,28 @@ def _export_config(options: ExportOptions, config: Path) -> None:
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
     )
-    machine = Resources(gpus=options.gpus, nodes=options.nodes, device="cuda")
-    paper = on_paper.read(request, machine, exported=True)
-    made = paper.exported()
-    folder = (options.output or Path(f"{config.stem}-{SHORT[framework.name]}")).absolute()
+    paper = on_paper.read(request, Resources(gpus=options.gpus, nodes=options.nodes, device="cuda"), exported=True)
+    _write_config(paper, options, (options.output or Path(f"{config.stem}-{SHORT[framework.name]}")).absolute())
+
+
+def _write_config(paper: Paper, options: ExportOptions, folder: Path) -> None:
+    from autotune.recommendation.export import TRAIN, put, shell_line
+
+    made, names = paper.exported(), paper.framework.names
     texts = dict(made.files)
     if made.prompts:
-        texts[f"{framework.names.prompts}/{TRAIN}"] = Path(paper.request.data).read_text(encoding="utf-8")
-    files = put(texts, folder, force=options.force)
-    (folder / framework.names.run).chmod(0o755)
-    line = shell_line(made, framework.names.run, folder)
-    names = sorted(str(path.relative_to(folder)) for path in files)
+        texts[f"{names.prompts}/{TRAIN}"] = Path(paper.request.data).read_text(encoding="utf-8")
+    files = sorted(str(path.relative_to(folder)) for path in put(texts, folder, force=options.force))
+    (folder / names.run).chmod(0o755)
+    line = shell_line(made, names.run, folder)
     if options.as_json:
-        document = {"measured": False, "folder": str(folder), "files": names, "shell": line, "notes": paper.notes}
+        document = {"measured": False, "folder": str(folder), "files": files, "shell": line, "notes": paper.notes}
         console.document({**{key: plain(value) for key, value in document.items()}, "diff": plain(made.diff) or None})
         return
     for said in (*made.diff.splitlines(), *(f"note     {note}" for note in paper.notes), "figure   none: not measured"):
         console.line(clean_line(said))
     console.line(f"folder   {clean(folder)}")
-    console.line(f"files    {clean(', '.join(names))}")
+    console.line(f"files    {clean(', '.join(files))}")
     if made.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
     console.line(f"train    {line}")

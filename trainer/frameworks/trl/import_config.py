@@ -108,8 +108,9 @@ def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     script = read_script(text, name, Faults())
     for key, entry in script.keys.items():
         word = plain_keys({key: entry})[key]
-        named = _names_file(word) if key in SHARDED else key in FILES and _is_path(Entry(word, 0))
-        if isinstance(word, str) and named:
+        if not isinstance(word, str):
+            continue
+        if _names_file(word) if key in SHARDED else key in FILES and _is_path(Entry(word, 0)):
             found[key] = (placed(word, script.folder), entry.line)
     return found
 

@@ -68,8 +68,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
     if len(likely) != 1:
         said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
-        other = next((word for sign, word in _OTHERS.items() if sign in text and not likely), "")
-        if other:
+        for other in (word for sign, word in _OTHERS.items() if sign in text and not likely):
             raise problem(name, 0, f"this starts another framework; read it with --framework {other}")
         raise problem(name, likely[1][0].words[0].line if likely else 0, f"{said}, found {len(likely)}")
     command, at = likely[0]
