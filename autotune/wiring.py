@@ -33,6 +33,7 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk
+from autotune.specification.sizing import StoredStudy
 from autotune.store import OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
@@ -115,12 +116,13 @@ def config_faults(request: Request, machine: Resources) -> Faults:
         return faults_of(request, Interpreter(request.python, Path(folder)), machine)
 
 
-def stored(settings: Settings, name: str) -> StudySpec | None:
+def stored(settings: Settings, name: str) -> StoredStudy | None:
     """The study of that name, if there is one; no database is created by looking."""
     if "://" not in settings.database and not Path(settings.database).is_file():
         return None
     with closing(open_store_for(settings)) as store, suppress(NotFoundError):
-        return store.study(name).spec
+        study = store.study(name)
+        return StoredStudy(study.spec, measured=any(t.state.is_finished for t in store.trials(study.id, until=1)))
     return None
 
 
@@ -153,12 +155,13 @@ def loop(
     steps: Steps = next_step,
     grace_s: float | None = None,
     spread: Spread | None = None,
+    prepared: Prepared | None = None,
 ) -> StudyLoop:
     """The loop of a stored study with the real parts; it also does what is asked for through the database.
 
     ``warm`` forks trials from a process that has imported everything, and on a GPU lets one run several search trials.
     Its sampler chooses in the order of a search, unless ``proposer`` and ``steps`` say otherwise. Its trials run where
-    ``spread`` says, or on this machine.
+    ``spread`` says, or on this machine. ``prepared``: its workload may be chosen anew.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
@@ -184,6 +187,7 @@ def loop(
         fingerprint=fingerprint.digest,
         requests=control,
         steps=steps,
+        prepared=prepared,
     )
 
 

@@ -76,6 +76,13 @@ class Store(Port):
     def requeue(self, study_id: int, number: int, seconds: float, event: Event | None = None) -> Trial:
         """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
 
+    def begin_anew(self, study_id: int, spec: StudySpec, draft: TrialDraft, event: Event) -> Study:
+        """Gives a study whose baseline is its only trial, and RUNNING, another specification; returns the study.
+
+        The baseline becomes ``draft``, WAITING, and prior knowledge is to be collected again. Raises
+        ``FinishedTrialError`` from any other state.
+        """
+
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord, /) -> None:
         """Stores a cycle, durably on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""
 

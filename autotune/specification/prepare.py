@@ -20,8 +20,9 @@ from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
 from autotune.specification.request import Request, ResolvedRequest, packages_of
 from autotune.specification.resolve import Talk, keep_prompts
-from autotune.specification.sizing import Open, Sized, Sizing
+from autotune.specification.sizing import Open, Sized, Sizing, StoredStudy
 from autotune.specification.user_input import is_folder
+from autotune.specification.workload_size import Plan
 from autotune.wording.numbers import counted
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE, KnobValue
@@ -44,13 +45,17 @@ class Prepared:
     """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
     workload: str = ""
     """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
+    plan: Plan | None = None
+    """What the size was chosen by, while it may change; ``None``: it stays."""
+    resized: Callable[[Plan], Prepared] | None = None
+    """Prepares the study of another plan; there with ``plan``. Raises as ``prepare``."""
 
 
 def prepare(
     request: Request,
     settings: Settings,
     talk: Talk,
-    stored: Callable[[str], StudySpec | None],
+    stored: Callable[[str], StoredStudy | None],
     bundled: str = "",
     limits: Budget = NO_LIMITS,
 ) -> Prepared:
@@ -59,7 +64,7 @@ def prepare(
 
     Args:
         settings: where answers and prompts are kept.
-        stored: the specification of the study of that name, if there is one.
+        stored: the study of that name, if there is one.
         bundled: the model folder to take when none is named.
         limits: what may be spent; a workload nobody chose is made small enough for it.
 
@@ -93,8 +98,12 @@ def prepare(
         stored=stored,
         speed=prior_knowledge.measuring(python, talk),
     )
-    sized = sizing.settle(whole, may)
-    return _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
+
+    def specified(sized: Sized) -> Prepared:
+        prepared = _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
+        return replace(prepared, resized=lambda plan: specified(sizing.resized(whole, plan, sized.written)))
+
+    return specified(sizing.settle(whole, may))
 
 
 def _specified(
@@ -123,6 +132,7 @@ def _specified(
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
         scaling=scaling,
         workload=sized.words,
+        plan=sized.plan,
     )
 
 

@@ -44,7 +44,7 @@ def measuring(python: Interpreter, talk: Talk) -> Speed:
 def begun(
     study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk, *, history: bool = True
 ) -> Study:
-    """The study with the prior knowledge of its sampler, which is collected and stored at the study's first start.
+    """The study with the prior knowledge of its sampler, which is collected and stored before its first trial ends.
 
     Args:
         talk: told what could not be measured, and what it begins with.
@@ -54,7 +54,7 @@ def begun(
     """
     if not forecasts(study.spec.sampler):
         return study
-    if study.beforehand is None and not store.trials(study.id):
+    if study.beforehand is None and not any(t.state.is_finished for t in store.trials(study.id)):
         probe = _probed(study, speed, hardware, talk)
         earlier = earlier_studies(study, store) if history else ()
         study = store.set_beforehand(study.id, PriorKnowledge(probe, earlier, history))

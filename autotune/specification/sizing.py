@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Resources, StudySpec
+from autotune.domain import Protocol, Resources, StudySpec
 from autotune.machine import hardware
 from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Task
@@ -23,7 +23,7 @@ from autotune.specification.fewer_layers import first_layers, layers_of
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.request import Request, ResolvedRequest, Size, study_name
 from autotune.specification.resolve import Talk, prepared_prompts
-from autotune.specification.workload_size import Pace, Workload
+from autotune.specification.workload_size import Pace, Plan, Workload
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import Result
@@ -62,6 +62,17 @@ class Sized:
     """``Interpreter.prepare`` of its model and prompts."""
     words: str = ""
     """What was chosen and why, or that the budget is too small for what was asked; empty: nothing to say."""
+    plan: Plan | None = None
+    """What the size was chosen by, while it may change; ``None``: it stays, or nothing can be forecast."""
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """The stored study of a name."""
+
+    spec: StudySpec
+    measured: bool
+    """A trial of it has ended, so its workload stays."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class Sizing:
     talk: Talk
     models: Path
     """Where cut models are kept."""
-    stored: Callable[[str], StudySpec | None]
+    stored: Callable[[str], StoredStudy | None]
     speed: Callable[[Mapping[str, Any], str], Result]
     """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
 
@@ -93,47 +104,52 @@ class Sizing:
             UsageError: model or prompts cannot be used.
             MachineError: the interpreter cannot prepare them.
         """
-        name = study_name(whole)
-        there = self.stored(name)
-        if there is not None:
-            return self._as_stored(whole, may, there)
-        written = self._written(whole)
-        if self.budget_s is None:
-            return Sized(whole, written)
-        hardware_now = self._present()
-        if hardware_now is None:
-            return Sized(whole, written)
-        model = Path(whole.model)
-        layers = layers_of(model) if may.model else 0
-
-        def pace_of(one: Workload) -> Pace:
-            return self._pace(whole, written, hardware_now, one, layers)
-
-        if not (may.rows or may.tokens):
-            given = Workload(whole.rows_per_update, whole.max_completion_length)
-            return Sized(whole, written, workload_size.too_small_words(pace_of(given), self.budget_s))
+        there = self.stored(study_name(whole))
+        sized = Sized(whole, self._written(whole)) if there is None else self._as_stored(whole, may, there.spec)
+        device = None if self.budget_s is None or (there is not None and there.measured) else self._present()
+        if self.budget_s is None or device is None:
+            return sized
+        layers = layers_of(Path(whole.model)) if may.model else 0
+        cuts = [n for n in (layers // 2, layers // 4) if n and (may.rows or may.tokens)]
         usual = Size(whole.rows_per_update, whole.max_completion_length)
-        cuts = tuple(n for n in (layers // 2, layers // 4) if n)
-        steps = workload_size.ladder(usual, rows=may.rows, tokens=may.tokens, layers=cuts)
-        chosen = workload_size.choose(steps, pace_of, self.budget_s)
-        words = workload_size.chosen_words(chosen, self.budget_s, layers)
-        return replace(self._resized(whole, chosen.workload, written, name), words=words)
+        sizes = list(workload_size.ladder(usual, rows=may.rows, tokens=may.tokens, layers=cuts))
+        if there is not None:
+            begun = self._begun_with(whole, may, there.spec)
+            sizes = sizes[sizes.index(begun) :] if begun in sizes else [begun]
+        written = self._written(whole)
+        steps = [(one, self._pace(whole, written, device, one, layers)) for one in sizes]
+        if there is not None:
+            return replace(sized, plan=Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol))
+        plan = replace(workload_size.choose(steps, self.budget_s, layers), protocol=whole.protocol)
+        words = plan.words() if may.rows or may.tokens else plan.too_small_words()
+        return replace(self.resized(whole, plan, written), words=words)
+
+    def resized(self, whole: ResolvedRequest, plan: Plan, written: Result) -> Sized:
+        """``whole`` as ``plan`` has it; ``written`` as of ``Sized``. Raises as ``settle``."""
+        sized = self._of_size(whole, plan.workload, written)
+        return replace(sized, request=replace(sized.request, protocol=plan.protocol), plan=plan)
 
     def _as_stored(self, whole: ResolvedRequest, may: Open, there: StudySpec) -> Sized:
-        work = there.workload
-        rows = work.rows_per_update if may.rows else whole.rows_per_update
-        tokens = work.max_completion_length if may.tokens else whole.max_completion_length
-        layers = _cut_to(Path(work.model), self.models) if may.model else None
-        one = Workload(rows, tokens, layers)
-        changed = layers or (rows, tokens) != (whole.rows_per_update, whole.max_completion_length)
+        one = self._begun_with(whole, may, there)
+        changed = one != Workload(whole.rows_per_update, whole.max_completion_length)
         words = f"{one.words(layers_of(Path(whole.model)))}, as the study began" if changed else ""
-        return replace(self._resized(whole, one, None, study_name(whole)), words=words)
+        if whole.protocol == Protocol():
+            whole = replace(whole, protocol=there.protocol)
+        return replace(self._of_size(whole, one, None), words=words)
 
-    def _resized(self, whole: ResolvedRequest, one: Workload, written: Result | None, name: str) -> Sized:
+    def _begun_with(self, whole: ResolvedRequest, may: Open, there: StudySpec) -> Workload:
+        work = there.workload
+        return Workload(
+            work.rows_per_update if may.rows else whole.rows_per_update,
+            work.max_completion_length if may.tokens else whole.max_completion_length,
+            _cut_to(Path(work.model), self.models) if may.model else None,
+        )
+
+    def _of_size(self, whole: ResolvedRequest, one: Workload, written: Result | None) -> Sized:
         sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens)
         if one.layers is not None:
             model = first_layers(Path(whole.model), one.layers, self.models / _folder(Path(whole.model), one.layers))
-            sized, written = replace(sized, model=str(model), name=name), None
+            sized, written = replace(sized, model=str(model), name=study_name(whole)), None
         return Sized(sized, written or self._written(sized))
 
     def _written(self, whole: ResolvedRequest) -> Result:
@@ -167,7 +183,9 @@ class Sizing:
             prompt_tokens=float(data.get("mean_prompt") or 0.0),
         )
         found = PhaseTimes(device).fitted(task, ()).forecast([build.baseline_of(sized, self.space, resources)])
-        return Pace(float(found.restart_s[0]), math.exp(found.log_seconds[0]))
+        reward = {"call": 0.0, "completion": 0.0, **data.get("reward_s", {})}
+        rewards = reward["call"] + one.rows * reward["completion"]
+        return Pace(float(found.restart_s[0]) + rewards, math.exp(found.log_seconds[0]) + rewards)
 
 
 _CUT = "{name}-first-{layers}-layers-{digest}"

@@ -93,6 +93,7 @@ class SqlStore:
     add_trial = _write(trials.add)
     start_attempt = _write(trials.start)
     requeue = _write(trials.requeue)
+    begin_anew = _write(trials.begin_anew)
     finish_trial = _write(trials.finish)
     trial = _read(trials.one)
     notes = _read(trials.notes)

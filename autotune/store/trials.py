@@ -6,11 +6,11 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from autotune.documents import codec
-from autotune.domain import Event, Outcome, Trial, TrialDraft, TrialState
+from autotune.domain import Event, Outcome, Study, StudySpec, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.store.measurements import Chosen, facts_of, notes_of, rows_of, worst_case_of
 from autotune.store.models import AttemptRow, StudyRow, TrialRow
-from autotune.store.rows import AttemptFacts, trial_of
+from autotune.store.rows import AttemptFacts, study_of, trial_of
 from autotune.store.studies import add_event, changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
@@ -56,6 +56,18 @@ def requeue(session: Session, study_id: int, number: int, seconds: float, event:
     row.state = TrialState.WAITING.value
     _last_attempt(session, row).seconds = seconds
     return _changed(session, row, event)
+
+
+def begin_anew(session: Session, study_id: int, spec: StudySpec, draft: TrialDraft, event: Event) -> Study:
+    """Raises ``FinishedTrialError`` unless trial 0 is RUNNING and alone."""
+    row, study = _in_state(session, study_id, 0, TrialState.RUNNING), existing(session, study_id)
+    if session.scalar(select(func.count()).where(TrialRow.study_id == study_id)) != 1:
+        raise FinishedTrialError(f"study {study.name!r} has trials beside its first, so its workload never changes")
+    study.spec, study.digest, study.beforehand = codec.dump(spec), spec.digest, None
+    row.configuration, row.protocol = codec.dump(draft.configuration), codec.dump(draft.protocol)
+    row.rows_per_update, row.state = draft.rows_per_update, TrialState.WAITING.value
+    _changed(session, row, event)
+    return study_of(study)
 
 
 def finish(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Budget, Configuration, CycleKind, FailureReason, Protocol, Trial, TrialState
 from autotune.ports import Clock, Store
+from autotune.statistics import retries
 from trainer.child.contract import StartupPart
 
 GRACE_S = 60.0
@@ -141,6 +142,7 @@ class Cost:
 def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
     """Predicted cost of a trial, from finished ones; ``None`` before any was measured.
 
+    One that its time limit or the budget ended counts by the cycles it had, so that the next is not as short of time.
     A configuration that has run is predicted from its own trials, any other from the upper quartile
     of all, so that a reserve made from it is rarely too small.
     """
@@ -149,12 +151,12 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
     pool = own or measured
     if not pool:
         return None
-    cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    cycle = _upper([_cycle_s(t) for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
     beside = [_beside_s(t) for t in pool]
     once = [_once_s(t, measured) if own else 0.0 for t in pool]
     start_up = [max(0.0, b + _spared_s(t, measured) - o) for t, b, o in zip(pool, beside, once, strict=True)]
-    looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
+    looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks and not _was_cut(t)]
     return Cost(
         start_up=_upper(start_up),
         cycle=cycle,
@@ -182,7 +184,7 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
     pool = own or alike
     if not pool:
         return found
-    cycle = statistics.median([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    cycle = statistics.median([_cycle_s(t) for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
     start_up = _kept_start_s(alike) if kept else _fresh_start_s(alike)
     maximum = statistics.median(longest) if longest else cycle
@@ -205,13 +207,29 @@ def _fresh_start_s(alike: Sequence[Trial]) -> float:
 
 
 def _measured(trials: Sequence[Trial]) -> list[Trial]:
+    """Those whose cycles tell what one takes; of one that was cut a natural cycle may be all there is."""
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
-    return [t for t in trials if t.state in ended and t.seconds is not None and t.speed_cycles()]
+    return [
+        t
+        for t in trials
+        if t.seconds is not None and ((t.state in ended and t.speed_cycles()) or (_was_cut(t) and _cycle_s(t)))
+    ]
+
+
+def _was_cut(trial: Trial) -> bool:
+    """Whether it ended because its time did."""
+    late = trial.outcome is not None and trial.outcome.reason is FailureReason.TIMEOUT
+    return late or retries.stopped_by_budget(trial)
+
+
+def _cycle_s(trial: Trial) -> float:
+    return _mean_seconds(trial, CycleKind.RECORDED) or _mean_seconds(trial, CycleKind.NATURAL) or 0.0
 
 
 def _beside_s(trial: Trial) -> float:
-    """Seconds of a trial outside its cycles."""
-    return max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
+    """Seconds of a trial outside its cycles; of one that was cut, of its start, since a cycle had begun."""
+    beside = max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
+    return min(beside, sum(trial.startup.values())) if _was_cut(trial) and trial.startup else beside
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.domain import (
     Budget,
@@ -36,17 +37,22 @@ from autotune.ports import (
 )
 from autotune.recommendation.recommend import recommend, unconfirmed
 from autotune.study import neighbours, schedule
-from autotune.study.budget import Ledger, Spent, Uncounted
+from autotune.study.budget import Ledger, Spent, Uncounted, remaining_s
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.nodes import Spot, whole_rounds
+from autotune.study.protocols import baseline_draft
 from autotune.study.recorder import Recorder, store_record
 from autotune.verify import long_run
 from search_spaces.knobs import moving_lengths
 from trainer.child.contract import NoteRecord
+
+if TYPE_CHECKING:
+    from autotune.specification.prepare import Prepared
+    from autotune.specification.workload_size import Plan
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,22 @@ class StudyResult:
     """The user or the machine stopped it; more could have been run."""
     halted: bool = False
     """The machine did: no trial could be run."""
+    anew: Prepared | None = None
+    """Nothing has ended: the study goes on as this, with another workload."""
 
 
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
 LAST_EVENTS = 20
 """Of an earlier run of the tuner: no time of this one is before theirs."""
+
+
+class _PlanChangedError(Exception):
+    """The first cycle of the baseline asks for another plan, and its attempt ends. The message says why."""
+
+    def __init__(self, plan: Plan, message: str) -> None:
+        super().__init__(message)
+        self.plan = plan
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,8 @@ class StudyLoop:
     fingerprint: str = ""
     requests: Requests | None = None
     steps: schedule.Steps = schedule.next_step
+    prepared: Prepared | None = None
+    """The study as it was prepared, with its plan; ``None``: its workload stays."""
 
     def __post_init__(self, runner: TrialRunner | None, crew: Crew | None, clock: Clock) -> None:
         if (runner is None) is (crew is None):
@@ -112,6 +130,7 @@ class StudyLoop:
         for event in self.store.events(self.study.id, max(0, self._shown - LAST_EVENTS)):
             self._clock.not_before(event.at)
         self._faults = MachineFaults(len(self._crew.places))
+        self._plan = None if self.prepared is None else self.prepared.plan
 
     def run(self) -> StudyResult:
         """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
@@ -126,10 +145,40 @@ class StudyLoop:
                 self._say_budget()
                 self._recover()
                 ended_by = self._run_trials(ledger)
+            except _PlanChangedError as changed:
+                return self._begin_anew(changed)
             finally:
                 self._crew.close()
                 ledger.persist(force=True)
             return self._conclude(ended_by)
+
+    def _check_plan(self, trial: Trial, began: float, ledger: Ledger) -> None:
+        """Raises ``_PlanChangedError`` where the first cycle of the baseline asks for another plan."""
+        left = remaining_s(self.budget, ledger.spent(), self.study.spec.resources.total_gpus)
+        before = self._plan
+        if trial.number or before is None or left is None:
+            return
+        found = before.after(trial, self._clock.monotonic() - began, left)
+        if found is None:
+            return
+        self._plan, words = found, found.correction_words(before)
+        if found.begins_anew(before):
+            raise _PlanChangedError(found, words)
+        if words:
+            self._say("forecast_corrected", words, trial)
+
+    def _begin_anew(self, changed: _PlanChangedError) -> StudyResult:
+        """Stores the study of another plan, with its baseline to run again."""
+        assert self.prepared is not None and self.prepared.resized is not None  # noqa: S101, PT018  (narrowing)
+        anew = self.prepared.resized(changed.plan)
+        spec = replace(anew.spec, name=self.study.spec.name, sampler=self.study.spec.sampler)
+        event = self._event("workload_changed", str(changed), None)
+        draft = baseline_draft(replace(self.study, spec=spec))
+        self.study = self.store.begin_anew(self.study.id, spec, draft, event)
+        self._show(event)
+        stopped = self.stop.level >= 1
+        ended_by = "stopped by the user" if stopped else ""
+        return StudyResult(self.study, None, ended_by, self._history.trials(), stopped, anew=None if stopped else anew)
 
     def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
         """Run one configuration again outside the search, and no other trial.
@@ -274,9 +323,10 @@ class StudyLoop:
         bound = schedule.deadline(self.study, waiting, trials, self.budget, ledger.spent(), here)
         trial = self._history.levels.one(self._started(waiting, self._crew.places[place], self._crew.nodes[place]))
         self.observer.trial(trial)
-        until = self._clock.monotonic() + bound.seconds
-        judge = judge_of(self.study.spec, trial, trials, lambda: until - self._clock.monotonic())
-        recorder = Recorder(self.store, self.observer, ledger, self.study, self.budget, trial, judge)
+        began = self._clock.monotonic()
+        judge = judge_of(self.study.spec, trial, trials, lambda: began + bound.seconds - self._clock.monotonic())
+        check = partial(self._check_plan, began=began, ledger=ledger)
+        recorder = Recorder(self.store, self.observer, ledger, self.study, self.budget, trial, judge, check)
         assignment = Assignment(self.study, trial, self.directory_of(trial), bound.seconds)
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)

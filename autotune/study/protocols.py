@@ -37,7 +37,7 @@ def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Confi
     if lengths:
         return replace(study.spec.protocol, natural=0, lengths=lengths)
     natural = 1 if study.spec.workload.rows_per_update >= MANY_ROWS else NATURAL_CYCLES
-    return replace(study.spec.protocol, natural=max(natural, study.spec.protocol.natural))
+    return replace(study.spec.protocol, natural=study.spec.protocol.natural or natural)
 
 
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotune.domain import Budget, CycleRecord, Outcome, Study, Trial
@@ -24,6 +25,8 @@ class Recorder:
     trial: Trial
     judge: Judge | None = None
     """Weighs the trial against the study's others; ``None`` leaves it all its cycles."""
+    check: Callable[[Trial], None] = lambda _: None
+    """Called with the trial after each cycle; what it raises ends the attempt."""
     lengths: tuple[int, ...] = ()
     """Those it was told."""
 
@@ -46,6 +49,7 @@ class Recorder:
             if self.judge is not None:
                 self.judge.see(self.trial)
             self.observer.trial(self.trial)
+            self.check(self.trial)
 
     def phase(self, phase: CurrentPhase) -> None:
         self.observer.phase(self.trial, phase)

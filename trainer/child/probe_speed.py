@@ -24,6 +24,8 @@ PART = 1.2
 """Seconds of one measurement at most."""
 LEAST = 0.02
 """Seconds of one timed run, so that clocks and launches do not matter; work is doubled until it takes as long."""
+THIN = 256
+"""Width of the product of a CPU's average: as short as a model's, so that threads wait for each other as often."""
 LARGEST = 1 << 28
 CHAIN = 200
 """Tiny kernels in a row."""
@@ -187,13 +189,14 @@ def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> 
 
 
 def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """FLOP/s of the square product of a size that takes ``LEAST`` seconds."""
+    """FLOP/s of the square product of a size that takes ``LEAST`` seconds; of a CPU's average, of a ``THIN`` one."""
 
     def seconds_of(size: int) -> float:
         a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
         return fastest(lambda: torch.mm(a, b), finish, 0.0)
 
-    size = largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
+    thin = timed is average and device == "cpu"
+    size = THIN if thin else largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
     a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
     return 2.0 * size**3 / timed(lambda: torch.mm(a, b), finish, limit)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .failures import RewardFailedError, describe
 from .reward_files import Reward
@@ -18,21 +19,42 @@ NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns of the prompts TRL does not pass on to a reward."""
 
 
-def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> None:
-    """Call every reward once for every row and ``TEXTS``, as TRL calls it.
+class RewardCost(NamedTuple):
+    """Seconds of all rewards together."""
+
+    call: float = 0.0
+    completion: float = 0.0
+    """Of each completion, beside."""
+
+
+def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> RewardCost:
+    """Call every reward for every row and ``TEXTS`` as TRL calls it: once for the first row, once for the others.
 
     Raises:
         RewardFailedError: one raised, or did not return a finite number or ``None`` for each completion; or
             none of them scored any.
     """
-    arguments = call_arguments(rows, tokenizer)
-    scored = [number for reward in rewards for number in check_reward(reward, arguments) if number is not None]
-    if not scored:
+    scored: List[Optional[float]] = []
+    calls = []
+    for part in filter(None, (rows[:1], rows[1:])):
+        arguments = call_arguments(part, tokenizer)
+        began = time.perf_counter()
+        scored += [number for reward in rewards for number in check_reward(reward, arguments)]
+        calls.append((len(arguments["completions"]), time.perf_counter() - began))
+    if all(number is None for number in scored):
         names = " and ".join(name_of(reward) for reward in rewards)
         raise RewardFailedError(
             "the reward function %s returned None for all %d completions it was tried on, so there is nothing to learn"
-            % (names, len(arguments["completions"]))
+            % (names, len(rows) * len(TEXTS))
         )
+    return cost_of(calls)
+
+
+def cost_of(calls: Sequence[Tuple[int, float]]) -> RewardCost:
+    """The cost by one call or two (completions, seconds), the larger one last; what only the first did is left out."""
+    (fewer, first), (many, last) = calls[0], calls[-1]
+    each = max(0.0, last - first) / (many - fewer or math.inf)
+    return RewardCost(max(0.0, last - many * each), each)
 
 
 def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[float]]:

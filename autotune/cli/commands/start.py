@@ -139,13 +139,22 @@ def _run(
             console.talk().print(_plan(prepared, limits, store.spent(study.id)[0]))
             say_busy()
         talk: Say = (lambda _: None) if silent else console.say
-        study = begun(study, store, settings, prepared.fingerprint, talk, history=not options.no_history)
-        with shown(options, study, store, limits, prepared.legal) as observer:
-            result = loop(
-                study, limits, store, settings, observer, stop, prepared.fingerprint,
-                allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
-            ).run()  # fmt: skip
-        _end(settings, study, result, store.spent(study.id)[0], as_json=options.as_json)
+
+        def run(prepared: Prepared, study: Study) -> StudyResult:
+            study = begun(study, store, settings, prepared.fingerprint, talk, history=not options.no_history)
+            with shown(options, study, store, limits, prepared.legal) as observer:
+                result = loop(
+                    study, limits, store, settings, observer, stop, prepared.fingerprint,
+                    allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
+                    prepared=prepared if study.spec.name == prepared.spec.name else None,
+                ).run()  # fmt: skip
+            if result.anew is None:
+                return result
+            store.save_fingerprint(study.id, result.anew.fingerprint, time.time())
+            return run(result.anew, result.study)
+
+        result = run(prepared, study)
+        _end(settings, result.study, result, store.spent(study.id)[0], as_json=options.as_json)
         return exit_code(result, stop)
 
 

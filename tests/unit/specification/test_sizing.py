@@ -13,7 +13,7 @@ from autotune.domain import StudySpec
 from autotune.specification import sizing
 from autotune.specification.build import load_space
 from autotune.specification.request import CPU_SIZE, Request, with_defaults
-from autotune.specification.sizing import Open, Sized, Sizing
+from autotune.specification.sizing import Open, Sized, Sizing, StoredStudy
 from tests.support import factories as f
 from tests.unit.specification.test_fewer_layers import _model as a_model
 from trainer.child.contract import Result
@@ -57,6 +57,7 @@ def settled(
     *,
     budget_s: float | None = 600.0,
     there: StudySpec | None = None,
+    measured: bool = True,
 ) -> Sized:
     bundled = tmp_path / "bundled"
     if not bundled.is_dir():
@@ -71,7 +72,7 @@ def settled(
         budget_s=budget_s,
         talk=lambda _: None,
         models=tmp_path / "models",
-        stored=lambda name: there,
+        stored=lambda name: None if there is None else StoredStudy(there, measured),
         speed=lambda *_: pytest.fail("that is the GPU's"),
     )
     return settle.settle(whole, Open.of(request, machine(), str(bundled)))

@@ -14,11 +14,10 @@ from autotune.specification.workload_size import (
     LEAST_TOKENS,
     TRIALS,
     Pace,
+    Plan,
     Workload,
     choose,
-    chosen_words,
     ladder,
-    too_small_words,
 )
 
 BUDGET_S = 600.0
@@ -34,12 +33,17 @@ def pace_on(token_s: float, start_s: float = 8.0) -> Callable[[Workload], Pace]:
     return pace_of
 
 
-def steps() -> Iterator[Workload]:
+def sizes() -> Iterator[Workload]:
     return ladder(CPU_SIZE, rows=True, tokens=True, layers=(15, 7))
 
 
+def chosen(token_s: float, budget_s: float = BUDGET_S, start_s: float = 8.0, layers: int = 30) -> Plan:
+    pace_of = pace_on(token_s, start_s)
+    return choose([(one, pace_of(one)) for one in sizes()], budget_s, layers)
+
+
 def test_completions_get_shorter_and_rows_fewer_in_turn_and_the_model_smaller_only_at_last() -> None:
-    assert [(w.rows, w.tokens, w.layers) for w in steps()] == [
+    assert [(w.rows, w.tokens, w.layers) for w in sizes()] == [
         (8, 32, None),
         (8, 16, None),
         (4, 16, None),
@@ -76,58 +80,54 @@ def test_a_study_is_the_baseline_the_search_and_one_round_of_confirmation() -> N
 
 
 def test_an_idle_machine_keeps_the_default_and_a_busier_one_gets_less() -> None:
-    found = [choose(steps(), pace_on(slow), BUDGET_S).workload for slow in (0.02, 0.1, 0.2, 0.5, 1.0)]
-    sizes = [w.rows * w.tokens * (w.layers or 30) for w in found]
+    found = [chosen(slow).workload for slow in (0.02, 0.1, 0.2, 0.5, 1.0)]
+    work = [w.rows * w.tokens * (w.layers or 30) for w in found]
     assert found[0] == Workload(8, 32)
-    assert sizes == sorted(sizes, reverse=True)
+    assert work == sorted(work, reverse=True)
     assert found[-1].layers is not None
 
 
 @given(st.floats(0.001, 20.0), st.floats(0.0, 60.0), st.floats(60.0, 7200.0))
 def test_what_is_chosen_holds_the_trials_or_is_the_least_there_is(slow: float, start: float, budget: float) -> None:
-    every = list(steps())
-    found = choose(iter(every), pace_on(slow, start), budget)
-    holds = found.pace.study_s() <= budget
-    assert holds or found.workload == every[-1]
-    if holds:
+    every = list(sizes())
+    found = chosen(slow, budget, start)
+    assert found.holds or found.workload == every[-1]
+    if found.holds:
         assert found.pace.trials(budget) >= TRIALS
         larger = every[: every.index(found.workload)]
         assert all(pace_on(slow, start)(w).study_s() > budget for w in larger)
-    said = chosen_words(found, budget, 30)
-    assert ("need a budget" in said) == (not holds)
-    assert "\n" not in said
+    assert ("need a budget" in found.words()) == (not found.holds)
+    assert "\n" not in found.words()
 
 
 def test_a_larger_budget_never_gets_a_smaller_workload() -> None:
-    def index(budget: float) -> int:
-        return list(steps()).index(choose(steps(), pace_on(0.2), budget).workload)
-
-    found = [index(b) for b in (300, 600, 1200, 2400, 9600)]
+    found = [list(sizes()).index(chosen(0.2, b).workload) for b in (300, 600, 1200, 2400, 9600)]
     assert found == sorted(found, reverse=True)
     assert found[-1] == 0
 
 
 def test_the_line_says_what_was_chosen_and_why() -> None:
-    said = chosen_words(choose(steps(), pace_on(0.2), BUDGET_S), BUDGET_S)
-    assert said == (
+    assert chosen(0.2).words() == (
         "4 rows per update, completions of at most 16 tokens (chosen because the default is too large): "
         "a cycle takes about 13 s here now, of the default about 51 s, so 10 min hold about 6 trials"
     )
-    kept = chosen_words(choose(steps(), pace_on(0.01), BUDGET_S), BUDGET_S)
-    assert kept.startswith(
-        "8 rows per update, completions of at most 32 tokens (the default): a cycle takes about 2.6 s"
+    assert (
+        chosen(0.01)
+        .words()
+        .startswith("8 rows per update, completions of at most 32 tokens (the default): a cycle takes about 2.6 s")
     )
-    least = chosen_words(choose(steps(), pace_on(2.0), BUDGET_S), BUDGET_S, 30)
+    least = chosen(2.0).words()
     assert "the first 7 of the model's 30 layers" in least
     assert "6 trials need a budget of about" in least
 
 
 def test_a_workload_the_user_chose_is_warned_about_with_the_budget_it_needs() -> None:
-    pace = Pace(start_s=100.0, cycle_s=60.0)
-    said = too_small_words(pace, BUDGET_S)
-    assert said == (
+    def said(budget_s: float) -> str:
+        return choose([(Workload(8, 32), Pace(start_s=100.0, cycle_s=60.0))], budget_s).too_small_words()
+
+    assert said(BUDGET_S) == (
         "a cycle of this workload takes about 1 min here now, so 10 min hold about 1 trial; "
         "6 trials need a budget of about 42 min"
     )
-    assert too_small_words(pace, 42 * 60.0) == ""
-    assert "no whole trial" in too_small_words(pace, 300.0)
+    assert said(42 * 60.0) == ""
+    assert "no whole trial" in said(300.0)
