@@ -116,7 +116,7 @@ class Sizing:
         if there is not None:
             begun = self._begun_with(whole, may, there.spec)
             sizes = sizes[sizes.index(begun) :] if begun in sizes else [begun]
-        written = self._written(whole)
+        written = sized.written if there is None else self._written(whole)
         steps = [(one, self._pace(whole, written, device, one, layers)) for one in sizes]
         if there is not None:
             return replace(sized, plan=Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol))

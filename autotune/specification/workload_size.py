@@ -1,4 +1,4 @@
-"""Chooses the workload's size by the budget, where the user chose none, and anew where its forecast was wrong; pure.
+"""Chooses the workload's size by the budget, where the user chose none, and anew when its forecast was wrong; pure.
 
 A study on a slow machine that begins with too large a workload ends with one unfinished trial. So the defaults are
 made smaller until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a
@@ -25,10 +25,12 @@ LEAST_TOKENS = 8
 """Shorter completions leave nothing of a generation to measure."""
 CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
-WRONG = 2.0
-"""Times the forecast that a cycle takes before the plan is made anew."""
-FEWEST = Protocol(natural=1, recorded=2, max_repeats=0)
+FEWEST = {"natural": 1, "recorded": 2}
 """Cycles of a trial where nothing else makes room."""
+WRONG = 2.0
+"""Times its forecast that a cycle takes before the plan is made anew ..."""
+LATE = 4.0
+"""... and that a start takes before its end is not waited for; it is then taken for half done."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Pace:
-    """Predicted seconds of the baseline with one workload, and the number of cycles of a trial."""
+    """Predicted seconds of the baseline with one workload, and the cycles of a trial."""
 
     start_s: float
     """From a trial's start to its first timed cycle, the warm-up included."""
@@ -59,38 +61,27 @@ class Pace:
     """Of the first trial, which also records the lengths."""
     recorded: int = LOOKS[0]
 
-    def trial_s(self, cycles: int) -> float:
-        """Seconds of a trial with so many cycles after the warm-up."""
-        return self.start_s + cycles * self.cycle_s
-
-    @property
-    def search_s(self) -> float:
-        """Seconds of a search trial."""
-        return self.trial_s(self.recorded)
-
-    @property
-    def baseline_s(self) -> float:
-        """Seconds of the first trial."""
-        return self.trial_s(self.natural + self.recorded)
+    def trial_s(self, beside: int = 0) -> float:
+        """Seconds of a trial with so many cycles beside the recorded ones."""
+        return self.start_s + (self.recorded + beside) * self.cycle_s
 
     @property
     def confirmation_s(self) -> float:
         """Seconds of one confirmation round: the leader and the baseline."""
-        return self.trial_s(self.recorded + CONFIRMATION_EXTRAS) + self.search_s
+        return self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
 
     def study_s(self) -> float:
         """Seconds of a study with ``TRIALS`` trials (the baseline included) and one confirmation round."""
-        return self.baseline_s + (TRIALS - 1) * self.search_s + self.confirmation_s
+        return self.trial_s(self.natural) + (TRIALS - 1) * self.trial_s() + self.confirmation_s
 
     def trials(self, budget_s: float) -> int:
         """Number of trials that fit the budget besides the confirmation; 0 if not even the baseline does."""
-        left = budget_s - self.baseline_s
-        return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.search_s))
+        left = budget_s - self.trial_s(self.natural)
+        return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s()))
 
     def slowed(self, times: float, began_s: float) -> Pace:
         """The same where a cycle takes ``times`` as long and a trial takes ``began_s`` to its warm-up."""
-        cycle_s = times * self.cycle_s
-        return replace(self, start_s=began_s + WARM_UP * cycle_s, cycle_s=cycle_s)
+        return replace(self, start_s=began_s + WARM_UP * times * self.cycle_s, cycle_s=times * self.cycle_s)
 
 
 Step = tuple[Workload, Pace]
@@ -108,8 +99,8 @@ class Plan:
     layers: int = 0
     """Of the whole model."""
     protocol: Protocol = field(default_factory=Protocol)
-    times: float = 1.0
-    """What the first cycle took, as a multiple of the forecast before."""
+    shown: str = ""
+    """What the first cycle has shown of an earlier forecast; empty: nothing."""
 
     @property
     def workload(self) -> Workload:
@@ -125,17 +116,25 @@ class Plan:
         return self.pace.study_s() <= self.budget_s
 
     def after(self, trial: Trial, elapsed_s: float, left_s: float) -> Plan | None:
-        """The plan by the first cycle of the baseline; ``None`` while it says nothing else than the forecast.
+        """The plan by the first cycle of the baseline, or by how long it has taken so far.
 
-        Arguments as of ``corrected``.
+        Returns:
+            ``None`` while it says nothing else than the forecast. Arguments as of ``corrected``.
         """
-        own = [c for c in trial.cycles if c.rank == 0]
-        timed = [c for c in own if c.cycle_kind is not CycleKind.WARMUP]
-        if len(timed) > 1 or not (timed or _is_plain(trial)):
-            return None
-        times = own[-1].seconds / (self.pace.cycle_s * (1.0 if timed else WARM_UP))
-        began_s = max(0.0, elapsed_s - sum(c.seconds for c in own))
-        return self.corrected(times, began_s, elapsed_s, left_s) if times > WRONG else None
+        pace, plain = self.pace, _is_plain(trial)
+        own = [c.seconds for c in trial.cycles if c.rank == 0]
+        timed = [c.seconds for c in trial.cycles if c.rank == 0 and c.cycle_kind is not CycleKind.WARMUP]
+        if own:
+            times = min(timed) / pace.cycle_s if timed else own[-1] / (WARM_UP * pace.cycle_s)
+            began_s = elapsed_s - sum(own)
+            wrong = times > WRONG and len(timed) in ((0, 1) if plain else (2,))
+            shown = f"the first cycle took {times:.1f} times its forecast"
+        else:
+            times, began_s = 2.0 * elapsed_s / pace.start_s, pace.start_s - WARM_UP * pace.cycle_s
+            wrong = times > 2.0 * LATE and len(self.steps) > 1
+            shown = f"the first cycle has not ended after {LATE:.0f} times its forecast"
+        found = self.corrected(times, max(0.0, began_s), elapsed_s, left_s) if wrong else None
+        return None if found is None else replace(found, shown=shown)
 
     def corrected(self, times: float, began_s: float, elapsed_s: float, left_s: float) -> Plan:
         """The plan where cycles take ``times`` as long; ``begins_anew`` says whether it is another one.
@@ -149,16 +148,15 @@ class Plan:
             left_s: seconds of the budget from now on.
         """
         steps = tuple((one, pace.slowed(times, began_s)) for one, pace in self.steps)
-        found = replace(self, steps=steps, budget_s=elapsed_s + left_s, times=times)
+        found = replace(self, steps=steps, budget_s=elapsed_s + left_s)
         if found.holds:
             return found
         spare = replace(found, budget_s=left_s, protocol=replace(self.protocol, max_repeats=0))
         holding = next((n for n, (_, pace) in enumerate(steps) if n and pace.study_s() <= left_s), 0)
         if holding:
             return replace(spare, steps=steps[holding:])
-        fewest = {"natural": FEWEST.natural, "recorded": FEWEST.recorded}
-        last = (steps[-1][0], replace(steps[-1][1], **fewest))
-        spare = replace(spare, steps=(last,), protocol=replace(spare.protocol, **fewest))
+        last = (steps[-1][0], replace(steps[-1][1], **FEWEST))
+        spare = replace(spare, steps=(last,), protocol=replace(spare.protocol, **FEWEST))
         return spare if last[1].trials(left_s) > found.pace.trials(found.budget_s) else found
 
     def begins_anew(self, before: Plan) -> bool:
@@ -170,25 +168,24 @@ class Plan:
         chosen, usual = self.steps[0], self.usual
         why = "the default" if chosen == usual else "chosen because the default is too large"
         default = "" if chosen == usual else f", of the default about {format_duration(usual[1].cycle_s)}"
-        return f"{self.workload.words(self.layers)} ({why}): a cycle takes about {self._cycle} here now{default}, {self._so}"
+        return f"{self.workload.words(self.layers)} ({why}): a cycle {self._takes} here now{default}, {self._so}"
 
     def too_small_words(self) -> str:
         """A warning where a workload that the user chose leaves room for fewer trials; empty where it does not."""
-        return "" if self.holds else f"a cycle of this workload takes about {self._cycle} here now, {self._so}"
+        return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
 
     def correction_words(self, before: Plan) -> str:
-        """What the first cycle says of the plan ``before`` and what follows, in a sentence; empty: nothing does."""
-        wrong = f"the first cycle took {self.times:.1f} times its forecast"
+        """What the first cycle says of the plan ``before`` and what follows, in a sentence; empty: nothing new."""
         if not self.begins_anew(before):
-            return "" if self.holds else f"{wrong}: a cycle takes about {self._cycle}, {self._so}"
+            return "" if self.holds or before.shown else f"{self.shown}: a cycle {self._takes}, {self._so}"
         size = "" if self.workload == before.workload else f"{self.workload.words(self.layers)}, "
         few = f"{self.protocol.recorded} timed cycles a trial, " if self.pace.recorded < before.pace.recorded else ""
         again = f"the baseline begins again with {size}{few}no repeats, and what it measured is dropped"
-        return f"{wrong}: {again}; a cycle takes about {self._cycle} now, {self._so}"
+        return f"{self.shown}: {again}; a cycle {self._takes} now, {self._so}"
 
     @property
-    def _cycle(self) -> str:
-        return format_duration(self.pace.cycle_s)
+    def _takes(self) -> str:
+        return f"takes about {format_duration(self.pace.cycle_s)}"
 
     @property
     def _so(self) -> str:
@@ -199,7 +196,7 @@ class Plan:
 
 
 def _is_plain(trial: Trial) -> bool:
-    """Whether a warm-up costs little once and for all, so that it says how long a cycle takes."""
+    """Whether little is done once and for all by first cycles, so that the warm-up says how long one takes."""
     engine, compiles = trial.configuration.get("rollout_engine"), trial.configuration.get("torch_compile")
     return engine == "transformers" and not compiles and not trial.on_gpu
 
@@ -212,21 +209,14 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
         layers: smaller numbers of layers that the model can be cut to, descending.
     """
     now = Workload(usual.rows_per_update, usual.max_completion_length)
-    yield now
-    turn = 0
     while True:
-        shorter = tokens and now.tokens // 2 >= LEAST_TOKENS
-        fewer = rows and now.rows % 2 == 0 and now.rows // 2 >= LEAST_ROWS
-        if not (shorter or fewer):
-            break
-        if shorter and (turn % 2 == 0 or not fewer):
-            now = replace(now, tokens=now.tokens // 2)
-        else:
-            now = replace(now, rows=now.rows // 2)
-        turn += 1
         yield now
-    for count in layers:
-        yield replace(now, layers=count)
+        fewer = now.rows // (2 * LEAST_ROWS) if rows and now.rows % 2 == 0 else 0
+        shorter = now.tokens // (2 * LEAST_TOKENS) if tokens else 0
+        if not (fewer or shorter):
+            break
+        now = replace(now, tokens=now.tokens // 2) if shorter > fewer else replace(now, rows=now.rows // 2)
+    yield from (replace(now, layers=count) for count in layers)
 
 
 def choose(steps: Sequence[Step], budget_s: float, layers: int = 0) -> Plan:

@@ -207,7 +207,7 @@ def _fresh_start_s(alike: Sequence[Trial]) -> float:
 
 
 def _measured(trials: Sequence[Trial]) -> list[Trial]:
-    """Those whose cycles tell what one takes; of one that was cut a natural cycle may be all there is."""
+    """Those whose cycles tell what one takes; of one that was cut a warm-up may be all there is."""
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
     return [
         t
@@ -223,7 +223,8 @@ def _was_cut(trial: Trial) -> bool:
 
 
 def _cycle_s(trial: Trial) -> float:
-    return _mean_seconds(trial, CycleKind.RECORDED) or _mean_seconds(trial, CycleKind.NATURAL) or 0.0
+    kinds = (CycleKind.RECORDED, CycleKind.NATURAL, CycleKind.WARMUP)
+    return next((found for kind in kinds if (found := _mean_seconds(trial, kind))), 0.0)
 
 
 def _beside_s(trial: Trial) -> float:

@@ -26,7 +26,7 @@ class Recorder:
     judge: Judge | None = None
     """Weighs the trial against the study's others; ``None`` leaves it all its cycles."""
     check: Callable[[Trial], None] = lambda _: None
-    """Called with the trial after each cycle; what it raises ends the attempt."""
+    """Called with the trial, after each cycle too; what it raises ends the attempt."""
     lengths: tuple[int, ...] = ()
     """Those it was told."""
 
@@ -56,6 +56,7 @@ class Recorder:
 
     def tick(self) -> None:
         self.ledger.persist()
+        self.check(self.trial)
         spent = self.ledger.spent()
         self.observer.tick(spent.wall_s, schedule.predicted_end_s(self.study, self.budget, spent))
 

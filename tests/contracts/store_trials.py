@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autotune.domain import Ceiling, CycleKind, FailureReason, Outcome, Peaks, Trial, TrialKind, TrialState
+from autotune.domain import (
+    Ceiling,
+    CycleKind,
+    FailureReason,
+    Outcome,
+    Peaks,
+    PriorKnowledge,
+    Trial,
+    TrialKind,
+    TrialState,
+)
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
 from tests.contracts.store_cases import HOSTILE, TRIAL_CHANGES, begin, finish
@@ -114,6 +125,43 @@ class TrialTests:
         assert (again.cycles, again.startup, again.worst_case_passed) == ((), {}, False)
         assert (store.notes(study, 0), store.worst_case(study, 0)) == ((), None)
         assert finish(store, study, seconds=12.0).seconds == 42.0
+
+    def test_a_baseline_that_begins_anew_has_another_workload_and_starts_clean(self, store: Store) -> None:
+        study, other = begin(store), begin(store, name="other")
+        store.set_beforehand(study, PriorKnowledge({"name": "cpu"}))
+        before, untouched = store.study(study), store.study(other)
+        fewer = make.protocol(recorded=2)
+        spec = replace(before.spec, workload=make.workload(max_completion_length=16), protocol=fewer)
+        draft = make.draft(TrialKind.BASELINE, protocol=fewer, rows_per_update=4)
+        found = store.begin_anew(study, spec, draft, make.event("workload_changed"))
+        assert found == store.study(study)
+        assert (found.id, found.spec, found.beforehand) == (study, spec, None)
+        assert found.spec.digest == spec.digest != before.spec.digest
+        assert found.revision > before.revision
+        waiting = store.trial(study, 0)
+        assert (waiting.state, waiting.attempt) == (TrialState.WAITING, 1)
+        assert (waiting.protocol, waiting.rows_per_update) == (draft.protocol, 4)
+        assert [e.kind for e in store.events(study)] == ["workload_changed"]
+        again = store.start_attempt(study, 0, 50.0)
+        assert (again.attempt, again.cycles, again.seconds) == (2, (), None)
+        assert finish(store, study, seconds=12.0).seconds == 12.0
+        assert store.study(other) == untouched
+
+    @pytest.mark.parametrize("state", ["waiting", "finished", "followed"])
+    def test_only_a_baseline_that_runs_alone_begins_anew(self, store: Store, state: str) -> None:
+        study = begin(store)
+        if state == "waiting":
+            store.requeue(study, 0, 1.0)
+        elif state == "finished":
+            finish(store, study)
+        else:
+            store.add_trial(study, make.draft(), 1.0)
+        before = store.study(study), store.trials(study)
+        spec = replace(before[0].spec, workload=make.workload(max_completion_length=16))
+        with pytest.raises(FinishedTrialError):
+            store.begin_anew(study, spec, make.draft(TrialKind.BASELINE), make.event())
+        assert (store.study(study), store.trials(study)) == before
+        assert store.events(study) == ()
 
     @pytest.mark.parametrize("reason", [None, *FailureReason])
     def test_every_outcome_is_kept(self, store: Store, reason: Any) -> None:

@@ -91,7 +91,7 @@ class SimulatedRunner:
             if self._clock.monotonic() + seconds - began > assignment.deadline_s:
                 return Outcome(FailureReason.TIMEOUT, message="took too long")
             watcher.phase(CurrentPhase(Phase.GENERATE.value, index, kind.value))
-            self._clock.advance(seconds)
+            self._pass(seconds)
             for record in self._records(trial, index, kind, seconds):
                 self.left[assignment.directory] += (record,)
                 watcher.record(record)
@@ -100,6 +100,9 @@ class SimulatedRunner:
             if kind is CycleKind.RECORDED and watcher.enough and self.ends_early:
                 return Outcome()
         return Outcome()
+
+    def _pass(self, seconds: float) -> None:
+        self._clock.advance(seconds)
 
     def _plan(self, trial: Trial) -> list[tuple[CycleKind, float]]:
         protocol: Protocol = trial.protocol

@@ -98,8 +98,8 @@ def main(directory: Path) -> Result:
 
     ``Result.data``: ``count`` of ``found`` prompts (0 = not known) that were written, ``longest_prompt``
     and ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards``
-    (names of the functions that were tried), ``reward_s`` (seconds by ``RewardCost``), ``model`` (facts by the names of ``ModelFacts``, ``None`` where
-    not known), ``model_folder`` and ``commit`` (``None`` for a folder).
+    (names of the functions that were tried), ``reward_s`` (``RewardCost``), ``model`` (facts by the names of
+    ``ModelFacts``, ``None`` where not known), ``model_folder`` and ``commit`` (``None`` for a folder).
     """
     paths = RunPaths(directory)
     try:

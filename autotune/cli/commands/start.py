@@ -146,7 +146,7 @@ def _run(
                 result = loop(
                     study, limits, store, settings, observer, stop, prepared.fingerprint,
                     allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
-                    prepared=prepared if study.spec.name == prepared.spec.name else None,
+                    prepared=prepared if spread is None and study.spec.name == prepared.spec.name else None,
                 ).run()  # fmt: skip
             if result.anew is None:
                 return result

@@ -84,7 +84,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def prepare(request: Any, *_: Any) -> Any:
         named_sampler(request.sampler)
         spec = factories.study_spec(space=SPACE, sampler=request.sampler)
-        found = SimpleNamespace(spec=spec, legal=24, same_learning=24, scaling=(), workload="")
+        found = SimpleNamespace(spec=spec, legal=24, same_learning=24, scaling=(), workload="", plan=None)
         found.fingerprint = factories.fingerprint()
         return found
 

@@ -94,6 +94,8 @@ def test_who_forecasts_nothing_measures_nothing(store: Store, sampler: str) -> N
 def test_a_study_that_has_trials_goes_on_as_it_began(store: Store) -> None:
     python, study = Asked(), made(store)
     store.add_trial(study.id, f.draft(TrialKind.BASELINE), f.NOW)
+    store.start_attempt(study.id, 0, f.NOW)
+    store.finish_trial(study.id, 0, TrialState.FAIL, f.oom(), f.NOW, 9.0, None)
     assert prior_knowledge.begun(store.study(study.id), store, python, {}, pytest.fail).beforehand is None
     assert python.questions == []
     assert prior_knowledge.prior_data(store.study(study.id), store).probe == {}

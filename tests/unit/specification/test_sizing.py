@@ -25,8 +25,9 @@ FACTS = {"parameters": 134_515_008, "layers": 30, "hidden_size": 576, "vocabular
 class Python:
     """An interpreter on a machine of so many FLOP/s; ``None``: it cannot be measured."""
 
-    def __init__(self, flops: float | None) -> None:
+    def __init__(self, flops: float | None, reward: Mapping[str, float] | None = None) -> None:
         self.flops = flops
+        self.reward = reward
         self.measured = 0
         self.prepared: list[str] = []
 
@@ -43,7 +44,7 @@ class Python:
     def prepare(self, payload: Mapping[str, Any], **_: Any) -> Result:
         self.prepared.append(payload["model"])
         data = {"count": 1, "found": 1, "longest_prompt": 60, "mean_prompt": 40.0, "model": FACTS}
-        return Result(ok=True, data=data)
+        return Result(ok=True, data=data if self.reward is None else {**data, "reward_s": self.reward})
 
 
 def machine() -> Any:
@@ -60,22 +61,33 @@ def settled(
     measured: bool = True,
 ) -> Sized:
     bundled = tmp_path / "bundled"
+    request = request or Request()
+    settle = sizing_of(python, tmp_path, request, budget_s, None if there is None else StoredStudy(there, measured))
+    whole = with_defaults(request, CPU_SIZE, str(bundled))
+    return settle.settle(whole, Open.of(request, machine(), str(bundled)))
+
+
+def sizing_of(
+    python: Python,
+    tmp_path: Path,
+    request: Request | None = None,
+    budget_s: float | None = 600.0,
+    there: StoredStudy | None = None,
+) -> Sizing:
+    bundled = tmp_path / "bundled"
     if not bundled.is_dir():
         a_model(bundled, layers=30)
-    request = request or Request()
-    whole = with_defaults(request, CPU_SIZE, str(bundled))
-    settle = Sizing(
+    return Sizing(
         python=python,  # type: ignore[arg-type]
         found=Result(ok=True, data={"packages": {}}),
         machine=machine(),
-        space=load_space(whole, machine()),
+        space=load_space(request or Request(), machine()),
         budget_s=budget_s,
         talk=lambda _: None,
         models=tmp_path / "models",
-        stored=lambda name: None if there is None else StoredStudy(there, measured),
+        stored=lambda name: there,
         speed=lambda *_: pytest.fail("that is the GPU's"),
     )
-    return settle.settle(whole, Open.of(request, machine(), str(bundled)))
 
 
 def size(found: Sized) -> tuple[int, int]:
@@ -90,7 +102,7 @@ def as_stored(found: Sized) -> StudySpec:
         rows_per_update=request.rows_per_update,
         max_completion_length=request.max_completion_length,
     )
-    return f.study_spec(workload=work)
+    return f.study_spec(workload=work, protocol=request.protocol)
 
 
 def test_a_slow_machine_begins_with_a_smaller_workload_and_says_so(tmp_path: Path) -> None:
@@ -108,6 +120,43 @@ def test_the_same_command_on_a_calmer_machine_keeps_the_workload_that_was_chosen
     assert again.request == first.request
     assert calm.measured == 0, "a study that is there is not measured for"
     assert "as the study began" in again.words
+
+
+def test_a_study_whose_baseline_has_not_ended_is_forecast_anew_and_keeps_its_size(tmp_path: Path) -> None:
+    first, calm = settled(Python(SLOW), tmp_path), Python(10 * IDLE)
+    assert first.plan is not None
+    again = settled(calm, tmp_path, there=as_stored(first), measured=False)
+    assert again.request == first.request
+    assert again.plan is not None
+    assert calm.measured == 1
+    assert [one for one, _ in again.plan.steps] == [one for one, _ in first.plan.steps]
+    assert again.plan.pace.cycle_s < first.plan.pace.cycle_s
+    assert settled(calm, tmp_path, there=as_stored(first)).plan is None, "a trial has ended: nothing may change"
+
+
+def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path) -> None:
+    first = settled(Python(10 * IDLE), tmp_path)
+    assert first.plan is not None
+    plan = first.plan.corrected(100.0, 8.0, 60.0, 500.0)
+    settle = sizing_of(Python(10 * IDLE), tmp_path)
+    whole = with_defaults(Request(), CPU_SIZE, str(tmp_path / "bundled"))
+    sized = settle.resized(whole, plan, first.written)
+    assert (sized.request.protocol.recorded, sized.request.protocol.max_repeats) == (2, 0)
+    assert size(sized) < size(first)
+    again = settled(Python(10 * IDLE), tmp_path, there=as_stored(sized), measured=False)
+    assert again.request == sized.request
+    assert again.plan is not None
+    assert len(again.plan.steps) == 1
+
+
+@pytest.mark.parametrize(("cost", "seconds"), [({"call": 2.0}, 2.0), ({"call": 1.0, "completion": 0.5}, 5.0)])
+def test_the_seconds_of_a_reward_belong_to_the_forecast(tmp_path: Path, cost: dict[str, float], seconds: float) -> None:
+    plain, slow = (settled(Python(10 * IDLE, reward), tmp_path).plan for reward in (None, cost))
+    assert plain is not None
+    assert slow is not None
+    assert (plain.workload.rows, slow.workload.rows) == (8, 8)
+    assert slow.pace.cycle_s == pytest.approx(plain.pace.cycle_s + seconds)
+    assert slow.pace.start_s == pytest.approx(plain.pace.start_s + seconds), "the warm-up calls it too"
 
 
 def test_a_study_with_the_default_continues_with_it_on_a_busy_machine(tmp_path: Path) -> None:

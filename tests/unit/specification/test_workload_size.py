@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.domain import CycleKind, Trial
 from autotune.specification.request import CPU_SIZE, GPU_SIZE
 from autotune.specification.workload_size import (
     LEAST_ROWS,
@@ -19,6 +21,8 @@ from autotune.specification.workload_size import (
     choose,
     ladder,
 )
+from search_spaces.configuration import KnobValue
+from tests.support import factories as f
 
 BUDGET_S = 600.0
 
@@ -131,3 +135,66 @@ def test_a_workload_the_user_chose_is_warned_about_with_the_budget_it_needs() ->
     )
     assert said(42 * 60.0) == ""
     assert "no whole trial" in said(300.0)
+
+
+def cycles(*seconds: float, kind: CycleKind = CycleKind.NATURAL, **knobs: KnobValue) -> Trial:
+    """A baseline after a warm-up of the first seconds and cycles of ``kind`` of the others."""
+    kinds = [CycleKind.WARMUP, *[kind] * len(seconds)]
+    found = tuple(f.cycle(i, seconds=s, cycle_kind=k) for i, (s, k) in enumerate(zip(seconds, kinds, strict=False)))
+    return f.trial(configuration=f.configuration(**{"rollout_engine": "transformers", **knobs}), cycles=found)
+
+
+def test_a_cycle_as_forecast_says_nothing_and_one_of_three_times_as_much_says_so() -> None:
+    plan = chosen(0.08)  # of 10 s, as a cycle that takes 20 s is a third of what the budget could bear
+    cycle_s = plan.pace.cycle_s
+    for fine in ((), (1.5 * cycle_s,), (2.9 * cycle_s,), (2.0 * cycle_s, 1.9 * cycle_s)):
+        assert plan.after(cycles(*fine), 8.0 + sum(fine), 500.0) is None
+    for wrong in ((4.5 * cycle_s,), (1.5 * cycle_s, 3.0 * cycle_s)):
+        found = plan.after(cycles(*wrong), 8.0 + sum(wrong), 500.0)
+        assert found is not None
+        assert found.begins_anew(plan)
+        assert found.workload.rows * found.workload.tokens < plan.workload.rows * plan.workload.tokens
+        assert found.correction_words(plan).startswith(
+            "the first cycle took 3.0 times its forecast: the baseline begins"
+        )
+        assert found.pace.start_s == pytest.approx(8.0 + 1.5 * found.pace.cycle_s)
+
+
+@pytest.mark.parametrize("knobs", [{"rollout_engine": "vllm"}, {"torch_compile": True}])
+def test_where_much_is_done_once_two_cycles_are_waited_for_and_the_shorter_counts(knobs: dict[str, KnobValue]) -> None:
+    plan = chosen(0.08)
+    cycle_s = plan.pace.cycle_s
+    slow, usual = 9.0 * cycle_s, 1.2 * cycle_s
+    assert plan.after(cycles(slow, **knobs), 100.0, 500.0) is None
+    assert plan.after(cycles(slow, slow, **knobs), 200.0, 400.0) is None
+    assert plan.after(cycles(slow, slow, usual, **knobs), 220.0, 380.0) is None
+    assert plan.after(cycles(slow, slow, 0.9 * slow, **knobs), 300.0, 300.0) is not None
+
+
+def test_other_ranks_and_later_cycles_say_nothing_of_the_forecast() -> None:
+    plan = chosen(0.08)
+    cycle_s = plan.pace.cycle_s
+    later = cycles(1.5 * cycle_s, cycle_s, cycle_s, 9.0 * cycle_s)
+    assert plan.after(later, 100.0, 500.0) is None
+    of_another = later.with_(cycles=tuple(replace(c, rank=1) for c in later.cycles[:2]))
+    assert plan.after(of_another, 1.0, 500.0) is None
+
+
+@given(st.floats(0.001, 2.0), st.floats(0.1, 100.0), st.floats(60.0, 7200.0), st.floats(0.0, 1.2), st.floats(0.0, 60.0))
+def test_a_plan_that_is_made_anew_is_better_or_the_old_one_stays(
+    slow: float, times: float, budget: float, share: float, began: float
+) -> None:
+    plan = chosen(slow, budget)
+    elapsed = share * budget
+    found = plan.corrected(times, began, elapsed, budget - elapsed)
+    stays = next(pace.slowed(times, began) for one, pace in plan.steps if one == plan.workload)
+    if not found.begins_anew(plan):
+        assert found.pace == stays
+        return
+    assert stays.study_s() > budget
+    assert found.workload in [one for one, _ in plan.steps]
+    assert found.pace.trials(budget - elapsed) > stays.trials(budget) or found.holds
+    assert found.protocol.max_repeats == 0
+    assert found.holds or found.protocol.recorded == found.pace.recorded == 2
+    again = found.corrected(1.0, began, 0.0, budget - elapsed)
+    assert not again.begins_anew(found), "it would begin again and again"

@@ -55,6 +55,25 @@ def test_prediction_comes_from_the_configuration_itself_when_it_has_run() -> Non
     assert predict([f.failed(0)], slow) is None
 
 
+@pytest.mark.parametrize("how", ["timeout", "budget"])
+def test_a_trial_that_was_cut_corrects_the_forecast_of_the_next(how: str) -> None:
+    baseline = f.finished(0, cycle_seconds=10.0)
+    kinds = (CycleKind.WARMUP, CycleKind.NATURAL)
+    cycles = tuple(f.cycle(i, seconds=40.0, cycle_kind=kind) for i, kind in enumerate(kinds))
+    outcome = f.failure(FailureReason.TIMEOUT) if how == "timeout" else None
+    cut = (f.failed(1, outcome) if outcome else f.broken_off(1)).with_(cycles=cycles, seconds=110.0)
+    before, after = (predict_search(trials, f.numbered(2), kept=False) for trials in ([baseline], [baseline, cut]))
+    assert before is not None
+    assert after is not None
+    assert (before.cycle, after.cycle) == (10.0, 25.0)
+    own = predict([cut], cut.configuration)
+    assert own is not None
+    assert (own.cycle, own.maximum_cycle) == (40.0, 40.0)
+    assert own.start_up == 3.5, "the cycle it was cut in is no start"
+    assert predict([baseline, f.failed(1)], f.numbered(2)) == predict([baseline], f.numbered(2)), "memory tells no time"
+    assert predict([cut.with_(cycles=())], cut.configuration) is None
+
+
 def test_cost_counts_every_cycle_of_the_protocol() -> None:
     cost = Cost(start_up=10.0, cycle=2.0, maximum_cycle=5.0)
     assert cost.total(f.protocol(warmup=1, natural=2, recorded=3, maximum=1)) == 10 + 5 * 2 + 2 * 5

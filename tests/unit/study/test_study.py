@@ -20,6 +20,7 @@ from autotune.domain import (
 )
 from autotune.ports import Assignment, RunReport, StopToken, Store, Watcher
 from autotune.proposals.proposer import make_proposer
+from autotune.specification.prepare import Prepared
 from autotune.store import open_store
 from autotune.study.budget import GRACE_S
 from autotune.study.loop import StudyLoop, StudyResult
@@ -48,6 +49,7 @@ class House:
     """A study's surroundings: one store and clock, a new loop for each run of the tuner."""
 
     space = SPACE
+    prepared: Prepared | None = None
 
     def __init__(self, spec: StudySpec | None = None, store: Store | None = None) -> None:
         self.clock = FakeClock()
@@ -72,6 +74,7 @@ class House:
             observer=self.observer,
             stop=stop,
             directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+            prepared=self.prepared,
         )
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.child import trial_reward
 from trainer.child.failures import NotFiniteError, RewardFailedError
 from trainer.child.scored import as_reward_error, checked
-from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards
+from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards, cost_of
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
 
@@ -91,6 +92,36 @@ def test_none_for_single_rows_is_trls_way_of_saying_not_scorable() -> None:
     check_rewards([some, nothing], ROWS, tokenize)
     with pytest.raises(RewardFailedError, match="nothing returned None for all 4 completions"):
         check_rewards([nothing], ROWS, tokenize)
+
+
+def test_a_reward_is_timed_as_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = [0.0], []
+
+    def slow(completions: list[str], **_: Any) -> list[float]:
+        calls.append(len(completions))
+        now[0] += 2.0 + 0.25 * len(completions)
+        return [1.0] * len(completions)
+
+    monkeypatch.setattr(trial_reward.time, "perf_counter", lambda: now[0])
+    assert check_rewards([slow], 4 * ROWS, tokenize) == (2.0, 0.25)
+    assert calls == [2, 14], "each completion is scored once"
+    assert check_rewards([slow, slow], 4 * ROWS, tokenize) == (4.0, 0.5)
+    assert check_rewards([slow], ROWS[:1], tokenize) == (2.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "cost"),
+    [
+        ([(2, 5.0), (14, 0.5)], (0.5, 0.0)),
+        ([(2, 2.0), (14, 2.0)], (2.0, 0.0)),
+        ([(2, 0.0), (14, 1.4)], (0.0, 0.1167)),
+        ([(2, 1.0), (2, 1.5)], (1.5, 0.0)),
+        ([(16, 3.0)], (3.0, 0.0)),
+    ],
+    ids=["what only the first call did", "a call", "a completion", "two calls alike", "one call"],
+)
+def test_what_a_reward_costs(calls: list[tuple[int, float]], cost: tuple[float, float]) -> None:
+    assert cost_of(calls) == pytest.approx(cost, abs=1e-4)
 
 
 FINITE = st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False))
