@@ -122,7 +122,7 @@ def stored(settings: Settings, name: str) -> StoredStudy | None:
         return None
     with closing(open_store_for(settings)) as store, suppress(NotFoundError):
         study = store.study(name)
-        return StoredStudy(study.spec, measured=any(t.state.is_finished for t in store.trials(study.id, until=1)))
+        return StoredStudy(study.spec, any(t.state.is_finished for t in store.trials(study.id, until=1)))
     return None
 
 

@@ -47,8 +47,8 @@ class Prepared:
     """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
     plan: Plan | None = None
     """What the size was chosen by, while it may change; ``None``: it stays."""
-    resized: Callable[[Plan], Prepared] | None = None
-    """Prepares the study of another plan; there with ``plan``. Raises as ``prepare``."""
+    by_plan: Callable[[Plan], Prepared] | None = None
+    """Prepares the study for another plan. Raises as ``prepare``."""
 
 
 def prepare(
@@ -101,7 +101,7 @@ def prepare(
 
     def specified(sized: Sized) -> Prepared:
         prepared = _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
-        return replace(prepared, resized=lambda plan: specified(sizing.resized(whole, plan, sized.written)))
+        return replace(prepared, by_plan=lambda plan: specified(sizing.by_plan(whole, plan, sized.written)))
 
     return specified(sizing.settle(whole, may))
 

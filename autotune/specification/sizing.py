@@ -71,8 +71,8 @@ class StoredStudy:
     """The stored study of a name."""
 
     spec: StudySpec
-    measured: bool
-    """A trial of it has ended, so its workload stays."""
+    has_ended_trials: bool
+    """Its workload stays."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ class Sizing:
         """
         there = self.stored(study_name(whole))
         sized = Sized(whole, self._written(whole)) if there is None else self._as_stored(whole, may, there.spec)
-        device = None if self.budget_s is None or (there is not None and there.measured) else self._present()
+        settled = self.budget_s is None or (there is not None and there.has_ended_trials)
+        device = None if settled else self._present()
         if self.budget_s is None or device is None:
             return sized
         layers = layers_of(Path(whole.model)) if may.model else 0
@@ -114,36 +115,28 @@ class Sizing:
         usual = Size(whole.rows_per_update, whole.max_completion_length)
         sizes = list(workload_size.ladder(usual, rows=may.rows, tokens=may.tokens, layers=cuts))
         if there is not None:
-            begun = self._begun_with(whole, may, there.spec)
-            sizes = sizes[sizes.index(begun) :] if begun in sizes else [begun]
+            first = _stored_size(whole, may, there.spec, self.models)
+            sizes = sizes[sizes.index(first) :] if first in sizes else [first]
         written = sized.written if there is None else self._written(whole)
         steps = [(one, self._pace(whole, written, device, one, layers)) for one in sizes]
         if there is not None:
             return replace(sized, plan=Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol))
         plan = replace(workload_size.choose(steps, self.budget_s, layers), protocol=whole.protocol)
         words = plan.words() if may.rows or may.tokens else plan.too_small_words()
-        return replace(self.resized(whole, plan, written), words=words)
+        return replace(self.by_plan(whole, plan, written), words=words)
 
-    def resized(self, whole: ResolvedRequest, plan: Plan, written: Result) -> Sized:
-        """``whole`` as ``plan`` has it; ``written`` as of ``Sized``. Raises as ``settle``."""
+    def by_plan(self, whole: ResolvedRequest, plan: Plan, written: Result) -> Sized:
+        """Returns ``whole`` with the size and cycles of ``plan``; ``written`` as of ``Sized``. Raises as ``settle``."""
         sized = self._of_size(whole, plan.workload, written)
         return replace(sized, request=replace(sized.request, protocol=plan.protocol), plan=plan)
 
     def _as_stored(self, whole: ResolvedRequest, may: Open, there: StudySpec) -> Sized:
-        one = self._begun_with(whole, may, there)
+        one = _stored_size(whole, may, there, self.models)
         changed = one != Workload(whole.rows_per_update, whole.max_completion_length)
         words = f"{one.words(layers_of(Path(whole.model)))}, as the study began" if changed else ""
         if whole.protocol == Protocol():
             whole = replace(whole, protocol=there.protocol)
         return replace(self._of_size(whole, one, None), words=words)
-
-    def _begun_with(self, whole: ResolvedRequest, may: Open, there: StudySpec) -> Workload:
-        work = there.workload
-        return Workload(
-            work.rows_per_update if may.rows else whole.rows_per_update,
-            work.max_completion_length if may.tokens else whole.max_completion_length,
-            _cut_to(Path(work.model), self.models) if may.model else None,
-        )
 
     def _of_size(self, whole: ResolvedRequest, one: Workload, written: Result | None) -> Sized:
         sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens)
@@ -186,6 +179,15 @@ class Sizing:
         reward = {"call": 0.0, "completion": 0.0, **data.get("reward_s", {})}
         rewards = reward["call"] + one.rows * reward["completion"]
         return Pace(float(found.restart_s[0]) + rewards, math.exp(found.log_seconds[0]) + rewards)
+
+
+def _stored_size(whole: ResolvedRequest, may: Open, there: StudySpec, models: Path) -> Workload:
+    work = there.workload
+    return Workload(
+        work.rows_per_update if may.rows else whole.rows_per_update,
+        work.max_completion_length if may.tokens else whole.max_completion_length,
+        _cut_to(Path(work.model), models) if may.model else None,
+    )
 
 
 _CUT = "{name}-first-{layers}-layers-{digest}"

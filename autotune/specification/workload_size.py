@@ -61,9 +61,9 @@ class Pace:
     """Of the first trial, which also records the lengths."""
     recorded: int = LOOKS[0]
 
-    def trial_s(self, beside: int = 0) -> float:
-        """Seconds of a trial with so many cycles beside the recorded ones."""
-        return self.start_s + (self.recorded + beside) * self.cycle_s
+    def trial_s(self, further: int = 0) -> float:
+        """Returns the seconds of a trial with so many cycles beside the recorded ones."""
+        return self.start_s + (self.recorded + further) * self.cycle_s
 
     @property
     def confirmation_s(self) -> float:
@@ -71,16 +71,16 @@ class Pace:
         return self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
 
     def study_s(self) -> float:
-        """Seconds of a study with ``TRIALS`` trials (the baseline included) and one confirmation round."""
+        """Returns the seconds of a study with ``TRIALS`` trials, the baseline included, and one confirmation round."""
         return self.trial_s(self.natural) + (TRIALS - 1) * self.trial_s() + self.confirmation_s
 
     def trials(self, budget_s: float) -> int:
-        """Number of trials that fit the budget besides the confirmation; 0 if not even the baseline does."""
+        """Returns how many trials fit the budget besides the confirmation; 0 if not even the baseline does."""
         left = budget_s - self.trial_s(self.natural)
         return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s()))
 
     def slowed(self, times: float, began_s: float) -> Pace:
-        """The same where a cycle takes ``times`` as long and a trial takes ``began_s`` to its warm-up."""
+        """Returns the pace where a cycle takes ``times`` as long, and a trial ``began_s`` until its warm-up."""
         return replace(self, start_s=began_s + WARM_UP * times * self.cycle_s, cycle_s=times * self.cycle_s)
 
 
@@ -89,7 +89,7 @@ Step = tuple[Workload, Pace]
 
 @dataclass(frozen=True)
 class Plan:
-    """The workload and the cycles that a forecast has chosen, and what could be chosen instead."""
+    """The workload and the cycles of a study by a forecast, and the smaller workloads it could have instead."""
 
     steps: tuple[Step, ...]
     """The chosen workload, then ever smaller ones."""
@@ -99,8 +99,8 @@ class Plan:
     layers: int = 0
     """Of the whole model."""
     protocol: Protocol = field(default_factory=Protocol)
-    shown: str = ""
-    """What the first cycle has shown of an earlier forecast; empty: nothing."""
+    reason: str = ""
+    """Why an earlier forecast was wrong; empty: none was."""
 
     @property
     def workload(self) -> Workload:
@@ -116,28 +116,28 @@ class Plan:
         return self.pace.study_s() <= self.budget_s
 
     def after(self, trial: Trial, elapsed_s: float, left_s: float) -> Plan | None:
-        """The plan by the first cycle of the baseline, or by how long it has taken so far.
+        """Returns the plan by the baseline's first cycle, or by how long it has taken so far.
 
-        Returns:
-            ``None`` while it says nothing else than the forecast. Arguments as of ``corrected``.
+        ``None`` while that agrees with the forecast. Arguments as of ``corrected``.
         """
-        pace, plain = self.pace, _is_plain(trial)
-        own = [c.seconds for c in trial.cycles if c.rank == 0]
-        timed = [c.seconds for c in trial.cycles if c.rank == 0 and c.cycle_kind is not CycleKind.WARMUP]
-        if own:
-            times = min(timed) / pace.cycle_s if timed else own[-1] / (WARM_UP * pace.cycle_s)
-            began_s = elapsed_s - sum(own)
-            wrong = times > WRONG and len(timed) in ((0, 1) if plain else (2,))
-            shown = f"the first cycle took {times:.1f} times its forecast"
+        pace = self.pace
+        cycles = [c for c in trial.cycles if c.rank == 0]
+        timed = [c.seconds for c in cycles if c.cycle_kind is not CycleKind.WARMUP]
+        if cycles:
+            times = min(timed) / pace.cycle_s if timed else cycles[-1].seconds / (WARM_UP * pace.cycle_s)
+            began_s = elapsed_s - sum(c.seconds for c in cycles)
+            is_wrong = times > WRONG and len(timed) in ((0, 1) if _is_plain(trial) else (2,))
+            reason = f"the first cycle took {times:.1f} times its forecast"
         else:
             times, began_s = 2.0 * elapsed_s / pace.start_s, pace.start_s - WARM_UP * pace.cycle_s
-            wrong = times > 2.0 * LATE and len(self.steps) > 1
-            shown = f"the first cycle has not ended after {LATE:.0f} times its forecast"
-        found = self.corrected(times, max(0.0, began_s), elapsed_s, left_s) if wrong else None
-        return None if found is None else replace(found, shown=shown)
+            is_wrong = times > 2.0 * LATE and len(self.steps) > 1
+            reason = f"the first cycle has not ended after {LATE:.0f} times its forecast"
+        if not is_wrong:
+            return None
+        return replace(self.corrected(times, max(0.0, began_s), elapsed_s, left_s), reason=reason)
 
     def corrected(self, times: float, began_s: float, elapsed_s: float, left_s: float) -> Plan:
-        """The plan where cycles take ``times`` as long; ``begins_anew`` says whether it is another one.
+        """Returns the plan where cycles take ``times`` as long: this one (``differs``) or a better one.
 
         The first smaller workload of which the time left holds ``TRIALS`` trials is chosen, without repeats. If it
         holds so many of none, the smallest, with the fewest cycles, provided that makes room for more trials.
@@ -148,40 +148,40 @@ class Plan:
             left_s: seconds of the budget from now on.
         """
         steps = tuple((one, pace.slowed(times, began_s)) for one, pace in self.steps)
-        found = replace(self, steps=steps, budget_s=elapsed_s + left_s)
-        if found.holds:
-            return found
-        spare = replace(found, budget_s=left_s, protocol=replace(self.protocol, max_repeats=0))
-        holding = next((n for n, (_, pace) in enumerate(steps) if n and pace.study_s() <= left_s), 0)
-        if holding:
-            return replace(spare, steps=steps[holding:])
+        same = replace(self, steps=steps, budget_s=elapsed_s + left_s)
+        if same.holds:
+            return same
+        smaller = replace(same, budget_s=left_s, protocol=replace(self.protocol, max_repeats=0))
+        first = next((n for n, (_, pace) in enumerate(steps) if n and pace.study_s() <= left_s), 0)
+        if first:
+            return replace(smaller, steps=steps[first:])
         last = (steps[-1][0], replace(steps[-1][1], **FEWEST))
-        spare = replace(spare, steps=(last,), protocol=replace(spare.protocol, **FEWEST))
-        return spare if last[1].trials(left_s) > found.pace.trials(found.budget_s) else found
+        fewest = replace(smaller, steps=(last,), protocol=replace(smaller.protocol, **FEWEST))
+        return fewest if fewest.pace.trials(left_s) > same.pace.trials(same.budget_s) else same
 
-    def begins_anew(self, before: Plan) -> bool:
-        """Whether it is another plan than ``before``, so that the baseline has to begin again."""
-        return (self.workload, self.protocol) != (before.workload, before.protocol)
+    def differs(self, other: Plan) -> bool:
+        """Returns whether the baseline of ``other`` has to begin again for this plan."""
+        return (self.workload, self.protocol) != (other.workload, other.protocol)
 
     def words(self) -> str:
-        """The chosen size and its reason, in one line."""
+        """Returns the chosen size and why, in one line."""
         chosen, usual = self.steps[0], self.usual
         why = "the default" if chosen == usual else "chosen because the default is too large"
         default = "" if chosen == usual else f", of the default about {format_duration(usual[1].cycle_s)}"
         return f"{self.workload.words(self.layers)} ({why}): a cycle {self._takes} here now{default}, {self._so}"
 
     def too_small_words(self) -> str:
-        """A warning where a workload that the user chose leaves room for fewer trials; empty where it does not."""
+        """Returns a warning where a workload that the user chose leaves room for fewer trials, else nothing."""
         return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
 
     def correction_words(self, before: Plan) -> str:
-        """What the first cycle says of the plan ``before`` and what follows, in a sentence; empty: nothing new."""
-        if not self.begins_anew(before):
-            return "" if self.holds or before.shown else f"{self.shown}: a cycle {self._takes}, {self._so}"
+        """Returns why ``before`` was wrong and what follows, in a sentence; empty where nothing follows."""
+        if not self.differs(before):
+            return "" if self.holds or before.reason else f"{self.reason}: a cycle {self._takes}, {self._so}"
         size = "" if self.workload == before.workload else f"{self.workload.words(self.layers)}, "
         few = f"{self.protocol.recorded} timed cycles a trial, " if self.pace.recorded < before.pace.recorded else ""
         again = f"the baseline begins again with {size}{few}no repeats, and what it measured is dropped"
-        return f"{self.shown}: {again}; a cycle {self._takes} now, {self._so}"
+        return f"{self.reason}: {again}; a cycle {self._takes} now, {self._so}"
 
     @property
     def _takes(self) -> str:
@@ -190,19 +190,20 @@ class Plan:
     @property
     def _so(self) -> str:
         count = self.pace.trials(self.budget_s)
-        held = f"{format_duration(self.budget_s)} hold about {counted(count, 'trial') if count else 'no whole trial'}"
-        needed = format_duration(math.ceil(self.pace.study_s() / 60.0) * 60.0)
-        return f"so {held}" if self.holds else f"so {held}; {TRIALS} trials need a budget of about {needed}"
+        trials = counted(count, "trial") if count else "no whole trial"
+        enough = format_duration(math.ceil(self.pace.study_s() / 60.0) * 60.0)
+        more = "" if self.holds else f"; {TRIALS} trials need a budget of about {enough}"
+        return f"so {format_duration(self.budget_s)} hold about {trials}{more}"
 
 
 def _is_plain(trial: Trial) -> bool:
-    """Whether little is done once and for all by first cycles, so that the warm-up says how long one takes."""
+    """Returns whether first cycles do little once and for all, so that the warm-up tells how long one takes."""
     engine, compiles = trial.configuration.get("rollout_engine"), trial.configuration.get("torch_compile")
     return engine == "transformers" and not compiles and not trial.on_gpu
 
 
 def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ()) -> Iterator[Workload]:
-    """The usual workload and ever smaller ones: shorter completions and fewer rows in turn, then fewer layers.
+    """Yields the usual workload and ever smaller ones: shorter completions, fewer rows, at last fewer layers.
 
     Args:
         rows: the rows may be changed, ``tokens``: the completions.
@@ -220,12 +221,12 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
 
 
 def choose(steps: Sequence[Step], budget_s: float, layers: int = 0) -> Plan:
-    """The first workload of which the budget holds ``TRIALS`` trials; the last one if it holds so many of none.
+    """Returns the plan of the first workload of which the budget holds ``TRIALS`` trials, or else of the last one.
 
     Args:
         steps: ever smaller workloads, at least one.
         budget_s: wall seconds.
         layers: of the whole model.
     """
-    holding = (place for place, (_, pace) in enumerate(steps) if pace.study_s() <= budget_s)
-    return Plan(tuple(steps[next(holding, len(steps) - 1) :]), steps[0], budget_s, layers)
+    places = (place for place, (_, pace) in enumerate(steps) if pace.study_s() <= budget_s)
+    return Plan(tuple(steps[next(places, len(steps) - 1) :]), steps[0], budget_s, layers)

@@ -67,8 +67,8 @@ class StudyResult:
     """The user or the machine stopped it; more could have been run."""
     halted: bool = False
     """The machine did: no trial could be run."""
-    anew: Prepared | None = None
-    """Nothing has ended: the study goes on as this, with another workload."""
+    successor: Prepared | None = None
+    """No trial has ended: the study goes on as this, with another plan."""
 
 
 LOOK_S = 1.0
@@ -78,7 +78,7 @@ LAST_EVENTS = 20
 
 
 class _PlanChangedError(Exception):
-    """The first cycle of the baseline asks for another plan, and its attempt ends. The message says why."""
+    """Ends the baseline's attempt, because its first cycle asks for another plan; the message says why."""
 
     def __init__(self, plan: Plan, message: str) -> None:
         super().__init__(message)
@@ -145,8 +145,8 @@ class StudyLoop:
                 self._say_budget()
                 self._recover()
                 ended_by = self._run_trials(ledger)
-            except _PlanChangedError as changed:
-                return self._begin_anew(changed)
+            except _PlanChangedError as change:
+                return self._begin_anew(change)
             finally:
                 self._crew.close()
                 ledger.persist(force=True)
@@ -158,27 +158,28 @@ class StudyLoop:
         before = self._plan
         if trial.number or before is None or left is None:
             return
-        found = before.after(trial, self._clock.monotonic() - began, left)
-        if found is None:
+        plan = before.after(trial, self._clock.monotonic() - began, left)
+        if plan is None:
             return
-        self._plan, words = found, found.correction_words(before)
-        if found.begins_anew(before):
-            raise _PlanChangedError(found, words)
+        self._plan, words = plan, plan.correction_words(before)
+        if plan.differs(before):
+            raise _PlanChangedError(plan, words)
         if words:
             self._say("forecast_corrected", words, trial)
 
-    def _begin_anew(self, changed: _PlanChangedError) -> StudyResult:
-        """Stores the study of another plan, with its baseline to run again."""
-        assert self.prepared is not None and self.prepared.resized is not None  # noqa: S101, PT018  (narrowing)
-        anew = self.prepared.resized(changed.plan)
-        spec = replace(anew.spec, name=self.study.spec.name, sampler=self.study.spec.sampler)
-        event = self._event("workload_changed", str(changed), None)
+    def _begin_anew(self, change: _PlanChangedError) -> StudyResult:
+        """Stores the study of another plan, its baseline to run again. What the user asks for meanwhile counts."""
+        assert self.prepared is not None and self.prepared.by_plan is not None  # noqa: S101, PT018  (narrowing)
+        successor = self.prepared.by_plan(change.plan)
+        spec = replace(successor.spec, name=self.study.spec.name, sampler=self.study.spec.sampler)
+        event = self._event("plan_changed", str(change), None)
         draft = baseline_draft(replace(self.study, spec=spec))
         self.study = self.store.begin_anew(self.study.id, spec, draft, event)
         self._show(event)
-        stopped = self.stop.level >= 1
-        ended_by = "stopped by the user" if stopped else ""
-        return StudyResult(self.study, None, ended_by, self._history.trials(), stopped, anew=None if stopped else anew)
+        trials = self._history.trials()
+        if self.stop.level >= 1:
+            return StudyResult(self.study, None, "stopped by the user", trials, stopped=True)
+        return StudyResult(self.study, None, "", trials, stopped=False, successor=successor)
 
     def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
         """Run one configuration again outside the search, and no other trial.

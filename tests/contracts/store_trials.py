@@ -133,7 +133,7 @@ class TrialTests:
         fewer = make.protocol(recorded=2)
         spec = replace(before.spec, workload=make.workload(max_completion_length=16), protocol=fewer)
         draft = make.draft(TrialKind.BASELINE, protocol=fewer, rows_per_update=4)
-        found = store.begin_anew(study, spec, draft, make.event("workload_changed"))
+        found = store.begin_anew(study, spec, draft, make.event("plan_changed"))
         assert found == store.study(study)
         assert (found.id, found.spec, found.beforehand) == (study, spec, None)
         assert found.spec.digest == spec.digest != before.spec.digest
@@ -141,7 +141,7 @@ class TrialTests:
         waiting = store.trial(study, 0)
         assert (waiting.state, waiting.attempt) == (TrialState.WAITING, 1)
         assert (waiting.protocol, waiting.rows_per_update) == (draft.protocol, 4)
-        assert [e.kind for e in store.events(study)] == ["workload_changed"]
+        assert [e.kind for e in store.events(study)] == ["plan_changed"]
         again = store.start_attempt(study, 0, 50.0)
         assert (again.attempt, again.cycles, again.seconds) == (2, (), None)
         assert finish(store, study, seconds=12.0).seconds == 12.0

@@ -148,10 +148,10 @@ def _run(
                     allow_busy=options.allow_busy, warm=not options.cold, grace_s=notice.grace_s, spread=spread,
                     prepared=prepared if spread is None and study.spec.name == prepared.spec.name else None,
                 ).run()  # fmt: skip
-            if result.anew is None:
+            if result.successor is None:
                 return result
-            store.save_fingerprint(study.id, result.anew.fingerprint, time.time())
-            return run(result.anew, result.study)
+            store.save_fingerprint(study.id, result.successor.fingerprint, time.time())
+            return run(result.successor, result.study)
 
         result = run(prepared, study)
         _end(settings, result.study, result, store.spent(study.id)[0], as_json=options.as_json)

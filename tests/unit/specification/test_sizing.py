@@ -140,7 +140,7 @@ def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path
     plan = first.plan.corrected(100.0, 8.0, 60.0, 500.0)
     settle = sizing_of(Python(10 * IDLE), tmp_path)
     whole = with_defaults(Request(), CPU_SIZE, str(tmp_path / "bundled"))
-    sized = settle.resized(whole, plan, first.written)
+    sized = settle.by_plan(whole, plan, first.written)
     assert (sized.request.protocol.recorded, sized.request.protocol.max_repeats) == (2, 0)
     assert size(sized) < size(first)
     again = settled(Python(10 * IDLE), tmp_path, there=as_stored(sized), measured=False)

@@ -152,7 +152,7 @@ def test_a_cycle_as_forecast_says_nothing_and_one_of_three_times_as_much_says_so
     for wrong in ((4.5 * cycle_s,), (1.5 * cycle_s, 3.0 * cycle_s)):
         found = plan.after(cycles(*wrong), 8.0 + sum(wrong), 500.0)
         assert found is not None
-        assert found.begins_anew(plan)
+        assert found.differs(plan)
         assert found.workload.rows * found.workload.tokens < plan.workload.rows * plan.workload.tokens
         assert found.correction_words(plan).startswith(
             "the first cycle took 3.0 times its forecast: the baseline begins"
@@ -188,7 +188,7 @@ def test_a_plan_that_is_made_anew_is_better_or_the_old_one_stays(
     elapsed = share * budget
     found = plan.corrected(times, began, elapsed, budget - elapsed)
     stays = next(pace.slowed(times, began) for one, pace in plan.steps if one == plan.workload)
-    if not found.begins_anew(plan):
+    if not found.differs(plan):
         assert found.pace == stays
         return
     assert stays.study_s() > budget
@@ -197,4 +197,4 @@ def test_a_plan_that_is_made_anew_is_better_or_the_old_one_stays(
     assert found.protocol.max_repeats == 0
     assert found.holds or found.protocol.recorded == found.pace.recorded == 2
     again = found.corrected(1.0, began, 0.0, budget - elapsed)
-    assert not again.begins_anew(found), "it would begin again and again"
+    assert not again.differs(found), "it would begin again and again"

@@ -53,14 +53,14 @@ class Planned(House):
         return f.study_spec(space=space, workload=workload, protocol=plan.protocol, baseline=baseline)
 
     def prepare(self, plan: Plan) -> Prepared:
-        return Prepared(self.spec_of(plan), f.fingerprint(), 8, 8, plan=plan, resized=self.prepare)
+        return Prepared(self.spec_of(plan), f.fingerprint(), 8, 8, plan=plan, by_plan=self.prepare)
 
     def go(self, times: float, stop: FakeStop | None = None, **changes: Any) -> StudyResult:
         """Runs the study on a machine that is so many times as slow as the forecast says."""
         self.slower = Slower(self, times, **changes)
         result = self.run(Budget(wall_s=self.budget_s, max_trials=self.max_trials), stop, self.slower)
-        while result.anew is not None:
-            self.prepared = result.anew
+        while result.successor is not None:
+            self.prepared = result.successor
             result = self.run(Budget(wall_s=self.budget_s, max_trials=self.max_trials), stop, self.slower)
         return result
 
@@ -122,7 +122,7 @@ def test_a_forecast_that_holds_changes_nothing(times: float) -> None:
     plain.prepared = None
     house.max_trials = plain.max_trials = 3
     with_plan, without = house.go(times), plain.go(times)
-    assert (house.told("workload_changed"), house.told("forecast_corrected")) == ([], [])
+    assert (house.told("plan_changed"), house.told("forecast_corrected")) == ([], [])
     assert with_plan.trials == without.trials
 
 
@@ -130,7 +130,7 @@ def test_a_slower_machine_gets_a_smaller_workload_that_is_said(slow: tuple[float
     times, house, result = slow
     assert house.slower.sizes[0] == 128
     assert set(house.slower.sizes[1:]) == {house.tokens} == {32 if times == 3.0 else 16}
-    said = house.told("workload_changed")
+    said = house.told("plan_changed")
     assert len(said) == result.trials[0].attempt - 1 == 1
     late = "the first cycle has not ended after 4 times its forecast: the baseline begins again with 8 rows per "
     took = "the first cycle took 4.0 times its forecast: the baseline begins again with 8 rows per "
@@ -172,7 +172,7 @@ def test_what_the_user_said_stays_and_the_cycles_get_fewer() -> None:
     protocols = [t.protocol for t in result.trials if t.kind.is_searched]
     assert protocols[0].natural == 1
     assert {(p.recorded, p.max_repeats) for p in protocols} == {(2, 0)}
-    (said,) = house.told("workload_changed")
+    (said,) = house.told("plan_changed")
     assert "the baseline begins again with 2 timed cycles a trial, no repeats" in said
     assert "rows per update" not in said
 
@@ -180,7 +180,7 @@ def test_what_the_user_said_stays_and_the_cycles_get_fewer() -> None:
 def test_where_nothing_else_would_help_it_is_said_and_nothing_is_thrown_away() -> None:
     house = Planned(plan_of(SIZES[:1], natural=1, recorded=2, max_repeats=0))
     result = house.go(3.0)
-    assert house.told("workload_changed") == []
+    assert house.told("plan_changed") == []
     (said,) = house.told("forecast_corrected")
     assert "6 trials need a budget of about" in said
     assert result.trials[0].attempt == 1
@@ -190,7 +190,7 @@ def test_a_budget_that_holds_the_trials_all_the_same_changes_nothing() -> None:
     house = Planned(plan_of())
     house.budget_s, house.max_trials = 10 * BUDGET_S, 2
     result = house.go(3.0)
-    assert house.told("workload_changed") == house.told("forecast_corrected") == []
+    assert house.told("plan_changed") == house.told("forecast_corrected") == []
     assert set(house.slower.sizes) == {128}
     assert result.trials[0].protocol.max_repeats == 3
 
@@ -224,7 +224,7 @@ def test_a_tuner_killed_as_it_begins_anew_goes_on(tmp_path: Path, stored: bool) 
     assert house.tokens == (32 if stored else 128)
     house.resume()
     result = house.go(3.0)
-    assert len(house.told("workload_changed")) == 1
+    assert len(house.told("plan_changed")) == 1
     assert set(house.slower.sizes[0 if stored else 1 :]) == {32}
     assert result.recommendation is not None
 
@@ -238,9 +238,9 @@ def test_a_stop_that_was_asked_for_meanwhile_is_kept() -> None:
         return prepare(plan)
 
     assert house.prepared is not None
-    house.prepared = replace(house.prepared, resized=slow)
+    house.prepared = replace(house.prepared, by_plan=slow)
     result = house.go(3.0, stop)
-    assert (result.stopped, result.ended_by, result.anew) == (True, "stopped by the user", None)
+    assert (result.stopped, result.ended_by, result.successor) == (True, "stopped by the user", None)
     assert [t.state for t in result.trials] == [TrialState.WAITING]
     stop.level = 0
     house.resume()
