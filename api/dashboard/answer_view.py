@@ -11,6 +11,7 @@ from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
+from autotune.statistics.knob_shares import KnobShares, knob_shares
 from autotune.statistics.lengths import figures_of
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, over
@@ -106,6 +107,12 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
         exported=exported,
         copies=copies(study, row.configuration, exported, export_command(study, row=place), f"copy-{place}"),
     )
+
+
+def first_shares(found: StudyReading) -> KnobShares | None:
+    """What each changed knob contributes to the gain of the first answer; ``None`` where there is no such thing."""
+    row = found.first_row
+    return None if row is None else knob_shares(found.trials, found.study.spec.baseline, row.configuration)
 
 
 def _fingerprint(found: StudyReading) -> tuple[tuple[str, str], ...]:

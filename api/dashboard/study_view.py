@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.dashboard import links
-from api.dashboard.answer_view import AnswerView, answer_view
+from api.dashboard.answer_view import AnswerView, answer_view, first_shares
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.filters import TrialFilter
 from api.dashboard.studies_view import machine_and_device, name_of
@@ -14,14 +14,13 @@ from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.domain import Trial
+from autotune.insights.why_words import shares_lines
 from autotune.recommendation.current import Life, Lives
 from autotune.recommendation.places import PlaceNow, running_trials
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_size, signed_percent
 from autotune.wording.sentences import model_name
 from autotune.wording.text import clean, in_order, knob_value
-
-SHOWN_NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class StudyView:
     running: tuple[tuple[Trial, PlaceNow | None, Life | None], ...]
     """Trials that run; where, of several places; and what each did last, unless it only starts."""
     answer: AnswerView | None
-    neighbours: tuple[str, ...]
+    knobs: tuple[str, ...]
     history: Chart
     trials: TrialTable
     failures: tuple[Trial, ...]
@@ -70,7 +69,7 @@ def study_view(
         budget=budget_view(found),
         running=tuple((t, places.get(t.number), lives.get(t.number)) for t in running_trials(found.trials)),
         answer=None if found.recommendation is None else answer_view(found),
-        neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
+        knobs=tuple(map(clean, shares_lines(first_shares(found)))),
         history=drawn or history_chart(found),
         trials=trial_table(found, wanted),
         failures=failures(found),

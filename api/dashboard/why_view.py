@@ -1,4 +1,4 @@
-"""View of what a study's trials show: where time and memory go, what fits, which knobs matter."""
+"""View of what a study's trials show: where time and memory go, what fits, what knobs contribute."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.dashboard import links
+from api.dashboard.answer_view import first_shares
 from api.dashboard.filters import KNOB, LONGEST
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, Pair, feasibility_map
@@ -13,11 +14,10 @@ from autotune.charts.memory_dots import Capacity, memory
 from autotune.charts.phase_bars import by_trial
 from autotune.charts.predicted_peaks import PredictedPeak, predicted_peaks
 from autotune.charts.scatter import memory_front, teaching_front
-from autotune.charts.share_bars import importance_chart, useful_share
+from autotune.charts.share_bars import knob_chart, useful_share
 from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
-from autotune.insights.importance import importance
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import clean
 
@@ -58,7 +58,7 @@ class WhyView:
     phases: Chart
     memory: Chart
     fits: Chart
-    importance: Chart
+    knobs: Chart
     front: Chart
     peaks: Chart
     useful: Chart
@@ -90,7 +90,7 @@ def why_view(
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
         fits=_fits(found, query, linked, predict_pairs),
-        importance=importance_chart(importance(trials)),
+        knobs=knob_chart(first_shares(found)),
         front=_front(found, query, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
         useful=useful_share(trials, baseline, href),

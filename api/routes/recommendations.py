@@ -20,12 +20,12 @@ from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
 from autotune.documents.study import fields_json, plain, study_json
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
-from autotune.insights.nearest import neighbours
+from autotune.insights.why_words import shares_json
+from autotune.statistics.knob_shares import knob_shares
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 
 LARGEST = 2**53 - 1
-MOST_NEIGHBOURS = 50
 NOT_PREDICTED = "nothing is predicted here: each item was measured"
 PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it was run"
 
@@ -61,7 +61,7 @@ class MatchQuery(Parameters):
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:
-    """Answers of the studies nearest to what is asked for, with what differs and what each knob gave there.
+    """Answers of the studies nearest to what is asked for, with what differs and what each changed knob contributes.
 
     `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Where no
     study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
@@ -143,12 +143,12 @@ def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
     row = found.within(limit_bytes)
     if row is None or found.recommendation is None:
         return b""
-    near = neighbours(found.trials, row.configuration)[:MOST_NEIGHBOURS]
+    shares = knob_shares(found.trials, found.study.spec.baseline, row.configuration)
     document = {
         "source": found.source.value,
         "row": row_json(row),
         "recommendation": recommendation_json(found.recommendation),
-        "neighbours": [{**fields_json(n), "sentence": plain(n.sentence())} for n in near],
+        "shares": plain(shares_json(shares)),
     }
     return dumps(document)
 

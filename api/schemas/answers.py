@@ -66,17 +66,6 @@ class Answer(Shape):
     source: str = Field(description="`recommendation`, or `best_so_far` where none was given on these trials.")
     recommendation: Recommendation | None = Field(description="`null` while no trial has succeeded.")
     why: Why | None = Field(
-        description="What limits it, what each knob gave, and what was ruled out by what, by the trials that have "
-        "ended; `null` where nothing is recommended."
+        description="What limits it, what each changed knob contributes, and what was ruled out by what, by the trials "
+        "that have ended; `null` where nothing is recommended."
     )
-
-
-class Neighbour(Shape):
-    """What one knob gave: a measured trial that differs in it alone."""
-
-    trial: int
-    knob: str
-    there: Knob | None
-    here: Knob | None
-    gain: float | None = Field(description="Tokens/hour here over there, minus 1.")
-    sentence: str

@@ -149,42 +149,35 @@ STUDY: dict[str, Any] = {
     "recorded_lengths_tokens": [16, 24, 32, 40, 48, 64, 96, 128],
 }
 
-_STEP: dict[str, Any] = {"knob": "micro_batch_size", "before": 2, "after": 4}
+_SHARES: dict[str, Any] = {
+    "knobs": [
+        {
+            "changes": [{"knob": "micro_batch_size", "before": 2, "after": 4}],
+            "gain": 0.42,
+            "low": 0.31,
+            "high": 0.54,
+            "proven": True,
+            "words": "micro_batch_size 4: +42 % (+31 to +54 %)",
+        }
+    ],
+    "together": {"gain": 0.42, "low": 0.31, "high": 0.54, "proven": True},
+    "elsewhere": 0.0,
+    "trials": 12,
+    "words": "together +42 %; proven: micro_batch_size",
+}
 
 _WHY: dict[str, Any] = {
     "rows": [
         {
             "title": "same learning as the baseline",
             "limits": ["generation takes half of a cycle"],
-            "knobs": [
+            "shares": _SHARES,
+            "failed_neighbours": [
                 {
-                    "knob": "micro_batch_size",
-                    "value": 4,
-                    "changed": True,
-                    "contrasts": [
-                        {
-                            "changes": [_STEP],
-                            "gain": ROW["gain"],
-                            "before_trials": [0, 13, 15],
-                            "after_trials": [7, 12, 14, 16],
-                            "phase_shares": {"update": -0.25, "logprob": -0.05},
-                        }
-                    ],
-                    "together": None,
-                    "elsewhere": [],
-                    "fates": [
-                        {
-                            "change": {"knob": "micro_batch_size", "before": 4, "after": 8},
-                            "trial": 9,
-                            "cause": "OOM in update (host)",
-                            "at_least": None,
-                        }
-                    ],
-                    "words": [
-                        "micro_batch_size 2 -> 4: +42.0 % (95 % interval +39.0 % to +45.0 %), #0, #13, #15 -> #7, #12, "
-                        "#14, #16; of the cycle update -25.0 %, logprob -5.0 %",
-                        "micro_batch_size 4 -> 8: OOM in update (host), #9",
-                    ],
+                    "change": {"knob": "micro_batch_size", "before": 4, "after": 8},
+                    "trial": 9,
+                    "cause": "OOM in update (host)",
+                    "at_least": None,
                 }
             ],
         }
@@ -231,16 +224,7 @@ MATCHES_DOCUMENT: dict[str, Any] = {
             "source": "recommendation",
             "row": ROW,
             "recommendation": RECOMMENDATION,
-            "neighbours": [
-                {
-                    "trial": 3,
-                    "knob": "micro_batch_size",
-                    "there": 2,
-                    "here": 4,
-                    "gain": 0.31,
-                    "sentence": "micro_batch_size 2 -> 4: +31.0 % (trial 3)",
-                }
-            ],
+            "shares": _SHARES,
         }
     ],
     "next_cursor": None,

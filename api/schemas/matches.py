@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.answers import Neighbour, Recommendation, Row
+from api.schemas.answers import Recommendation, Row
 from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape
 from api.schemas.studies import Study
 from api.schemas.trials import Change
+from api.schemas.why import KnobShares
 
 
 class Difference(Shape):
@@ -35,7 +36,7 @@ class Item(Shape):
     source: str
     row: Row = Field(description="What to train with: within `max_memory_bytes`, where that was given.")
     recommendation: Recommendation = Field(description="All the study hands back, whatever its memory.")
-    neighbours: list[Neighbour] = Field(description="Of the row's configuration; the 50 with the largest gain.")
+    shares: KnobShares | None = Field(description="Of the row's changes; `null` where there is none.")
 
 
 class Accuracy(Shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.base import Gain, Knob, Shape
+from api.schemas.base import Knob, Shape
 from autotune.insights.ruled_out import RulingCause
 
 
@@ -16,19 +16,35 @@ class KnobChange(Shape):
     after: Knob | None
 
 
-class Contrast(Shape):
-    """Two measured configurations, and what going from the first to the second gave."""
+class Contribution(Shape):
+    """A ratio of throughputs minus one, with its two-sided 95 % interval."""
 
-    changes: list[KnobChange]
-    gain: Gain
-    before_trials: list[int]
-    after_trials: list[int]
-    phase_shares: dict[str, float | None] = Field(
-        description="By phase, the change of its time for a token as a share of the first one's whole time for a token."
+    gain: float | None
+    low: float | None
+    high: float | None
+    proven: bool = Field(description="The interval excludes 0.")
+
+
+class KnobShare(Contribution):
+    """What some changes contribute to the gain."""
+
+    changes: list[KnobChange] = Field(description="Several where no trial had one of them without the others.")
+    words: str = Field(examples=["micro_batch_size 4: +42 % (+31 to +54 %)"])
+
+
+class KnobShares(Shape):
+    """What each changed knob contributes to the gain, by one model of all trials."""
+
+    knobs: list[KnobShare] = Field(description="Largest first; 1 + `gain` multiply to that of `together`.")
+    together: Contribution
+    elsewhere: float | None = Field(
+        description="Ratio minus one of what changed in phases that no changed knob acts on; in no share."
     )
+    trials: int = Field(description="That the model rests on.")
+    words: str = Field(examples=["together +134 %; no single knob is proven"])
 
 
-class Fate(Shape):
+class FailedNeighbour(Shape):
     """A trial one knob away that has no figure."""
 
     change: KnobChange = Field(description="From the answer to that trial.")
@@ -37,30 +53,13 @@ class Fate(Shape):
     at_least: float | None = Field(description="Gain of the answer over a trial that was stopped, at least.")
 
 
-class KnobReason(Shape):
-    """What is known of one knob's value in the answer."""
-
-    knob: str
-    value: Knob | None
-    changed: bool = Field(description="It differs from the configuration gains are stated over.")
-    contrasts: list[Contrast] = Field(description="Towards the answer, from configurations that differ in it alone.")
-    together: Contrast | None = Field(
-        description="Where there is no such step from the reference's value: the step with that of few more knobs."
-    )
-    elsewhere: list[Contrast] = Field(description="The same step between two other configurations.")
-    fates: list[Fate]
-    words: list[str] = Field(
-        description="The same in sentences.",
-        examples=[["micro_batch_size 2 -> 4: +42.0 % (95 % interval +39.0 % to +45.0 %), #0 -> #7"]],
-    )
-
-
 class WhyRow(Shape):
     """Of one row of the recommendation."""
 
     title: str
     limits: list[str] = Field(description="What limits it; then which step further a trial could not hold.")
-    knobs: list[KnobReason] = Field(description="What was changed first, then what gave most.")
+    shares: KnobShares | None = Field(description="`null` where no knob is changed.")
+    failed_neighbours: list[FailedNeighbour]
 
 
 class RuledOut(Shape):

@@ -1,4 +1,4 @@
-"""Shares as bars from the left: how much each knob explains, and how much of what is computed is of use."""
+"""Shares as bars: what each changed knob contributes, and how much of what is computed is of use."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from dataclasses import dataclass
 
 from autotune.charts.chart import Chart, Frame, Href, bottom_axis, drawing, empty, nowhere
 from autotune.charts.chosen import chosen, name_of
-from autotune.charts.scales import Bands, Scale
-from autotune.charts.svg import Svg, group, label, linked, tag
+from autotune.charts.scales import Bands, Scale, linear
+from autotune.charts.svg import Svg, group, label, line, linked, tag
 from autotune.domain import Configuration, Trial
-from autotune.insights.importance import Importance
-from autotune.wording.numbers import rate
-from autotune.wording.text import knob_value
+from autotune.insights.why_words import WIDEST, range_words, share_words, summary_words
+from autotune.statistics.knob_shares import KnobShares
 
 ROW = 24.0
-MOST_KNOBS = 16
-SHOWN_MEANS = 6
-LEAST_SHARE = 0.005
-"""Where no knob explains as much, there is nothing to draw."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +27,27 @@ class Share:
     number: int | None = None
 
 
-def importance_chart(found: Importance) -> Chart:
-    """What each knob explains of the difference in speed; its note says when trials are too few."""
-    title = "What each knob explains of the difference in speed"
-    if not found.influences:
-        return empty("importance", title, found.note or "No knob differs between measured configurations.")
-    if found.influences[0].share < LEAST_SHARE:
-        why = f"{found.trials} configurations do not tell yet which knob explains the difference in speed."
-        return empty("importance", title, why)
-    shown = found.influences[:MOST_KNOBS]
-    shares = [Share(i.knob, i.share, f"{i.share:.0%} of the variance of log tokens/hour") for i in shown]
-    rows = tuple(
-        (
-            i.knob,
-            f"{i.share:.0%}",
-            ", ".join(f"{knob_value(v)}: {rate(m)}" for v, m in list(i.means.items())[:SHOWN_MEANS]),
-        )
-        for i in shown
-    )
-    care = f"Read it with care: {found.note}. " if found.note else ""
-    note = f"{care}One knob at a time, over {found.trials} configurations; knobs tried together are not told apart."
-    says = f"{shown[0].knob} explains most, {shown[0].share:.0%}."
-    return _bars("importance", title, says, shares, ("knob", "share", "mean tokens/hour by value"), rows, note)
+def knob_chart(found: KnobShares | None) -> Chart:
+    """What each changed knob contributes to the first answer's gain, with its interval where that says something."""
+    title = "What each changed knob contributes"
+    if found is None:
+        return empty("knobs", title, "No knob is changed, or what it was changed from has no figure.")
+    shown = [(s, share_words(found, s)) for s in found.shares if 1.0 + s.high <= WIDEST * (1.0 + s.low)]
+    frame = Frame(230.0, 800.0, 6.0, 6.0 + ROW * max(1, len(shown)))
+    lines = Bands(len(shown), frame.top, frame.bottom)
+    across = linear([end for s, _ in shown for end in (s.low, s.high)], frame.left, frame.right)
+    parts = [bottom_axis(frame, across, lambda v: f"{v:+.0%}", "", 5)]
+    for place, (share, words) in enumerate(shown):
+        y, ends = lines.centre(place), sorted((across.at(0.0), across.at(share.value)))
+        bar = tag("rect", x=ends[0], y=y - 7, width=max(1.0, ends[1] - ends[0]), height=14, class_="share")
+        parts.append(linked(bar + line(across.at(share.low), y, across.at(share.high), y, "anchor"), "", words))
+        more = f" with {len(share.knobs) - 1} more" if share.knobs[1:] else ""
+        parts.append(label(frame.left - 8, y + 4, share.knobs[0] + more, "row-name", "end"))
+    says = f"{summary_words(found).capitalize()}."
+    rows = tuple((", ".join(s.knobs), range_words(s)) for s in found.shares)
+    drawn = drawing(frame.bottom + 26, parts, says, "knobs")
+    note = f"By one model of {found.trials} trials; intervals are 95 % ones."
+    return Chart("knobs", title, says, drawn, ("knob", "share"), rows, note=note)
 
 
 def useful_share(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:

@@ -1,4 +1,4 @@
-"""Explains a recommendation: what limits its speed, what each knob gained, which failures ruled out what. Pure."""
+"""Explains a recommendation: what limits its speed, what each knob contributes, which failures ruled out what. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from autotune.domain import Configuration, RecommendationRow, StudySpec, Trial
 from autotune.insights.related import began_words
 from autotune.insights.ruled_out import RuledOut, RulingCause, by_trials
-from autotune.insights.why import RowReasons, Why, reasons
+from autotune.insights.why import RowReasons, Why, failed_neighbours
 from autotune.insights.why_words import failed_neighbour_words
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
+from autotune.statistics.knob_shares import knob_shares
 from search_spaces.errors import SpaceError
 from search_spaces.space import SearchSpace
 
@@ -30,7 +31,7 @@ def explain(found: StudyReading) -> Why | None:
         space = SearchSpace.from_json(spec.space)
     except SpaceError:
         return None
-    rows = tuple(_row(trials, row, anchor.configuration) for row in recommendation.rows)
+    rows = tuple(_row(trials, row, spec.baseline) for row in recommendation.rows)
     answers = {n for row in recommendation.rows for n in row.trials}
     answers |= {t.number for t in trials if t.configuration == anchor.configuration}
     explanation = space.explain(spec.baseline, spec.resources)
@@ -70,11 +71,11 @@ def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[Recommendat
     return frozenset(c for c, runs in held.items() if evidence.speed(runs) > answer(c))
 
 
-def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configuration) -> RowReasons:
-    found = reasons(trials, row.configuration, reference)
-    memory = [f for r in found for f in r.failed_neighbours if f.cause.startswith("OOM")]
-    beyond = [f"one step further, {failed_neighbour_words(f)}" for f in memory]
-    return RowReasons(row.title, (row.limit, *beyond) if row.limit else tuple(beyond), found)
+def _row(trials: Sequence[Trial], row: RecommendationRow, baseline: Configuration) -> RowReasons:
+    failed = failed_neighbours(trials, row.configuration)
+    beyond = [f"one step further, {failed_neighbour_words(f)}" for f in failed if (f.cause or "").startswith("OOM")]
+    limits = (row.limit, *beyond) if row.limit else tuple(beyond)
+    return RowReasons(row.title, limits, knob_shares(trials, baseline, row.configuration), failed)
 
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:

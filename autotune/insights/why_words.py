@@ -2,59 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from autotune.documents.study import plain
 from autotune.insights.ruled_out import RuledOut, RulingCause
-from autotune.insights.why import Change, Contrast, FailedNeighbour, Reason, Why
+from autotune.insights.why import Change, FailedNeighbour, RowReasons, Why
+from autotune.statistics.knob_shares import KnobShares, Share
 from autotune.wording.numbers import counted, signed_percent
-from autotune.wording.sentences import gain_words
 from autotune.wording.text import knob_value
 from trainer.child.contract import encode
 
-LEAST_MOVE = 0.005
-"""Share of the cycle below which a phase's change is not mentioned."""
-MOST_PHASES = 3
 MOST_NUMBERS = 8
+LEAST_ELSEWHERE = 0.05
+"""Of a change in phases that no changed knob acts on; of less nothing is said."""
+LARGEST_PERCENT, WIDEST = 10.0, 4.0
+"""A larger gain is told in times, and an interval whose ends differ by more than so many times in words."""
 
 
-def contrast_words(contrast: Contrast) -> str:
-    """``micro_batch_size 2 -> 8: +31.0 % (...), #0 -> #5; of the cycle update -22.1 %, logprob -1.9 %``."""
-    steps = " with ".join(change.words() for change in contrast.changes)
-    said = f"{steps}: {gain_words(contrast.gain)}, {numbers(contrast.before)} -> {numbers(contrast.after)}"
-    moved = {phase: share for phase, share in contrast.phases.items() if abs(share) >= LEAST_MOVE}
-    parts = [f"{phase} {signed_percent(share)}" for phase, share in list(moved.items())[:MOST_PHASES]]
-    return f"{said}; of the cycle {', '.join(parts)}" if parts else said
+def share_words(found: KnobShares, share: Share) -> str:
+    """``gradient_checkpointing off with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
+    what = " with ".join(f"{name} {knob_value(found.changes[name][1])}" for name in share.knobs)
+    return f"{what}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
 
 
-def reason_lines(reason: Reason) -> list[str]:
-    """Evidence for one knob, one line each; never empty."""
-    lines = [contrast_words(contrast) for contrast in reason.contrasts]
-    if reason.together is not None:
-        lines.append(f"{contrast_words(reason.together)}; not told apart")
-    if reason.elsewhere:
-        pairs = [
-            f"{signed_percent(c.gain.value)} ({numbers(c.before)} -> {numbers(c.after)})" for c in reason.elsewhere
-        ]
-        lines.append(f"{_step(reason.elsewhere[0].changes, reason.knob)} beside other settings: {', '.join(pairs)}")
-    lines += [failed_neighbour_words(failed) for failed in reason.failed_neighbours]
-    if not lines:
-        lines.append(f"{reason.knob} {knob_value(reason.here)}: what it gave was not measured apart from other knobs")
-    return lines
+def range_words(share: Share) -> str:
+    """``+25 % (-1 to +57 %)``; in words what nobody can use in figures."""
+    low, high = 1.0 + share.low, 1.0 + share.high
+    if low == high:
+        return "nothing, it acts on no phase of these cycles"
+    if high > WIDEST * low:
+        return f"{'faster' if low > 1.0 else 'slower' if high < 1.0 else 'faster or slower'}, by how much is not known"
+    if share.high > LARGEST_PERCENT:
+        return f"{1.0 + share.value:.0f} times as fast ({low:.0f} to {high:.0f} times)"
+    return f"{_whole(share.value)} % ({_whole(share.low)} to {_whole(share.high)} %)"
 
 
-def knob_lines(reasons: Sequence[Reason]) -> list[str]:
-    """``reason_lines`` of all knobs, each line once; knobs without evidence share one line."""
-    unknown = [f"{r.knob} {knob_value(r.here)}" for r in reasons if not _known(r)]
-    lines = [line for reason in reasons if _known(reason) for line in reason_lines(reason)]
-    if unknown:
-        lines.append(f"not measured apart from other knobs: {', '.join(unknown)}")
-    return list(dict.fromkeys(lines))
+def shares_lines(found: KnobShares | None) -> list[str]:
+    """What each changed knob contributes, a line each, then what they do together; nothing where none is changed."""
+    if found is None:
+        return []
+    return [*(share_words(found, share) for share in found.shares), summary_words(found)]
 
 
-def _known(reason: Reason) -> bool:
-    return bool(reason.contrasts or reason.together or reason.elsewhere or reason.failed_neighbours)
+def knob_lines(row: RowReasons) -> list[str]:
+    """What is known of a row's knobs: what the changed ones contribute, and what failed one knob away."""
+    return [*shares_lines(row.shares), *map(failed_neighbour_words, row.failed_neighbours)]
+
+
+def summary_words(found: KnobShares) -> str:
+    """``together +134 %; no single knob is proven``, and how much changed where none of them acts."""
+    proven = [" with ".join(share.knobs) for share in found.shares if share.proven]
+    together = range_words(found.together).partition(" (")[0]
+    parts = [f"together {together}", f"proven: {', '.join(proven)}" if proven else "no single knob is proven"]
+    if abs(found.elsewhere) >= LEAST_ELSEWHERE:
+        parts.append(f"not theirs: {_whole(found.elsewhere)} % in phases that none of them acts on")
+    return "; ".join(parts)
+
+
+def _whole(ratio: float) -> str:
+    return f"{round(100.0 * ratio):+d}"
 
 
 def failed_neighbour_words(failed: FailedNeighbour) -> str:
@@ -88,7 +95,12 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
     document: dict[str, Any] = plain(
         {
             "rows": [
-                {"title": row.title, "limits": list(row.limits), "knobs": [reason_json(r) for r in row.reasons]}
+                {
+                    "title": row.title,
+                    "limits": list(row.limits),
+                    "shares": shares_json(row.shares),
+                    "failed_neighbours": [encode(failed) for failed in row.failed_neighbours],
+                }
                 for row in why.rows
             ],
             "ruled_out": [ruled_json(r) for r in why.ruled_out],
@@ -102,32 +114,23 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
     return document
 
 
-def reason_json(reason: Reason) -> dict[str, Any]:
-    """JSON of one knob's reason; intervals are two-sided 95 %, shares refer to the slower side's cycle."""
-    return {
-        "knob": reason.knob,
-        "value": reason.here,
-        "changed": reason.changed,
-        "contrasts": [contrast_json(c) for c in reason.contrasts],
-        "together": None if reason.together is None else contrast_json(reason.together),
-        "elsewhere": [contrast_json(c) for c in reason.elsewhere],
-        "fates": [
-            {"change": _change(f.change), "trial": f.trial, "cause": f.cause or None, "at_least": f.at_least}
-            for f in reason.failed_neighbours
-        ],
-        "words": reason_lines(reason),
-    }
+def shares_json(found: KnobShares | None) -> dict[str, Any] | None:
+    """JSON of what each changed knob contributes; intervals are two-sided 95 %."""
+    if found is None:
+        return None
 
+    def figures(share: Share) -> dict[str, Any]:
+        return {"gain": share.value, "low": share.low, "high": share.high, "proven": share.proven}
 
-def contrast_json(contrast: Contrast) -> dict[str, Any]:
-    """JSON of two compared configurations."""
-    gain: Mapping[str, Any] = encode(contrast.gain)
+    def changes(share: Share) -> list[dict[str, Any]]:
+        return [encode(Change(name, *found.changes[name])) for name in share.knobs]
+
     return {
-        "changes": [_change(change) for change in contrast.changes],
-        "gain": dict(gain),
-        "before_trials": list(contrast.before),
-        "after_trials": list(contrast.after),
-        "phase_shares": dict(contrast.phases),
+        "knobs": [{"changes": changes(s), **figures(s), "words": share_words(found, s)} for s in found.shares],
+        "together": figures(found.together),
+        "elsewhere": found.elsewhere,
+        "trials": found.trials,
+        "words": summary_words(found),
     }
 
 
@@ -141,11 +144,3 @@ def ruled_json(ruled: RuledOut) -> dict[str, Any]:
         "sentence": ruled.sentence or None,
         "trials": list(ruled.trials),
     }
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return {"knob": change.knob, "before": change.before, "after": change.after}
-
-
-def _step(changes: Sequence[Change], knob: str) -> str:
-    return next(change.words() for change in changes if change.knob == knob)

@@ -13,7 +13,6 @@ from typing import Any
 from autotune.domain import Budget, Event, Fingerprint, Recommendation, RecommendationRow, Study, StudyStatus, Trial
 from autotune.domain.places import TrialPlace
 from autotune.errors import NotFoundError
-from autotune.insights.nearest import Neighbour, neighbours
 from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
 from autotune.recommendation.places import PlaceNow, read_places
@@ -170,11 +169,6 @@ class StudyReading:
         """Tokens/hour of what gains are stated over."""
         anchor = evidence.reference(self.trials, self.study.spec.baseline)
         return None if anchor is None else evidence.speed(evidence.feasible(self.trials)[anchor.configuration])
-
-    @cached_property
-    def neighbours(self) -> tuple[Neighbour, ...]:
-        """Measured trials one knob away from the recommended configuration."""
-        return () if self.first_row is None else neighbours(self.trials, self.first_row.configuration)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from autotune.domain import Pool, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import feasibility
-from autotune.insights.importance import importance
 from autotune.insights.ranking import pareto
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
@@ -24,7 +23,7 @@ from autotune.wording.sentences import measured_words
 from autotune.wording.text import changes, in_order, knob_value
 
 SHOWN = 10
-"""Neighbours and points of a front that are shown."""
+"""Points of a front that are shown."""
 
 
 def outcome(trial: Trial) -> str:
@@ -85,31 +84,8 @@ def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
 
 
 def knobs_section(reading: StudyReading) -> list[str]:
-    """Importance, single steps from the answer, speed against memory, and which values failed."""
-    study, trials = reading.study, reading.trials
-    return [*_importance(trials), *_steps(reading), *_front(study, trials), *_feasibility(trials)]
-
-
-def _importance(trials: Sequence[Trial]) -> list[str]:
-    found = importance(trials)
-    if not found.influences:
-        return []
-    rows = []
-    for influence in found.influences:
-        means = ", ".join(f"{knob_value(value)} {rate(speed)}" for value, speed in influence.means.items())
-        rows.append([code(influence.knob), f"{influence.share:.0%}", code(means)])
-    warning = f"Read it with care: {found.note}." if found.note else ""
-    said = (
-        "How much of the difference in log tokens/hour each knob explains by itself. Knobs tried together are not "
-        "told apart."
-    )
-    return [said, warning, table(["knob", "share", "mean tokens/hour by value"], rows, right=(1,))]
-
-
-def _steps(reading: StudyReading) -> list[str]:
-    near = reading.neighbours[:SHOWN]
-    lines = "\n".join(f"- {code(step.sentence())}" for step in near)
-    return ["Trials one knob away from the first answer, and what that knob gave:", lines] if near else []
+    """Speed against memory, and which values failed."""
+    return [*_front(reading.study, reading.trials), *_feasibility(reading.trials)]
 
 
 def _front(study: Study, trials: Sequence[Trial]) -> list[str]:
@@ -136,17 +112,17 @@ def _feasibility(trials: Sequence[Trial]) -> list[str]:
 
 
 def why_section(why: Why | None) -> list[str]:
-    """Limits, what each knob gave against measured neighbours, and what was ruled out; nothing without an answer."""
+    """Limits, what each knob contributes, and what was ruled out; nothing without an answer."""
     if why is None:
         return []
     parts = [
-        "A gain is what going to the answer's value gave between two measured configurations that differ in nothing "
-        "else, unless a line names several knobs. Shares are changes of the time of a token, by phase."
+        "What each changed knob contributes to the gain, with its 95 % interval, by one model of all trials. Shares "
+        "multiply to what the changes do together."
     ]
     for row in why.rows:
         parts.append(f"### {code(row.title)}")
         parts.append("\n".join(f"- limited by: {code(limit)}" for limit in row.limits))
-        parts.append("\n".join(f"- {code(line)}" for line in knob_lines(row.reasons)))
+        parts.append("\n".join(f"- {code(line)}" for line in knob_lines(row)))
     if why.began:
         parts.append("The search began with what earlier studies measured:")
         parts.append("\n".join(f"- {code(words)}" for words in why.began))

@@ -92,6 +92,10 @@ class MemoryEffect:
     direction: Literal[-1, 0, 1]
 
 
+TIMED = ("generate", "logprob", "update", "sync")
+"""Phases that a knob without phases of its own, as an allocator's, acts on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Knob:
     """A setting that can be searched."""
@@ -133,6 +137,10 @@ class Knob:
     """Completions become longer or shorter: no trial at one value replays the lengths recorded at another."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
     """Sets of values among which a change has a milder effect than ``effect``."""
+
+    def acts_on(self, phase: str) -> bool:
+        """Whether it acts on the time of ``phase``; a knob without phases acts on all if it moves memory."""
+        return phase in self.phases or (not self.phases and bool(self.memory) and phase in TIMED)
 
     def effect_between(self, before: KnobValue | None, after: KnobValue | None) -> Effect:
         """Effect of changing this knob from one value to the other; ``None`` is an unknown value."""

@@ -1,4 +1,4 @@
-"""Why the recommendation is what it is, below it: limits, what each knob gave, what was ruled out."""
+"""Why the recommendation is what it is, below it: limits, what each knob contributes, what was ruled out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def why_screen(why: Why) -> RenderableType:
 def _add_row(grid: LabelGrid, row: RowReasons) -> None:
     for place, limit in enumerate(row.limits[1:]):
         grid.add("" if place else "no further", limit)
-    lines = knob_lines(row.reasons)
+    lines = knob_lines(row)
     for place, line in enumerate(lines[:MOST_LINES]):
         grid.add("" if place else "each knob", line)
     if len(lines) > MOST_LINES:

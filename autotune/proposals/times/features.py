@@ -261,8 +261,6 @@ def _process_kinds(task: Task, c: Columns, facts: Mapping[str, Column]) -> Colum
 
 PHASES = tuple(USED)
 """``Phase`` values, in the order of a cycle."""
-MAIN = (Phase.GENERATE.value, Phase.LOGPROB.value, Phase.UPDATE.value, Phase.SYNC.value)
-"""Phases that a knob without phases, as an allocator's, acts on."""
 OFF = 1e9
 """In a knob's column: it cannot act here."""
 GENERATIONS = "generations"
@@ -321,14 +319,9 @@ class Features:
         return several, index.reshape(-1)
 
 
-def _acts(knob: Knob, phase: str) -> bool:
-    # Without phases it acts on all, if on anything: what it does to memory says so.
-    return phase in knob.phases or (not knob.phases and bool(knob.memory) and phase in MAIN)
-
-
 def _knobs_of(phase: str) -> tuple[str, ...]:
-    names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
-    return (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
+    names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and k.acts_on(phase)]
+    return (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase == Phase.GENERATE else ()))
 
 
 KNOBS_OF: Mapping[str, tuple[str, ...]] = {phase: _knobs_of(phase) for phase in PHASES}

@@ -40,8 +40,9 @@ def test_the_nearest_study_answers_and_says_how_far_it_is(two: Reader) -> None:
     assert [d["name"] for d in near["differences"]] == ["max_completion_tokens"]
     assert near["differences"][0]["sentence"] == "max_completion_tokens 1024 instead of 900: 0.19 doublings"
     assert near["distance"] == sum(d["distance"] for d in near["differences"]) < far["distance"]
-    assert near["neighbours"], "the search varied one knob at a time somewhere"
-    own = two.json(f"/api/v1/studies/{near['study']['id']}/recommendation")["recommendation"]
+    answer = two.json(f"/api/v1/studies/{near['study']['id']}/recommendation")
+    assert near["shares"] == answer["why"]["rows"][0]["shares"]
+    own = answer["recommendation"]
     assert near["recommendation"] == own
     assert near["row"] == own["rows"][0]
     assert document["reason"].startswith("no study is exactly of what was asked for; the first here differs in max_c")

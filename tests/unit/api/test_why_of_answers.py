@@ -28,13 +28,13 @@ def test_it_is_what_the_command_line_prints(
     assert document == json.loads(capsys.readouterr().out)
     why = document["why"]
     assert [row["title"] for row in why["rows"]] == [row["title"] for row in document["recommendation"]["rows"]]
-    assert any(knob["contrasts"] for row in why["rows"] for knob in row["knobs"])
+    assert any(row["shares"]["knobs"] for row in why["rows"])
     assert {ruled["by"] for ruled in why["ruled_out"]} >= {"memory"}, "the simulated machine runs out of memory"
 
 
 def test_it_follows_the_trials(reader: Reader, settings: Settings, study: Study) -> None:
     before = reader.ask(PATH)
-    assert before.json()["why"]["rows"][0]["knobs"][0]["words"]
+    assert before.json()["why"]["rows"][0]["shares"]["words"]
     store = open_store(settings.database)
     best = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1, precision="bf16")
     store.close()

@@ -13,9 +13,10 @@ from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
 from autotune.charts.memory_dots import MOST_DOTS, Capacity, by_phase, memory, over_cycles
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
 from autotune.charts.scatter import ENOUGH_GROUPS, MOST_POINTS, memory_front, teaching, teaching_front
-from autotune.charts.share_bars import importance_chart, useful_share
+from autotune.charts.share_bars import knob_chart, useful_share
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
-from autotune.insights.importance import importance
+from autotune.domain.differences import Differences
+from autotune.statistics.knob_shares import KnobShares, Share, knob_shares
 from tests.support import factories as f
 from tests.support.large_study import large_trials
 
@@ -52,7 +53,7 @@ def all_of(trials: list[Trial]) -> list[Chart]:
         memory(trials, BASE, HOST),
         over_cycles(trials[0], HOST),
         feasibility_map(trials, knobs, {}, {}),
-        importance_chart(importance(trials)),
+        knob_chart(knob_shares(trials, BASE, trials[1].configuration)),
         useful_share(trials, BASE),
         memory_front(trials, Pool.HOST),
         teaching_front(trials),
@@ -172,16 +173,23 @@ def test_ten_thousand_trials_do_not_grow_the_charts() -> None:
     front = memory_front(trials, Pool.HOST)
     assert front.drawing.count("<circle") <= MOST_POINTS + len(front.rows)
     every = [front, by_trial(trials, BASE), memory(trials, BASE, HOST), useful_share(trials, BASE)]
-    every += [feasibility_map(trials, ("x", "y"), {}, {}), importance_chart(importance(trials))]
+    every += [
+        feasibility_map(trials, ("x", "y"), {}, {}),
+        knob_chart(knob_shares(trials, BASE, trials[2].configuration)),
+    ]
     assert sum(len(chart.drawing) for chart in every) < 200_000
 
 
-def test_importance_says_when_trials_are_too_few() -> None:
-    assert "too few trials" in importance_chart(importance(study())).note
-    many = [tried(n, 5.0 + n % 3, micro_batch_size=2 ** (n % 3), logprob_token_chunk=n + 1) for n in range(30)]
-    chart = importance_chart(importance(many))
-    assert "too few" not in chart.note
-    assert chart.rows[0][0] == "micro_batch_size"
+def test_a_share_whose_interval_says_nothing_is_told_and_not_drawn() -> None:
+    wide = Share(("micro_batch_size",), 0.5, -0.9, 19.0)
+    told = Share(("gradient_checkpointing", "optimizer", "host_allocator"), 0.3, 0.1, 0.5)
+    changes: Differences = dict.fromkeys((*wide.knobs, *told.knobs), (1, 2))
+    chart = knob_chart(KnobShares(changes, (wide, told), Share(tuple(changes), 0.9, 0.2, 1.9), 0.0, 7))
+    assert chart.drawing.count("<rect") == 1
+    assert "gradient_checkpointing with 2 more" in chart.drawing
+    assert [row[0] for row in chart.rows] == ["micro_batch_size", "gradient_checkpointing, optimizer, host_allocator"]
+    assert "7 trials" in chart.note
+    assert chart.says.startswith("Together +90 %; proven: gradient_checkpointing with")
 
 
 def test_the_share_that_teaches_has_an_interval_that_narrows() -> None:
@@ -211,7 +219,7 @@ EMPTY: list[Callable[[], Chart]] = [
     lambda: memory([], BASE, HOST),
     lambda: over_cycles(f.trial(0), HOST),
     lambda: feasibility_map([], ("a", "b"), {}, {}),
-    lambda: importance_chart(importance([])),
+    lambda: knob_chart(None),
     lambda: useful_share([], BASE),
     lambda: memory_front([], Pool.HOST),
     lambda: teaching_front([]),

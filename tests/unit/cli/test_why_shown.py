@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from autotune.domain import EarlierStudy, PriorKnowledge, Study
@@ -11,12 +12,14 @@ from autotune.store import open_store
 from tests.unit.cli.conftest import Run
 
 
-def test_best_says_what_each_knob_gave_and_what_was_ruled_out(autotune: Run, study: Study) -> None:
+def test_best_says_what_each_knob_contributes_and_what_was_ruled_out(autotune: Run, study: Study) -> None:
     code, out, _ = autotune("best")
     assert code == 0
     flat = " ".join(out.split())
     assert "each knob" in flat
-    assert "micro_batch_size 2 -> 4: +100.0 %" in flat
+    assert re.search(
+        r"micro_batch_size 4: \+\d+ % \([+-]\d+ to \+\d+ %\) together \+\d+ %; proven: micro_batch_size", flat
+    )
     assert "micro_batch_size 4 -> 8: OOM in update (host), #2" in flat
     assert "ruled out" in flat
 
@@ -29,13 +32,14 @@ def test_both_say_it_as_data(autotune: Run, study: Study) -> None:
     assert report["why"] == best["why"]
     assert report["recommendation"] == best["recommendation"]
     assert [t["number"] for t in report["trials"]] == [0, 1, 2, 3, 4]
-    assert best["why"]["rows"][0]["knobs"][0]["knob"] == "micro_batch_size"
+    (knob,) = best["why"]["rows"][0]["shares"]["knobs"]
+    assert knob["changes"] == [{"knob": "micro_batch_size", "before": 2, "after": 4}]
 
 
 def test_the_report_has_a_section(autotune: Run, study: Study) -> None:
     text = autotune("report")[1]
     assert "\n## Why\n" in text
-    assert "micro_batch_size 2 -> 4: +100.0 %" in text
+    assert "\n- micro_batch_size 4: +" in text.replace("`", "")
 
 
 def test_both_name_the_earlier_study_the_search_began_with(autotune: Run, study: Study, home: HomePaths) -> None:

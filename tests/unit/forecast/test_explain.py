@@ -76,9 +76,10 @@ def test_the_documents_say_the_same(spec: StudySpec, trials: list[Trial]) -> Non
     text = "\n".join(why_section(why))
     document = why_json(why)
     assert document is not None
-    words = [line for knob in document["rows"][0]["knobs"] for line in knob["words"]]
-    assert words
-    assert all(line in text for line in words)
+    shares = document["rows"][0]["shares"]
+    assert [[c["knob"] for c in knob["changes"]] for knob in shares["knobs"]] == [["micro_batch_size"]]
+    assert all(f"- {line}" in text.replace("`", "") for line in (shares["knobs"][0]["words"], shares["words"]))
+    assert document["rows"][0]["failed_neighbours"][0]["cause"] == "OOM in update (host)"
     assert (why_section(None), why_json(None)) == ([], None)
 
 

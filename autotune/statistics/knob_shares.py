@@ -1,0 +1,195 @@
+"""What each changed knob contributes to the gain of an answer over its baseline, by one model of all trials; pure.
+
+In each phase of a cycle the logarithm of the time of a token is a sum: an effect of each value that differs from the
+baseline's, of the knobs that act on the phase, a small one of each pair of them, what the machine did meanwhile, and
+the noise of a process and its cycles. All are normal: a Gaussian linear model (Lindley and Smith, J. R. Stat. Soc. B
+34, 1972), whose estimates are those of a ridge (Hoerl and Kennard, Technometrics 12, 1970). It is solved in the trials,
+which are fewer than the effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
+
+A knob's share is its Shapley value (Contributions to the Theory of Games II, 1953): its gain, averaged over all orders
+in which the changes could be made. In such a sum that is the knob's effect and half of each of its pairs', so shares
+are linear in the effects and add up to the whole. Phases are joined by logarithmic means (Ang, Energy Policy 33, 2005),
+with which changes of their logarithms add up to that of the cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Trial, TrialKind
+from autotune.domain.differences import STEPS, Differences, chosen_differences, update_share
+from autotune.statistics.distributions import t95
+from autotune.statistics.evidence import process_noise, reference
+from autotune.statistics.lengths import left_open
+from autotune.statistics.noise import fit_prior, sample_of
+from search_spaces.knobs import KNOBS
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+EFFECT, PAIR = 0.25, 0.08
+"""Standard deviations of what a change, and a pair of changes beyond their sum, does to the logarithm of the speed."""
+SCALES = (1.0, 2.0, 4.0)
+"""Times as large effects may be in a phase, each presumed less likely by its square; the likeliest is taken."""
+DRIFT = 0.03
+"""Standard deviation of what the machine does from one moment to another (``components.DRIFT_SPREAD``)."""
+LEAST_SHARE = 0.01
+"""Share of a cycle as which a shorter phase counts: its logarithm is mostly noise."""
+MOST_TRIALS = 120
+"""Trials that are looked at: those that differ least from the baseline or from the answer."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The gain that some changes contribute, with its 95 % interval; ratios of speeds minus 1."""
+
+    knobs: tuple[str, ...]
+    """Several where no trial had one of the changes without the others."""
+    value: float
+    low: float
+    high: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether the interval excludes that the changes do nothing."""
+        return self.low > 0.0 or self.high < 0.0
+
+
+@dataclass(frozen=True)
+class KnobShares:
+    """The shares of all changed knobs, largest first; logarithms of 1 + ``value`` add up to that of ``together``."""
+
+    changes: Differences
+    shares: tuple[Share, ...]
+    together: Share
+    elsewhere: float
+    """What changed in phases that none of the knobs acts on, as a ratio of speeds minus 1; it is in no share."""
+    trials: int
+    """That the model rests on."""
+
+
+def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Configuration) -> KnobShares | None:
+    """Returns each changed knob's share of the gain of ``answer``; ``None`` if nothing differs or one was not measured.
+
+    Args:
+        trials: the whole study.
+        baseline: its baseline; if that failed, what gains are stated over stands for it.
+    """
+    anchor = reference(trials, baseline)
+    base = baseline if anchor is None else anchor.configuration
+    goal = _changes(base, answer)
+    found = [(_changes(base, trial.configuration), trial) for trial in _measured(trials)]
+    found.sort(key=lambda one: min(len(one[0]), len(one[0] ^ goal)))
+    values, runs = [own for own, _ in found[:MOST_TRIALS]], [trial for _, trial in found[:MOST_TRIALS]]
+    before, after = np.array([not own for own in values]), np.array([own == goal for own in values])
+    if not goal or not before.any() or not after.any():
+        return None
+    names = [name for name, _ in sorted(goal, key=str)]
+    changes = [*sorted(goal, key=str), *sorted(frozenset().union(*values) - goal, key=str)]
+    has = np.array([[change in own for change in changes] for own in values])
+    phases, times = _phase_times(runs)
+    acts = np.array([[name not in KNOBS or KNOBS[name].acts_on(phase) for name, _ in changes] for phase in phases])
+    weights = _phase_weights(times, before, after)
+    noise, scale = process_noise(trials).process, 1.0 / float(np.linalg.norm(weights))
+    errors = scale**2 * _errors(runs, noise.variance)
+    fits = [_posterior(-own, has & acting, len(goal), errors, scale) for own, acting in zip(times, acts, strict=True)]
+    mean = weights @ np.array([middle for middle, _ in fits])
+    covariance = np.tensordot(weights**2, np.array([error for _, error in fits]), axes=1)
+    longer = [k for k, name in enumerate(names) if name in KNOBS and KNOBS[name].moves_lengths]
+    covariance[longer, longer] += left_open(*([runs[i] for i in np.flatnonzero(end)] for end in (before, after)))
+    untouched = ~acts[:, : len(goal)].any(axis=1)
+    moved = times[:, before].mean(axis=1) - times[:, after].mean(axis=1)
+
+    def share(members: Sequence[int]) -> Share:
+        error = t95(noise.degrees) * math.sqrt(max(0.0, float(covariance[np.ix_(members, members)].sum())))
+        ends = (float(mean[members].sum()) + d for d in (0.0, -error, error))
+        return Share(tuple(names[k] for k in members), *map(math.expm1, ends))
+
+    shares = [share(group) for group in _never_apart(has[:, : len(goal)], acts)]
+    return KnobShares(
+        changes=chosen_differences(base, answer),
+        shares=tuple(sorted(shares, key=lambda one: (-abs(math.log1p(one.value)), one.knobs))),
+        together=share(range(len(goal))),
+        elsewhere=math.expm1(float((weights * moved)[untouched].sum())),
+        trials=len(runs),
+    )
+
+
+def _measured(trials: Iterable[Trial]) -> list[Trial]:
+    """Returns the trials with a speed, but not the study's first where its configuration ran again.
+
+    That one ran on a machine that had not run for minutes.
+    """
+    found = [t for t in trials if t.feasible and not t.emulated and t.merit and t.phase_shares]
+    again = {t.configuration for t in found if t.kind is not TrialKind.BASELINE}
+    return [t for t in found if t.kind is not TrialKind.BASELINE or t.configuration not in again]
+
+
+def _changes(baseline: Configuration, configuration: Configuration) -> frozenset[tuple[str, object]]:
+    """Returns what somebody chose otherwise than in the baseline; steps per generation as a share of an update."""
+    found = chosen_differences(baseline, configuration)
+    return frozenset((n, update_share(configuration) if n == STEPS else after) for n, (_, after) in found.items())
+
+
+def _phase_times(runs: Sequence[Trial]) -> tuple[list[str], Array]:
+    """Returns phases, and the logarithm of their time for a token, a row each, of every trial."""
+    phases = sorted({phase for t in runs for phase, share in t.phase_shares.items() if share >= LEAST_SHARE})
+    shares = np.array([[max(LEAST_SHARE, t.phase_shares.get(phase, 0.0)) for t in runs] for phase in phases])
+    return phases, np.log(shares / np.array([trial.merit for trial in runs]))
+
+
+def _phase_weights(times: Array, before: Flags, after: Flags) -> Array:
+    """Returns how much the logarithm of a cycle's time changes with that of each phase's."""
+    there, here = np.exp(times[:, before].mean(axis=1)), np.exp(times[:, after].mean(axis=1))
+    whole = _logarithmic_mean(there.sum(), here.sum())
+    return np.array([_logarithmic_mean(a, b) / whole for a, b in zip(there, here, strict=True)])
+
+
+def _logarithmic_mean(a: float, b: float) -> float:
+    return (a - b) / math.log(a / b) if abs(a - b) > 1e-9 * a else a
+
+
+def _errors(runs: Sequence[Trial], process: float) -> Array:
+    """Returns the covariance of the logarithms of the trials' speeds by chance alone."""
+    cycles = fit_prior([sample_of(trial) for trial in runs]).variance
+    moments = np.array([t.number if t.pair is None else -1 - t.pair for t in runs])
+    own = np.diag([process + cycles / len(t.speed_cycles()) for t in runs])
+    found: Array = own + DRIFT**2 * (moments[:, None] == moments)
+    return found
+
+
+def _posterior(speeds: Array, has: Flags, count: int, errors: Array, scale: float) -> tuple[Array, Array]:
+    """Returns mean and covariance of the Shapley values of the first ``count`` changes, in logarithms of speeds.
+
+    Args:
+        has: trials by the changes that act.
+        scale: times as large as in the whole cycle effects are, and errors have been made.
+    """
+    on = has.astype(np.float64)
+    pair, shared, own, acts = (PAIR / EFFECT) ** 2, on @ on.T, on[:, :count].T, on[:, :count].any(axis=0)
+    before = np.diag(acts * (1.0 + pair * (acts.sum() - 2.0) / 4.0)) + pair * np.outer(acts, acts) / 4.0
+    fits = []
+    for times in SCALES:
+        variance = (times * scale * EFFECT) ** 2
+        lower = np.linalg.cholesky(variance * (shared + pair * shared * (shared - 1.0) / 2.0) + 1.0 + errors)
+        seen = np.linalg.solve(lower, variance * (own * (1.0 + pair * (own.sum(axis=0) - 1.0) / 2.0)).T)
+        known = np.linalg.solve(lower, speeds - speeds.mean())
+        likelihood = -0.5 * known @ known - np.log(np.diag(lower)).sum() - 2.0 * math.log(times)
+        fits.append((float(likelihood), seen.T @ known, variance * before - seen.T @ seen))
+    _, mean, covariance = max(fits, key=lambda fit: fit[0])
+    return mean, covariance
+
+
+def _never_apart(has: Flags, acts: Flags) -> list[list[int]]:
+    """Returns the changes in groups: two that act on one phase and that each trial has both or none of are together."""
+    groups: list[list[int]] = []
+    for k in range(has.shape[1]):
+        alike = [not (has[:, k] ^ has[:, i]).any() and bool((acts[:, k] & acts[:, i]).any()) for i in range(k)]
+        joined = [group for group in groups if any(alike[i] for i in group)]
+        groups = [*(group for group in groups if group not in joined), [*(i for group in joined for i in group), k]]
+    return groups
