@@ -14,7 +14,7 @@ from autotune.domain import Outcome, PriorKnowledge, Study, TrialKind, TrialStat
 from autotune.errors import UsageError
 from autotune.ports import Store
 from autotune.proposals.forecasts import PriorData
-from autotune.proposals.grey.models import models_for
+from autotune.proposals.samplers.grey import models_for
 from autotune.proposals.times import PhaseTimes
 from autotune.specification import prior_knowledge
 from autotune.store import open_store
