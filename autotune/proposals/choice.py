@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.proposals.forecasts import SURE
-from autotune.proposals.steps import NO_STAKE, PAYS, Step, expert_rank, stake
+from autotune.proposals.steps import EXPERT, NO_STAKE, PAYS, Step, expert_rank, stake
 from autotune.proposals.translation import Observation, OptunaTrialStatus
 from autotune.statistics.distributions import normal_below
 from search_spaces.configuration import KnobValue
@@ -29,13 +29,27 @@ from search_spaces.knobs.model import Restart
 
 Array = NDArray[np.float64]
 
-WORTH, WORTH_A_RESTART = 0.03, 0.06
-"""Gain in log tokens/hour that a trial has to promise, by itself or where a process has to start for it. Less is within
-the noise between processes."""
+
+@dataclass(frozen=True)
+class Worth:
+    """Gain in log tokens/hour that a trial has to promise."""
+
+    within: float
+    """In the living process."""
+    restart: float
+    """Where one has to start for it."""
+
+
+WORTH = Worth(0.015, 0.04)
+"""Less is within the noise between processes; the time is better spent on the leader's confirmation."""
+LEFT = Worth(0.004, 0.01)
+"""The same when there is nothing to confirm."""
 STAY = 0.1
 """What a restart has to promise beyond the best that runs in the living process: it costs as much as several trials."""
 ALIKE = 0.01
 """Forecasts this close are equal; then the one nearest to the base is tried."""
+MISLED = 0.1
+"""Log tokens/hour below the best so far, from which a forecast was not merely a little off."""
 MANY, LESS_SURE = 5, 0.8
 """Measured trials from which ``LESS_SURE`` is a probability of fitting that is enough, in place of ``SURE``."""
 CAREFUL = (0.95, 0.99)
@@ -73,26 +87,27 @@ Choice = tuple[CandidateGrid, int]
 """A grid and the place of a candidate in it."""
 
 
-def best_forecast(outlooks: Sequence[Outlook], base: Point | None, *, uncertain: bool = False) -> Choice | None:
+def best_forecast(
+    outlooks: Sequence[Outlook], base: Point | None, worth: Worth, *, uncertain: bool = False
+) -> Choice | None:
     """The candidate with the best forecast, if it is worth a trial.
 
     Args:
         base: what the nearest of equals is near to.
+        worth: what it has to promise.
         uncertain: by expected improvement, not by the mean.
     """
     score = [improvement(o.gain, o.spread) if uncertain else o.gain for o in outlooks]
+    able = [o.open_ for o in outlooks]
     within = [o.open_ & (o.restarts == int(Restart.NONE)) for o in outlooks]
-    top_within, top = _top(score, within), _top(score, [o.open_ for o in outlooks])
-    stays = top_within >= max(WORTH, top - STAY)
-    if not stays and top < WORTH_A_RESTART:
+    top_within, top = _top(score, within), _top(score, able)
+    stays = top_within >= max(worth.within, top - STAY)
+    if not stays and top < worth.restart:
         return None
-    masks, least = (within, top_within) if stays else ([o.open_ for o in outlooks], top)
+    masks, least = (within, top_within) if stays else (able, top)
     equal = [mask & (values >= least - ALIKE) for mask, values in zip(masks, score, strict=True)]
-    found = [
-        (o.grid, o.grid.nearest(base, m) if base else int(np.argmax(m)))
-        for o, m in zip(outlooks, equal, strict=True)
-        if m.any()
-    ]
+    several = [(o.grid, mask) for o, mask in zip(outlooks, equal, strict=True) if mask.any()]
+    found = [(grid, grid.nearest(base, mask) if base else int(np.argmax(mask))) for grid, mask in several]
     return min(found, key=lambda choice: choice[0].distance(choice[1], base) if base else 0.0)
 
 
@@ -103,25 +118,34 @@ def _top(score: Sequence[Array], masks: Sequence[Mask]) -> float:
 
 
 def best_step(
-    found: Sequence[Step], outlook: Outlook, of_phases: Mapping[str, float], engine: KnobValue | None, *, trusted: bool
+    found: Sequence[Step],
+    outlook: Outlook,
+    of_phases: Mapping[str, float],
+    engine: KnobValue | None,
+    worth: Worth | None,
+    *,
+    misled: bool = False,
 ) -> Choice | None:
-    """The step to make next: in the knobs of the longest phase, the most promising, or as an expert would.
+    """The step to make next: the most promising, those in the living process and in the longest phase first.
 
     Args:
         outlook: of the grid that the steps are in.
         of_phases: share of the base's cycle by phase.
         engine: of the base.
-        trusted: forecasts say which are worth a trial.
+        worth: what a step has to promise; ``None``: forecasts are not trusted, and an expert's order counts.
+        misled: a forecast was far too high: what runs in the living process and is in an expert's order has to promise
+            nothing.
     """
     ranked: list[tuple[tuple[float, ...], int]] = []
     for step in found:
         longest, share = stake(KNOBS.get(step.knob), of_phases, engine)
         hope, restart = outlook.improvement(step.index), int(outlook.restarts[step.index])
-        if share <= NO_STAKE or (trusted and hope < (WORTH_A_RESTART if restart else WORTH)):
+        free = misled and not restart and step.knob in EXPERT
+        least = 0.0 if worth is None or free else worth.restart if restart else worth.within
+        if share <= NO_STAKE or hope < least:
             continue
-        order = (
-            (restart, not longest, -hope) if trusted else (expert_rank(step.knob), restart, not longest, -share, -hope)
-        )
+        rank = expert_rank(step.knob) if misled or worth is None else 0
+        order = (restart, not longest, rank, -hope) if worth is not None else (restart, rank, not longest, -hope)
         ranked.append((order, step.index))
     return (outlook.grid, min(ranked)[1]) if ranked else None
 
@@ -145,6 +169,21 @@ def steps_owed(track: Sequence[Observation], forecast: str) -> int:
             owed = max(0, owed - 1)
         best = max(best, one.value) if held else best
     return owed
+
+
+def was_misled(track: Sequence[Observation], forecast: str) -> bool:
+    """Whether a forecast chose what was far slower than the best so far, or was stopped because it cannot win.
+
+    Arguments as of ``steps_owed``.
+    """
+    best = -math.inf
+    for one in track:
+        held = one.standing is OptunaTrialStatus.FEASIBLE
+        slow = one.standing is OptunaTrialStatus.CENSORED or (held and one.value < best - MISLED)
+        if slow and one.trial is not None and one.trial.source.startswith(forecast):
+            return True
+        best = max(best, one.value) if held else best
+    return False
 
 
 def likely_from(measured: int, ran_out: int) -> float:

@@ -11,7 +11,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from autotune.domain import Configuration, Resources, Trial, TrialKind, TrialState
 from autotune.ports import Proposer
@@ -32,8 +32,9 @@ from autotune.proposals.translation import (
     is_taken,
     rebuilt_study,
 )
+from autotune.statistics import evidence as evidence_of
 from autotune.statistics import retries
-from autotune.statistics.evidence import same_learning
+from autotune.statistics.evidence import Row, same_learning
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_key
 from search_spaces.space import SearchSpace
@@ -149,13 +150,14 @@ class TwoTrackProposer:
             seed=draw(self._seed, number),
             leader=_leader(trials, same),
         )
-        confirmed = point.leader is not None and _is_confirmed(trials, point.leader)
-        waits = point.leader not in (None, self._baseline) and not confirmed
         sampler = self._sampler.fit(trials, known)
-        tracks = [(self._headline, same, waits), (self._permitted, known, False)]
-        if not (
-            confirmed or _lasted_s(trials) >= PERMITTED_AFTER_S or not self._left(self._headline.grid, point).any()
-        ):
+        tracks: list[tuple[Track, Sequence[Observation], Callable[[], bool]]] = [
+            (self._headline, same, partial(self._waits, history)),
+            (self._permitted, known, _never),
+        ]
+        confirmed = any(self._learns_the_same(c) for c in _confirmed(trials) - {self._baseline})
+        opened = confirmed or point.leader is None or _lasted_s(trials) >= PERMITTED_AFTER_S
+        if not opened and self._left(self._headline.grid, point).any():
             tracks.pop()
         elif number % PERMITTED_EVERY == 0:
             tracks.reverse()
@@ -163,7 +165,12 @@ class TwoTrackProposer:
         return next((one for one in proposals if one is not None), None)
 
     def _on_track(
-        self, point: _Point, sampler: StudySampler, track: Track, observations: Sequence[Observation], waits: bool
+        self,
+        point: _Point,
+        sampler: StudySampler,
+        track: Track,
+        observations: Sequence[Observation],
+        waits: Callable[[], bool],
     ) -> tuple[Configuration, str] | None:
         left = self._left(track.grid, point)
         if not left.any():
@@ -178,6 +185,13 @@ class TwoTrackProposer:
         study = rebuilt_study(grid, observations, asking.sampler, track.frozen)
         chosen = grid.candidates[asked(study, grid, asking.field.left, asking.asks)]
         return chosen, f"{asking.source}/{track.name}"
+
+    def _waits(self, history: Sequence[Trial]) -> bool:
+        """Whether what leads is to be confirmed, and has not been."""
+        baseline = next(iter(self._as_candidate))
+        leaders = evidence_of.leaders(history, baseline, self._framework)
+        leader = next((one.configuration for one in leaders if one.row is Row.SAME_LEARNING), baseline)
+        return leader != baseline and leader not in _confirmed(history)
 
     def _others(self, track: Track, point: _Point) -> Iterable[Field]:
         """What the living process can run, then the neighbours of the leader, where candidates are not all listed."""
@@ -246,6 +260,10 @@ class _Point:
     """The best of the headline."""
 
 
+def _never() -> bool:
+    return False
+
+
 def _leader(trials: Sequence[Trial], same: Sequence[Observation]) -> Configuration | None:
     """The fastest configuration that held, in its confirmation too."""
     lost = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.state is TrialState.FAIL}
@@ -254,8 +272,8 @@ def _leader(trials: Sequence[Trial], same: Sequence[Observation]) -> Configurati
     return None if best is None else best.configuration
 
 
-def _is_confirmed(trials: Sequence[Trial], leader: Configuration) -> bool:
-    return any(t.kind is TrialKind.CONFIRM and t.state.is_finished and t.configuration == leader for t in trials)
+def _confirmed(trials: Sequence[Trial]) -> set[Configuration]:
+    return {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.state.is_finished}
 
 
 def _lasted_s(trials: Sequence[Trial]) -> float:

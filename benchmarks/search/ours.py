@@ -19,12 +19,12 @@ import numpy as np
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
 from autotune.proposals.candidate_grid import Mask
-from autotune.proposals.forecasts import Column, Task, TimeForecast, TimeModel
+from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, StudySampler
 from autotune.proposals.times import PhaseTimes, roofline
 from autotune.proposals.times.features import PhaseRows
-from autotune.proposals.times.roofline import Observed
+from autotune.proposals.times.roofline import Observed, Parts
 from autotune.proposals.times.roofline import World as TimeWorld
 from benchmarks.search.models import MODULE, Known
 from benchmarks.search.world import World
@@ -50,10 +50,10 @@ class PriorOnly:
         return self.inner.forecast(configurations)
 
 
-def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observed | None = None) -> Column:
+def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observed | None = None) -> Parts:
     """A prior by which what is fast is slow, phase by phase."""
     seconds = roofline(phase, rows, world, observed)
-    return np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)
+    return Parts(beside={"all": np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)})
 
 
 def with_wrong_prior(times: TimeModel) -> PhaseTimes:

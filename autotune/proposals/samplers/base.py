@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -31,8 +31,8 @@ class Turn:
     """Further candidates: what the living process can run, and neighbours of the base, where not all are listed."""
     track: Sequence[Observation]
     """Observations whose values count on the track, by trial number."""
-    waits: bool
-    """Something is to be confirmed that nothing is better than so far: a search with nothing worth a trial ends."""
+    waits: Callable[[], bool]
+    """Tells whether the leader is to be confirmed before a trial that promises little."""
     process: Configuration | None
     """What the living process holds; ``None``: a trial needs a new one."""
     seed: int

@@ -10,13 +10,25 @@ import numpy as np
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.proposals import memory, times
-from autotune.proposals.choice import Array, Choice, Outlook, best_forecast, best_step, likely_from, steps_owed
+from autotune.proposals.choice import (
+    LEFT,
+    WORTH,
+    Array,
+    Choice,
+    Outlook,
+    Worth,
+    best_forecast,
+    best_step,
+    likely_from,
+    steps_owed,
+    was_misled,
+)
 from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeForecast, TimeModel
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.samplers.base import Asking, CandidateSampler, Field, StudySampler, Turn
 from autotune.proposals.samplers.plain import TpeSampler
 from autotune.proposals.steps import Progress, progress, steps
-from autotune.proposals.times import PhaseTimes, probed, roofline
+from autotune.proposals.times import PhaseTimes, probed
 from autotune.proposals.translation import Observation, OptunaTrialStatus, selected
 from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
@@ -54,7 +66,7 @@ def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
     device = probed(known.probe)
     if device is not None and device.shared != (task.resources.device == "cpu"):
         device = None
-    carried = times.carried_over(roofline, task, device, known.earlier)
+    carried = times.carried_over(task, device, known.earlier)
     before = PhaseTimes(device, carried=carried)
     peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
     return Models(task, before.fitted(task, ()), peaks)
@@ -116,19 +128,19 @@ class FittedGrey(StudySampler):
         least = self._least(fields, held=here is not None)
         outlooks = [self._outlook(field, turn, least, suspects=0) for field in fields]
         trusted = self.times is not None and self.times.trusted
-        forecast = best_forecast(outlooks, base) if trusted else None
-        step = self._step(turn, here, least, trusted=trusted)
+        forecast = best_forecast(outlooks, base, WORTH) if trusted else None
+        step = self._step(turn, here, least, WORTH if trusted else None)
         first = (step, STEP), (forecast, GREY)
         for choice, source in first if steps_owed(turn.track, GREY) else first[::-1]:
             if choice is not None:
                 return choice, source
-        if turn.waits:
+        if turn.waits():
             return None
         if trusted:
-            step = self._step(turn, here, least, trusted=False)
+            step = self._step(turn, here, least, LEFT)
             if step is not None:
                 return step, STEP
-            forecast = best_forecast(outlooks, base, uncertain=True)
+            forecast = best_forecast(outlooks, base, LEFT, uncertain=True)
             return None if forecast is None else (forecast, GREY)
         likely = Field(turn.field.grid, outlooks[0].open_)
         field = likely if likely.left.any() else turn.field
@@ -144,7 +156,7 @@ class FittedGrey(StudySampler):
         ]
         return progress(grid.dimensions, seen)
 
-    def _step(self, turn: Turn, here: Progress | None, least: float, *, trusted: bool) -> Choice | None:
+    def _step(self, turn: Turn, here: Progress | None, least: float, worth: Worth | None) -> Choice | None:
         if here is None:
             return None
         field = (turn.field, *turn.nearby)[-1]
@@ -154,7 +166,7 @@ class FittedGrey(StudySampler):
         )
         engine = base.configuration.get("rollout_engine")
         found = steps(field.grid, outlook.open_, here)
-        return best_step(found, outlook, base.phase_shares, engine, trusted=trusted)
+        return best_step(found, outlook, base.phase_shares, engine, worth, misled=was_misled(turn.track, GREY))
 
     @cached_property
     def times(self) -> TimeModel | None:
@@ -194,13 +206,13 @@ class FittedGrey(StudySampler):
             value, spread = np.zeros(size), np.ones(size)
         else:
             forecast = self._times_of(field)
-            level, best = self._level(turn.track)
+            level, best, sure = self._level(turn.track)
             value = level - best - forecast.log_seconds - self._divisors(grid.candidates)
-            spread = forecast.spread
+            spread = np.sqrt(np.maximum(forecast.spread**2 - sure**2, 0.0))
         return Outlook(grid, open_, value, spread, grid.restarts(turn.process, self._framework))
 
-    def _level(self, track: Sequence[Observation]) -> tuple[float, float]:
-        """Constant that converts log seconds to log tokens/hour, and the value to improve on.
+    def _level(self, track: Sequence[Observation]) -> tuple[float, float, float]:
+        """Constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
 
         The tokens of a cycle are fixed by the recorded lengths. Each measured value is weighed with its forecast by
         their variances, so that one lucky trial is not what has to be beaten. What runs counts by its forecast.
@@ -210,7 +222,7 @@ class FittedGrey(StudySampler):
         )
         pending = [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
         if not held or self.times is None:
-            return 0.0, NOTHING
+            return 0.0, NOTHING, 0.0
         own = [e.configuration for e in held[:COMPARED]]
         values = np.array([e.value for e in held[:COMPARED]], dtype=np.float64)
         found = self.times.forecast([*own, *pending])
@@ -218,7 +230,8 @@ class FittedGrey(StudySampler):
         level = float(np.median(values + logs[: len(own)]))
         trust = MEASURED / (MEASURED + np.maximum(found.spread[: len(own)], 1e-6) ** 2)
         shrunk = (1.0 - trust) * values + trust * (level - logs[: len(own)])
-        return level, float(max([shrunk.max(), *(level - logs[len(own) :])]))
+        best = int(np.argmax(shrunk))
+        return level, float(max([shrunk[best], *(level - logs[len(own) :])])), float(found.spread[best])
 
     def _divisors(self, configurations: Sequence[Configuration]) -> Array:
         return np.zeros(len(configurations)) if self._models is None else self._models.task.log_divisors(configurations)
