@@ -44,6 +44,8 @@ WORTH = Worth(0.015, 0.04)
 """Less is within the noise between processes; the time is better spent on the leader's confirmation."""
 LEFT = Worth(0.004, 0.01)
 """The same when there is nothing to confirm."""
+ANY = Worth(0.0, 0.0)
+"""In the end every step is made: where the formulas are wrong and nothing showed it, they say that none is worth it."""
 STAY = 0.1
 """What a restart has to promise beyond the best that runs in the living process: it costs as much as several trials."""
 ALIKE = 0.01

@@ -11,6 +11,7 @@ import numpy as np
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.proposals import memory, times
 from autotune.proposals.choice import (
+    ANY,
     LEFT,
     WORTH,
     Array,
@@ -138,10 +139,11 @@ class FittedGrey(StudySampler):
             return None
         if trusted:
             step = self._step(turn, here, least, LEFT)
-            if step is not None:
-                return step, STEP
-            forecast = best_forecast(outlooks, base, LEFT, uncertain=True)
-            return None if forecast is None else (forecast, GREY)
+            forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
+            if forecast is not None:
+                return forecast, GREY
+            step = step or self._step(turn, here, least, ANY)
+            return None if step is None else (step, STEP)
         likely = Field(turn.field.grid, outlooks[0].open_)
         field = likely if likely.left.any() else turn.field
         return Asking(TpeSampler().sampler(turn), TpeSampler.name, field, TpeSampler.asks)

@@ -11,8 +11,10 @@ import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
+from autotune.proposals.choice import steps_owed
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers.grey import GreySampler, Models
+from autotune.proposals.translation import Observation, OptunaTrialStatus
 from tests.contracts.proposer_suite import ExhaustiveSuite, Landscape, ProposerSuite, confirmations, landscape, search
 from tests.support import forecasting
 from tests.support.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
@@ -91,7 +93,7 @@ def wrong(configuration: Configuration) -> Mapping[str, float]:
 
 
 def test_a_right_formula_needs_one_trial_and_then_the_leader_is_confirmed() -> None:
-    proposer, made = by_models(FormulaTimes(seconds, spread=0.02)), [measured(0, BASELINE)]
+    proposer, made = by_models(FormulaTimes(seconds, spread=0.025)), [measured(0, BASELINE)]
     proposal = proposer.propose(made, 1)
     assert proposal is not None
     made.append(measured(1, proposal[0]).with_(source=proposal[1]))
@@ -111,10 +113,15 @@ def test_with_wrong_formulas_it_is_no_worse_than_steps_alone(scatter: float) -> 
 
 
 def test_forecasts_that_do_not_pay_are_answered_by_ever_more_steps() -> None:
-    made = study(by_models(FormulaTimes(wrong, scatter=math.inf)), 9)
-    kinds = [t.source.partition("/")[0] for t in made[1:]]
-    assert "grey" in kinds
-    assert kinds.count("step") > kinds.count("grey")
+    track: list[Observation] = []
+    owed = []
+    for kind in ("baseline", "grey", "step", "grey", "step", "step", "grey", "step", "step", "step", "step"):
+        trial = measured(len(track), CANDIDATES[len(track)]).with_(source=f"{kind}/headline")
+        track.append(Observation(len(track), trial.configuration, OptunaTrialStatus.FEASIBLE, 1.0, trial))
+        owed.append(steps_owed(track, "grey"))
+    assert owed == [0, 1, 0, 2, 1, 0, 4, 3, 2, 1, 0]
+    paid = Observation(len(track), CANDIDATES[50], OptunaTrialStatus.FEASIBLE, 2.0, track[1].trial)
+    assert steps_owed([*track, paid], "grey") == 0
 
 
 def test_what_does_not_fit_is_not_tried_while_something_may() -> None:
