@@ -189,6 +189,8 @@ class TwoTrackProposer:
     def _waits(self, history: Sequence[Trial]) -> bool:
         """Whether what leads is to be confirmed, and has not been."""
         baseline = next(iter(self._as_candidate))
+        if any(t.feasible and not t.tokens_per_hour for t in history):
+            history = [t for t in history if t.tokens_per_hour or not t.feasible]
         leaders = evidence_of.leaders(history, baseline, self._framework)
         leader = next((one.configuration for one in leaders if one.row is Row.SAME_LEARNING), baseline)
         return leader != baseline and leader not in _confirmed(history)
