@@ -80,8 +80,12 @@ class CandidateGrid:
 
     def point(self, configuration: Configuration) -> Point | None:
         """The point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
-        (places,) = self._placed((configuration,)).tolist()
-        return None if -1 in places else tuple(places)
+        return self.points((configuration,))[0]
+
+    def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
+        """``point`` of each."""
+        every = self._placed(configurations).tolist()
+        return [None if -1 in places else tuple(places) for places in every]
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
         """Values of ``configuration`` along the dimensions for which it has one."""
@@ -144,13 +148,16 @@ class CandidateGrid:
 
     def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
         """``Restart`` each candidate needs after ``last``; the whole process where there is none."""
-        return self._restarts.since(last, framework)
+        if framework not in self._restarts:
+            self._restarts[framework] = RestartTable(self.candidates, framework)
+        return self._restarts[framework].since(last)
 
     def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
         """Of each candidate, failures that its values were part of and that no configuration with them disproves."""
         found = np.zeros(len(self.candidates), dtype=np.int64)
-        proven = self._placed(held)
-        for point in self._placed(tuple(failed)):
+        failed = tuple(failed)
+        proven = self._placed(held if failed else ())
+        for point in self._placed(failed):
             for axis, place in enumerate(point.tolist()):
                 if place not in proven[:, axis]:
                     found += self._columns[axis] == place
@@ -189,8 +196,8 @@ class CandidateGrid:
         return distance
 
     @cached_property
-    def _restarts(self) -> RestartTable:
-        return RestartTable(self.candidates)
+    def _restarts(self) -> dict[str, RestartTable]:
+        return {}
 
     @cached_property
     def _places(self) -> Mapping[Configuration, int]:

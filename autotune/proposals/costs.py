@@ -9,35 +9,37 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.statistics.kept_process import RECENT, processes_go_on
-from search_spaces.configuration import KnobValue
+from search_spaces.configuration import KnobValue, column
+from search_spaces.knobs import defaults
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART, restart_between
+from search_spaces.knobs.restart import RESTART
 
 Restarts = NDArray[np.int64]
 
 
 class RestartTable:
-    """Restarts of many candidates: they differ in few of the knobs a restart is needed for."""
+    """Restarts of many candidates, by columns of the knobs that need one."""
 
-    def __init__(self, candidates: Sequence[Configuration]) -> None:
+    def __init__(self, candidates: Sequence[Configuration], framework: str) -> None:
+        self._unset = defaults(framework)
+        self._size = len(candidates)
         names = sorted({n for c in candidates for n in c if RESTART.get(n) is not Restart.NONE})
-        places: dict[tuple[KnobValue | None, ...], int] = {}
-        self._each: list[Configuration] = []
-        index = []
-        for candidate in candidates:
-            key = tuple([candidate.get(name) for name in names])
-            if key not in places:
-                places[key] = len(places)
-                self._each.append(candidate)
-            index.append(places[key])
-        self._index = np.array(index, dtype=np.intp)
+        self._columns: dict[str, tuple[dict[KnobValue | None, int], Restarts]] = {}
+        for name in names:
+            places: dict[KnobValue | None, int] = {}
+            said = column(name, candidates, self._unset.get(name))
+            self._columns[name] = places, np.array([places.setdefault(v, len(places)) for v in said], dtype=np.int64)
 
-    def since(self, last: Configuration | None, framework: str) -> Restarts:
-        """``Restart`` of each after ``last``; the whole process where there is none."""
+    def since(self, last: Configuration | None) -> Restarts:
+        """``restart_between`` of each after ``last``; the whole process where there is none."""
         if last is None:
-            return np.full(len(self._index), int(Restart.PROCESS), dtype=np.int64)
-        few = [int(restart_between(last, each, framework)) for each in self._each]
-        return np.array(few, dtype=np.int64)[self._index] if few else np.zeros(0, dtype=np.int64)
+            return np.full(self._size, int(Restart.PROCESS), dtype=np.int64)
+        found = np.zeros(self._size, dtype=np.int64)
+        for name, (places, codes) in self._columns.items():
+            differs = codes != places.get(last.get(name, self._unset.get(name)), -1)
+            found = np.maximum(found, int(RESTART.get(name, Restart.PROCESS)) * differs)
+        beyond = (n for n in last if n not in self._columns and last[n] != self._unset.get(n))
+        return np.maximum(found, max((int(RESTART.get(n, Restart.PROCESS)) for n in beyond), default=0))
 
 
 def living_process(

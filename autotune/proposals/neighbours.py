@@ -17,7 +17,7 @@ from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import RESTART
 from search_spaces.space import SearchSpace
 
-LISTED = 50_000
+LISTED = 16_000
 """Candidates that are listed at most; a space with as many was drawn from."""
 IN_ONE_PROCESS = 5_000
 """Candidates that one process can run, at most."""

@@ -175,9 +175,9 @@ class TwoTrackProposer:
         left = self._left(track.grid, point)
         if not left.any():
             return None
-        turn = Turn(
-            Field(track.grid, left), tuple(self._others(track, point)), observations, waits, point.process, point.seed
-        )
+        around = None if self._nearby is None else partial(self._around, track, point)
+        nearby = tuple(self._others(track, point))
+        turn = Turn(Field(track.grid, left), nearby, around, observations, waits, point.process, point.seed)
         asking = sampler.asking(turn)
         if asking is None:
             return None
@@ -203,8 +203,15 @@ class TwoTrackProposer:
             grid = self._beside(track.name, tuple(self._alongside(point.process)), key)
             yield Field(grid, self._left(grid, point))
         if self._nearby is not None:
-            grid = self._beside(track.name, self._nearby(point.leader or self._baseline, same_learning=same), None)
-            yield Field(grid, self._left(grid, point))
+            yield self._around(track, point, point.leader or self._baseline)
+
+    def _around(self, track: Track, point: _Point, configuration: Configuration) -> Field:
+        """The neighbours of a configuration that belong to the track."""
+        found: tuple[Configuration, ...] = ()
+        if self._nearby is not None:
+            found = self._nearby(configuration, same_learning=track is self._headline)
+        grid = self._beside(track.name, found, None)
+        return Field(grid, self._left(grid, point))
 
     def _grid_beside(self, track: str, candidates: tuple[Configuration, ...], _: object) -> CandidateGrid:
         own = self._headline if track == HEADLINE else self._permitted

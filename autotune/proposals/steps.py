@@ -35,6 +35,8 @@ class Progress:
     """The base of the next step, and the places that steps have been to."""
 
     base: Point
+    place: int
+    """Of the base, among what was seen."""
     tried: frozenset[Place]
 
 
@@ -54,12 +56,13 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
         seen: where each lies and its log tokens/hour; ``None`` if it failed or was stopped because it cannot win.
     """
     base: Point | None = None
-    best = 0.0
+    at, best = 0, 0.0
     tried: set[Place] = set()
     names = [d.name for d in dimensions]
-    for point, value in seen:
+    for place, (point, value) in enumerate(seen):
         if base is None:
-            base, best = (point, value) if value is not None else (None, best)
+            if value is not None:
+                base, at, best = point, place, value
             continue
         changed = [(n, old, new) for n, old, new in zip(names, base, point, strict=True) if old != new]
         moved = _leading([name for name, _, _ in changed])
@@ -71,8 +74,8 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
                 (name, place) for name, old, new in changed if name == knob for place in ((old, new)[not pays :])
             )
         if pays and value is not None:
-            base, best = point, value
-    return None if base is None else Progress(base, frozenset(tried))
+            base, at, best = point, place, value
+    return None if base is None else Progress(base, at, frozenset(tried))
 
 
 def _leading(changed: Collection[str]) -> list[str]:

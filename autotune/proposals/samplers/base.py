@@ -21,7 +21,7 @@ class Field:
     left: Mask
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Turn:
     """The input of one proposal."""
 
@@ -29,6 +29,8 @@ class Turn:
     """The track's candidates; at least one is left."""
     nearby: tuple[Field, ...]
     """Further candidates: what the living process can run, and neighbours of the base, where not all are listed."""
+    around: Callable[[Configuration], Field] | None
+    """Tells the neighbours of a candidate, where not all are listed."""
     track: Sequence[Observation]
     """Observations whose values count on the track, by trial number."""
     waits: Callable[[], bool]

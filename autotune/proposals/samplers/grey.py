@@ -10,7 +10,9 @@ import numpy as np
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.proposals import memory, times
+from autotune.proposals.candidate_grid import CandidateGrid, Point
 from autotune.proposals.choice import (
+    ALIKE,
     ANY,
     LEFT,
     WORTH,
@@ -28,11 +30,12 @@ from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeForecas
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.samplers.base import Asking, CandidateSampler, Field, StudySampler, Turn
 from autotune.proposals.samplers.plain import TpeSampler
-from autotune.proposals.steps import Progress, progress, steps
+from autotune.proposals.steps import ENGINE, Progress, progress, steps
 from autotune.proposals.times import PhaseTimes, probed
 from autotune.proposals.translation import Observation, OptunaTrialStatus, selected
 from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
+from search_spaces.knobs.model import Restart
 
 GREY, STEP = "grey", "step"
 """Sources: the best forecast, a one-knob step."""
@@ -40,6 +43,8 @@ KEPT_FASTEST, KEPT_NEWEST = 40, 60
 """A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
 NOTHING = -1e3
 """Log tokens/hour before anything held: whatever fits is an improvement."""
+REFINED = 8
+"""Single changes of a drawn candidate, at most."""
 UNLIKELY = 0.6
 """What is less likely to fit is not tried, once anything held."""
 COMPARED = 16
@@ -119,17 +124,20 @@ class FittedGrey(StudySampler):
         if isinstance(chosen, Asking):
             return chosen
         (grid, index), source = chosen
-        field = next(f for f in (turn.field, *turn.nearby) if f.grid is grid)
-        return Asking(GreyBoxSampler(grid, index), source, field)
+        everything = np.ones(len(grid), dtype=np.bool_)
+        return Asking(GreyBoxSampler(grid, index), source, Field(grid, everything))
 
     def _chosen(self, turn: Turn) -> tuple[Choice, str] | Asking | None:
-        here = self._progress(turn)
+        seen = [(p, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None) for p, e in self._located(turn)]
+        here = progress(turn.field.grid.dimensions, seen)
         base = None if here is None else here.base
         fields = (turn.field, *turn.nearby)
         least = self._least(fields, held=here is not None)
         outlooks = [self._outlook(field, turn, least, suspects=0) for field in fields]
         trusted = self.times is not None and self.times.trusted
         forecast = best_forecast(outlooks, base, WORTH) if trusted else None
+        if forecast is not None and turn.around is not None:
+            forecast = self._refined(forecast, turn, base, least)
         step = self._step(turn, here, least, WORTH if trusted else None)
         first = (step, STEP), (forecast, GREY)
         for choice, source in first if steps_owed(turn.track, GREY) else first[::-1]:
@@ -148,27 +156,48 @@ class FittedGrey(StudySampler):
         field = likely if likely.left.any() else turn.field
         return Asking(TpeSampler().sampler(turn), TpeSampler.name, field, TpeSampler.asks)
 
-    def _progress(self, turn: Turn) -> Progress | None:
-        grid = turn.field.grid
-        located = [(grid.point(e.configuration), e) for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
-        seen = [
-            (point, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None)
-            for point, e in located
-            if point is not None
-        ]
-        return progress(grid.dimensions, seen)
+    def _refined(self, choice: Choice, turn: Turn, base: Point | None, least: float) -> Choice:
+        """The best forecast by single changes from ``choice``, which was drawn; of equals the nearest to the base."""
+        around = turn.around
+        if around is None:
+            return choice
+        own = Field(CandidateGrid.beside(choice[0], [choice[0].candidates[choice[1]]]), np.ones(1, dtype=np.bool_))
+        outlook = self._outlook(own, turn, 0.0, suspects=0)
+        gain, stays = float(outlook.gain[0]), int(outlook.restarts[0]) == int(Restart.NONE)
+        for _ in range(REFINED):
+            here = choice[0].candidates[choice[1]]
+            outlook = self._outlook(around(here), turn, least, suspects=0)
+            able = outlook.open_ & (outlook.restarts == int(Restart.NONE)) if stays else outlook.open_
+            if not able.any():
+                break
+            gain = max(gain, float(outlook.gain[able].max()))
+            equal = able & (outlook.gain >= gain - ALIKE)
+            if not equal.any():
+                break
+            place = (
+                outlook.grid.nearest(base, equal) if base else int(np.argmax(np.where(equal, outlook.gain, -np.inf)))
+            )
+            if outlook.grid.candidates[place] == here:
+                break
+            choice = outlook.grid, place
+        return choice
+
+    def _located(self, turn: Turn) -> list[tuple[Point, Observation]]:
+        """The decided observations that lie on the track's grid, and where."""
+        decided = [e for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
+        points = turn.field.grid.points([e.configuration for e in decided])
+        return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
 
     def _step(self, turn: Turn, here: Progress | None, least: float, worth: Worth | None) -> Choice | None:
         if here is None:
             return None
         field = (turn.field, *turn.nearby)[-1]
         outlook = self._outlook(field, turn, least, suspects=1)
-        base = next(
-            t for e in turn.track if (t := e.trial) is not None and turn.field.grid.point(e.configuration) == here.base
-        )
-        engine = base.configuration.get("rollout_engine")
+        base = self._located(turn)[here.place][1]
+        phases = {} if base.trial is None else base.trial.phase_shares
+        engine = base.configuration.get(ENGINE)
         found = steps(field.grid, outlook.open_, here)
-        return best_step(found, outlook, base.phase_shares, engine, worth, misled=was_misled(turn.track, GREY))
+        return best_step(found, outlook, phases, engine, worth, misled=was_misled(turn.track, GREY))
 
     @cached_property
     def times(self) -> TimeModel | None:
@@ -208,7 +237,9 @@ class FittedGrey(StudySampler):
             value, spread = np.zeros(size), np.ones(size)
         else:
             forecast = self._times_of(field)
-            level, best, sure = self._level(turn.track)
+            if turn not in self._levels:
+                self._levels[turn] = self._level(turn.track)
+            level, best, sure = self._levels[turn]
             value = level - best - forecast.log_seconds - self._divisors(grid.candidates)
             spread = np.sqrt(np.maximum(forecast.spread**2 - sure**2, 0.0))
         return Outlook(grid, open_, value, spread, grid.restarts(turn.process, self._framework))
@@ -249,6 +280,10 @@ class FittedGrey(StudySampler):
             assert self.peaks is not None  # noqa: S101
             self._fits[id(field.grid)] = self.peaks.forecast(field.grid.candidates).fits
         return self._fits[id(field.grid)]
+
+    @cached_property
+    def _levels(self) -> dict[Turn, tuple[float, float, float]]:
+        return {}
 
     @cached_property
     def _forecasts(self) -> dict[int, TimeForecast]:

@@ -19,6 +19,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,22 +135,41 @@ class Posterior:
 
     def at(self, rows: Rows) -> tuple[Column, Column]:
         """Mean and variance of the rows' log seconds."""
-        size, count = len(rows.keys), len(self.known.logs)
-        base, jacobian = linear(rows.parts, self.factors, size)
-        effects = _variance(rows.own, self.known.rows.own, size, self.scale)
-        prior = self.level_sd**2 + np.sum(jacobian**2, axis=1) + effects
-        if not count:
-            return base, prior + self.misfit**2
-        ours = linear(self.known.rows.parts, self.factors, count)[1]
-        cross = self._covariance(rows, jacobian, ours)
-        variance = prior + self.misfit**2 - np.sum((cross @ self.inverse) * cross, axis=1)
-        return base + cross @ self.weights, np.maximum(variance, 1e-6)
+        base, features, beyond = self._features(rows)
+        beyond = beyond + self.misfit**2
+        if not len(self.known.logs):
+            return base, beyond + np.einsum("ij,ij->i", features, features)
+        own, effects, left = self._effects
+        mean = base + features @ effects
+        variance = beyond + np.einsum("ij,ij->i", features @ left, features)
+        # A row that was measured has its misfit in common with its measurements.
+        again = np.flatnonzero(np.isin(rows.keys, self.known.rows.keys))
+        some = features[again]
+        cross = some @ own.T + self.misfit**2 * (rows.keys[again, None] == self.known.rows.keys)
+        mean[again] = base[again] + cross @ self.weights
+        variance[again] = beyond[again] + np.einsum("ij,ij->i", some, some)
+        variance[again] -= np.einsum("ij,ij->i", cross @ self.inverse, cross)
+        return mean, np.maximum(variance, 1e-6)
 
-    def _covariance(self, rows: Rows, jacobian: Matrix, ours: Matrix) -> Matrix:
-        same = self.misfit**2 * (rows.keys[:, None] == self.known.rows.keys)
-        effects = _effects(rows.own, self.known.rows.own, len(rows.keys), len(ours), self.scale)
-        found: Matrix = self.level_sd**2 + jacobian @ ours.T + effects + same
-        return found
+    def _features(self, rows: Rows) -> tuple[Column, Matrix, Column]:
+        """The roofline's log seconds, rows x features (the level, factors of parts, effects of knobs), and the variance
+        by values that nobody measured."""
+        size = len(rows.keys)
+        base, jacobian = linear(rows.parts, self.factors, size)
+        effects, variance = self._knobs.columns(rows.own, size, self.scale)
+        beyond = np.maximum(variance - np.einsum("ij,ij->i", effects, effects), 0.0)
+        return base, np.column_stack([np.full(size, self.level_sd), jacobian, effects]), beyond
+
+    @cached_property
+    def _knobs(self) -> Knobs:
+        return Knobs.of(self.known.rows.own if len(self.known.logs) else {})
+
+    @cached_property
+    def _effects(self) -> tuple[Matrix, Column, Matrix]:
+        """Features of the measured rows; mean and covariance of the features' weights."""
+        own = self._features(self.known.rows)[1]
+        left: Matrix = np.eye(own.shape[1]) - own.T @ self.inverse @ own
+        return own, own.T @ self.weights, left
 
     @property
     def level_variance(self) -> float:
@@ -174,51 +194,32 @@ def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Colum
     return base, np.column_stack(columns)
 
 
-def _effects(own: Mapping[str, Column], ours: Mapping[str, Column], size: int, count: int, scale: float) -> Matrix:
-    """What rows of ``own`` have in common with those of ``ours`` by the effects of knobs."""
-    found = np.zeros((size, count))
-    for name, theirs in ours.items():
-        here, weight = own[name], _weight(name, scale)
-        if _steady(here, theirs):
-            found += 0.0 if here[0] == OFF else (weight * (BEND_SD if is_number(name) else CHOICE_SD)) ** 2
-            continue
-        same = (here[:, None] == theirs) & (theirs != OFF)
-        if is_number(name):
-            left, right = _centred(here, theirs), _centred(theirs, theirs)
-            found += (weight * SLOPE_SD) ** 2 * left[:, None] * right + (weight * BEND_SD) ** 2 * same
-        else:
-            found += (weight * CHOICE_SD) ** 2 * same
-    return found
+@dataclass(frozen=True)
+class Knobs:
+    """Values of knobs that were measured: by name, the mean of what acts, and the different ones."""
 
+    values: Mapping[str, tuple[float, Column]]
 
-def _variance(own: Mapping[str, Column], ours: Mapping[str, Column], size: int, scale: float) -> Column:
-    """Variance of rows by the effects of knobs, before any measurement."""
-    found = np.zeros(size)
-    for name, here in own.items():
-        theirs, weight = ours[name], _weight(name, scale)
-        if not len(theirs):
-            continue  # the level has it
-        acts = here != OFF
-        if is_number(name):
-            found += (weight * SLOPE_SD * _centred(here, theirs)) ** 2 + (weight * BEND_SD) ** 2 * acts
-        else:
-            found += (weight * CHOICE_SD) ** 2 * acts
-    return found
+    @classmethod
+    def of(cls, own: Mapping[str, Column]) -> Knobs:
+        """Those of some measured rows."""
+        acting = {name: column[column != OFF] for name, column in own.items()}
+        return cls({n: (float(np.mean(c)) if len(c) else 0.0, np.unique(c)) for n, c in acting.items()})
 
-
-def _weight(name: str, scale: float) -> float:
-    return scale * (1.0 if name in STRONG else WEAK)
-
-
-def _steady(here: Column, theirs: Column) -> bool:
-    """Whether a knob has one value everywhere."""
-    return bool(len(here) and len(theirs) and here.min() == here.max() == theirs.min() == theirs.max())
-
-
-def _centred(column: Column, measured: Column) -> Column:
-    """Doublings from the mean of what was measured; 0 where the knob cannot act."""
-    acting = measured[measured != OFF]
-    return np.where(column == OFF, 0.0, column - (float(np.mean(acting)) if len(acting) else 0.0))
+    def columns(self, own: Mapping[str, Column], size: int, scale: float) -> tuple[Matrix, Column]:
+        """Effects of knobs as features, rows x effects, and their variance; a value nobody measured has no feature."""
+        found, variance = [np.zeros((size, 0))], np.zeros(size)
+        for name, (middle, values) in self.values.items():
+            weight, here = scale * (1.0 if name in STRONG else WEAK), own[name]
+            acts = here != OFF
+            each = weight * (BEND_SD if is_number(name) else CHOICE_SD)
+            found.append(each * (here[:, None] == values))
+            variance += each**2 * acts
+            if is_number(name):
+                slope = weight * SLOPE_SD * np.where(acts, here - middle, 0.0)
+                found.append(slope[:, None])
+                variance += slope**2
+        return np.concatenate(found, axis=1), variance
 
 
 def fit(known: Measurements, level_sd: float) -> Posterior:
@@ -227,7 +228,8 @@ def fit(known: Measurements, level_sd: float) -> Posterior:
     if not count:
         return Posterior(known, level_sd, 1.0, 0.05, {}, np.zeros((0, 0)), np.zeros(0), 0.0)
     rows = known.rows
-    effects = _effects(rows.own, rows.own, count, count, 1.0)
+    columns, _ = Knobs.of(rows.own).columns(rows.own, count, 1.0)
+    effects = columns @ columns.T
     apart = level_sd**2 + CARRIED_LEVEL_SD**2 * ((rows.study[:, None] == rows.study) & (rows.study >= 0))
     same = rows.keys[:, None] == rows.keys
     best: Posterior | None = None
