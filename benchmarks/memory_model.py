@@ -15,7 +15,7 @@ Beside it, the nearest of the k: the peak of the measured trial that differs in 
   that ran out of memory there, the share of trials within 10 % of the limit that were called fitting and were above it,
   and of those that were refused and would have fit: with P above 0.9, from which a configuration is said to fit
   (``forecasts.SURE``: in a plan, and by a search until five trials held), above 0.6, which the search risks from then
-  on (``autotune.proposals.grey.choice``), and, to see between, above one half and 0.75. Last, the share of those near
+  on (``autotune.proposals.choice``), and, to see between, above one half and 0.75. Last, the share of those near
   the limit that are said to fit which were above it: of few, for most that close are not said to.
 
 A study counts in its own rows and once in the row of all. Trials of a study share a machine and a model, so what is
@@ -34,8 +34,8 @@ import numpy as np
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, TrialState
 from autotune.errors import AutotuneError
+from autotune.proposals.choice import LESS_SURE
 from autotune.proposals.forecasts import SURE, Task
-from autotune.proposals.grey.choice import LESS_LIKELY, LIKELY
 from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.features import PARTS
 from autotune.settings import read_settings
@@ -50,7 +50,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 """Of a study's peaks: the limits false fits are counted at."""
 NEAR = 0.10
 """Share of the limit within which a trial counts as near it."""
-EDGES = (0.5, LESS_LIKELY, LIKELY, SURE)
+EDGES = (0.5, LESS_SURE, SURE)
 """Probabilities above which a trial is taken to fit."""
 INTERVALS = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.9600}
 """Two-sided share of a normal distribution -> its half width in standard deviations."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration
 from autotune.proposals import dominance
+from autotune.proposals.costs import RestartTable
 from autotune.proposals.dominance import Region
 from search_spaces.configuration import KnobValue, column
 from search_spaces.unset import UNSET
@@ -79,8 +80,12 @@ class CandidateGrid:
 
     def point(self, configuration: Configuration) -> Point | None:
         """The point of ``configuration``, or ``None`` if it has a value that no dimension holds."""
-        (places,) = self._placed((configuration,)).tolist()
-        return None if -1 in places else tuple(places)
+        return self.points((configuration,))[0]
+
+    def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
+        """``point`` of each."""
+        every = self._placed(configurations).tolist()
+        return [None if -1 in places else tuple(places) for places in every]
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
         """Values of ``configuration`` along the dimensions for which it has one."""
@@ -99,11 +104,6 @@ class CandidateGrid:
     def at(self, point: Point) -> int | None:
         """The candidate at ``point``, or ``None`` if none is there."""
         return self._by_point.get(point)
-
-    def moved(self, index: int, coordinates: Mapping[str, KnobValue]) -> Point:
-        """The candidate's point with ``coordinates`` in place of its own where a dimension holds them."""
-        own = self._points[index].tolist()
-        return tuple(d.places.get(coordinates.get(d.name, ""), p) for d, p in zip(self.dimensions, own, strict=True))
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
         """Mask of the candidates that are not ``taken`` and in no region."""
@@ -142,23 +142,26 @@ class CandidateGrid:
         """The points of some candidates, in their order: candidates x dimensions."""
         return self._points[indices]
 
-    def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:
-        """The ``count`` candidates of ``left`` closest to ``point``, in their order."""
-        indices = np.flatnonzero(left)
-        return indices[highest(-self._distance(indices, point), count)]
+    def distance(self, index: int, point: Point) -> float:
+        """How far a candidate is from ``point``, as ``nearest`` measures it."""
+        return float(self._distance(np.array([index]), point)[0])
 
-    def farthest(self, points: Sequence[Point], left: Mask, seed: int) -> int:
-        """The candidate of ``left`` whose nearest of ``points`` is farthest away; ``seed`` decides between equals.
+    def restarts(self, last: Configuration | None, framework: str) -> NDArray[np.int64]:
+        """``Restart`` each candidate needs after ``last``; the whole process where there is none."""
+        if framework not in self._restarts:
+            self._restarts[framework] = RestartTable(self.candidates, framework)
+        return self._restarts[framework].since(last)
 
-        Of two as far from the nearest, the one farther from all of them together goes first.
-        """
-        indices = np.flatnonzero(left)
-        if not points:
-            return int(indices[seed % len(indices)])
-        distances = np.stack([self._distance(indices, point) for point in points])
-        order = np.round(distances.min(axis=0) + distances.mean(axis=0) / (1 + 2 * len(self.dimensions)), 9)
-        best = indices[order == order.max()]
-        return int(best[seed % len(best)])
+    def suspicion(self, failed: Iterable[Configuration], held: Sequence[Configuration]) -> NDArray[np.int64]:
+        """Of each candidate, failures that its values were part of and that no configuration with them disproves."""
+        found = np.zeros(len(self.candidates), dtype=np.int64)
+        failed = tuple(failed)
+        proven = self._placed(held if failed else ())
+        for point in self._placed(failed):
+            for axis, place in enumerate(point.tolist()):
+                if place not in proven[:, axis]:
+                    found += self._columns[axis] == place
+        return found
 
     def _column(self, name: str, configurations: Iterable[Configuration]) -> list[KnobValue | None]:
         """``coordinate`` of each; ``UNSET`` of a knob that may be left to the framework."""
@@ -191,6 +194,10 @@ class CandidateGrid:
             steps = np.abs(self._columns[axis][indices] - point[axis])
             distance += steps / dimension.span if dimension.ordered else steps > 0
         return distance
+
+    @cached_property
+    def _restarts(self) -> dict[str, RestartTable]:
+        return {}
 
     @cached_property
     def _places(self) -> Mapping[Configuration, int]:
@@ -247,15 +254,6 @@ class CandidateGrid:
         return self._text_columns[quantity]
 
 
-def highest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """The places of the ``count`` highest values, in their order; the first of equals."""
-    if len(values) <= count:
-        return np.arange(len(values))
-    least = np.partition(values, -count)[-count]
-    above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
-    return np.sort(np.concatenate([above, equal[: count - len(above)]]))
-
-
 def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
     """Coordinate of ``configuration`` along the dimension of knob ``name``; ``None`` if it does not set it.
 
@@ -266,9 +264,3 @@ def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
         rows = dominance.generation_rows(configuration)
         return configuration.get(name) if rows is None else rows
     return configuration.get(name)
-
-
-def steps_for(rows: KnobValue, single: Configuration) -> KnobValue:
-    """The steps per generation that generate ``rows``, as a coordinate says them; ``single`` has one step."""
-    each = dominance.generation_rows(single)
-    return rows if each is None or not isinstance(rows, int | float) else int(rows) // int(each)

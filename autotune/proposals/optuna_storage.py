@@ -117,7 +117,7 @@ def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """User attributes of a trial: what ``GreyBoxSampler`` reads, why the trial failed, and who proposed it."""
+    """User attributes of a trial: phases, memory and bound, why the trial failed, and who proposed it."""
     known = evidence([trial])
     attributes = user_attributes(known[0]) if known else {}
     found = {name: attributes[name] for name in (PHASES, OOM, BOUND) if name in attributes}

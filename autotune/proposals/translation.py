@@ -29,7 +29,7 @@ _CONSTRAINT = "feasible"
 NUMBER, PHASES, PEAK, OOM, BOUND, STARTUP, INCOMPARABLE = (
     "number", "phases", "peak_bytes", "oom", "bound", "startup_s", "incomparable",
 )  # fmt: skip
-"""User attributes of a trial: our number, and what ``GreyBoxSampler`` reads (docs/sampler.md says what each means)."""
+"""User attributes of a trial: our number, and what a sampler may read (docs/sampler.md says what each means)."""
 
 KEPT_FASTEST, KEPT_NEWEST = 128, 128
 """Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""

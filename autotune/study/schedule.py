@@ -94,7 +94,7 @@ class Wait:
     """Something may start in a place of another node."""
 
 
-ALL_TRIED = "every legal combination that could fit has been tried"
+ALL_TRIED = "every legal combination that could fit has been tried, or is not expected to be faster"
 
 Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], NextTrial | StudyEnd]
 """What decides a study's next step: ``next_step``, or one of the same kind."""

@@ -31,8 +31,7 @@ from autotune.domain import (
 )
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import PriorData, Task
-from autotune.proposals.local_search import LISTED
-from autotune.proposals.proposer import in_one_process
+from autotune.proposals.neighbours import LISTED, in_one_process
 from autotune.recommendation.recommend import recommend
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop, StudyResult
@@ -76,7 +75,7 @@ class Place:
         where = (self.spec.baseline, self.spec.resources)
         drawn = self.space.candidates(*where, same_learning=True, limit=LISTED)
         opened = self.spec.baseline.with_(rollout_engine="vllm")
-        return tuple(dict.fromkeys((*drawn, *in_one_process(self.space, opened, *where))))
+        return tuple(dict.fromkeys((*drawn, *in_one_process(self.space, *where)(opened))))
 
     def seconds(self, configuration: Configuration) -> float:
         """Of a true cycle."""
@@ -109,7 +108,10 @@ _LISTED: dict[int, dict[str, Any]] = {}
 
 
 def h100(costs: Costs = Costs.PLAIN) -> Place:
-    """The recorded study's: 1.5B parameters, 128 rows per update, TRL's defaults as baseline, sampler ``grey``."""
+    """The recorded study's: 1.5B parameters, 128 rows per update, TRL's defaults as baseline, sampler ``grey``.
+
+    The space is the preset that a user of one GPU gets.
+    """
     with recorded.STUDY.open(encoding="utf-8") as file:
         head = json.loads(file.readline())
     gpu = head["hardware"]["gpus"][0]
@@ -133,12 +135,13 @@ def h100(costs: Costs = Costs.PLAIN) -> Place:
         rewards=(RewardSpec(kind="reasoning_gym", name="recorded"),), rows_per_update=head["rows_per_update"],
         max_prompt_length=head["max_prompt_tokens"], max_completion_length=head["max_completion_tokens"],
     )  # fmt: skip
+    space = SearchSpace.load("single-gpu")
     spec = StudySpec(
         "recorded",
         work,
         "trl",
-        head["space"],
-        Configuration(head["baseline"]),
+        space.as_json(),
+        space.complete(Configuration(head["baseline"]), resources),
         resources,
         sampler="grey",
         python="none",

@@ -21,7 +21,6 @@ from autotune import wiring
 from autotune.domain import Configuration, Study, Trial, TrialKind, TrialState
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment
-from autotune.proposals.openings import COMPETENT, strong_defaults
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
@@ -30,12 +29,16 @@ from autotune.study.confirmation import protocol_for
 from benchmarks.gpu.journal import row_of
 from benchmarks.gpu.run import Asked, Heard
 from benchmarks.ratios import interval
+from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 
 GUESS_S = 60.0
 """Of a run nobody has timed."""
 Run = Callable[[Configuration, float], Trial]
 """A configuration, run for so many seconds at most."""
+
+
+ENGINE, VLLM = "rollout_engine", "vllm"
 
 
 def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
@@ -52,14 +55,16 @@ def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration
 
 
 def _competent(study: Study, trials: Sequence[Trial]) -> Configuration | None:
-    """Returns the configuration that the study tried as competent: a space too large to be listed is drawn from, and
-    the draw may lack it."""
-    tried = next((t.configuration for t in trials if t.source == COMPETENT), None)
-    if tried is not None:
-        return tried
+    """Colocated vLLM and all else as in the baseline: what the study tried of that, else a candidate."""
     space = SearchSpace.from_json(study.spec.space)
+    whole = space.complete(study.spec.baseline, study.spec.resources)
+    if whole.get(ENGINE) == VLLM:
+        return None
+    own = {name for name, knob in KNOBS.items() if ENGINE in knob.needs} | {ENGINE}
     same = space.candidates(study.spec.baseline, study.spec.resources, same_learning=True)
-    return strong_defaults(same, space.complete(study.spec.baseline, study.spec.resources))
+    found = [c for c in (*(t.configuration for t in trials), *same) if c.get(ENGINE) == VLLM]
+    competent = (c for c in found if set(c.difference(whole)) <= own)
+    return min(competent, key=lambda c: len(c.difference(whole)), default=None)
 
 
 def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:

@@ -18,7 +18,7 @@ from benchmarks.search.world import World
 
 LIKELY = 0.5
 """A row passes the memory filter if it fits at least this probably."""
-MODULE = "autotune.proposals.grey.models"
+MODULE = "autotune.proposals.samplers.grey"
 
 
 @dataclass(frozen=True)

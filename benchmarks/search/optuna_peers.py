@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from autotune.proposals.candidate_grid import CandidateGrid, Mask
-from autotune.proposals.openings import STARTUP_TRIALS, startup
+from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
+from autotune.proposals.samplers.plain import STARTUP_TRIALS
 from autotune.proposals.translation import (
     Observation,
     OptunaTrialStatus,
@@ -46,13 +46,21 @@ Choose = Callable[[CandidateGrid, Mask, Sequence[Observation], int], int]
 """Candidates, those left, what is known, a seed -> the row chosen."""
 
 
+def startup(left: Mask, evidence: Sequence[Observation], seed: int) -> int | None:
+    """A row by chance while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on."""
+    if sum(e.standing is not OptunaTrialStatus.PENDING for e in evidence) >= STARTUP_TRIALS:
+        return None
+    indices = np.flatnonzero(left)
+    return int(indices[seed % len(indices)])
+
+
 def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> int:
     """The row Optuna's Gaussian process chooses: expected improvement under constraints, over the rows left alone.
 
     Optuna maximises the improvement over the whole grid; here it is evaluated at candidates alone, so
     that what is proposed is the best of what may be proposed, not a neighbour of something that may not.
     """
-    first = startup(grid, left, evidence, seed, None)
+    first = startup(left, evidence, seed)
     if first is not None:
         return first
     kept = selected(evidence, KEPT_FASTEST, KEPT_NEWEST)
@@ -63,6 +71,12 @@ def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: i
     index = grid.at(tuple(int(trial.params[d.name]) for d in grid.dimensions))
     # The process cannot be fitted where no two told trials differ in a knob; then chance decides.
     return index if index is not None and left[index] else int(indices[seed % len(indices)])
+
+
+def _around(grid: CandidateGrid, point: Point, indices: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Of ``indices`` those whose candidates differ from ``point`` in the fewest knobs."""
+    apart = np.sum(grid.places(indices) != np.array(point, dtype=np.int64), axis=1)
+    return indices[np.argsort(apart, kind="stable")[:NEIGHBOURS]]
 
 
 def _logs(grid: CandidateGrid, evidence: Sequence[Observation]) -> list[FrozenTrial]:
@@ -91,7 +105,7 @@ def _weighed(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], s
     drawn = np.random.default_rng(seed).choice(indices, size=WEIGHED, replace=False)
     best = max((e for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: e.value, default=None)
     point = None if best is None else grid.point(best.configuration)
-    near = drawn[:0] if point is None else grid.around(point, left, NEIGHBOURS)
+    near = drawn[:0] if point is None else _around(grid, point, indices)
     return np.unique(np.concatenate([drawn, near]))
 
 
@@ -117,7 +131,7 @@ def cmaes(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed
     an uninterrupted search would have; what is proposed may lie beside what was drawn, and CMA-ES is told the
     point that ran. Dimensions of more than two values without an order are drawn by TPE.
     """
-    first = startup(grid, left, evidence, seed, None)
+    first = startup(left, evidence, seed)
     if first is not None:
         return first
     shapes = _shapes(grid)

@@ -1,10 +1,9 @@
 """Our own searches, and the same without each of their parts.
 
-``start`` is what ``autotune start`` does with TPE: openings, moves, dominance. ``grey`` is the grey-box sampler in its
-place. ``grey-residual`` never fits the time model, so that the prior alone orders; ``grey-times`` has no time model and
-falls back to its Gaussian process with the filter; ``grey-memory`` has no memory model; ``grey-dominance`` forgets what
-an out-of-memory failure rules out. ``grey-wrong`` begins with a prior that is turned round on purpose, and has to
-notice.
+``start`` is what ``autotune start`` does with TPE and dominance. ``grey`` is the product's own sampler in its place.
+``grey-residual`` never fits the time model, so that the prior alone orders; ``grey-times`` has no time model and goes
+by steps; ``grey-memory`` has no memory model; ``grey-dominance`` forgets what an out-of-memory failure rules out.
+``grey-wrong`` begins with a prior that is turned round on purpose, and has to notice.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ import numpy as np
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
 from autotune.proposals.candidate_grid import Mask
-from autotune.proposals.forecasts import Column, Task, TimeForecast, TimeModel
-from autotune.proposals.openings import openings, without_memory_savers
+from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, StudySampler
 from autotune.proposals.times import PhaseTimes, roofline
 from autotune.proposals.times.features import PhaseRows
-from autotune.proposals.times.roofline import Observed
+from autotune.proposals.times.roofline import Observed, Parts
 from autotune.proposals.times.roofline import World as TimeWorld
 from benchmarks.search.models import MODULE, Known
 from benchmarks.search.world import World
@@ -52,10 +50,10 @@ class PriorOnly:
         return self.inner.forecast(configurations)
 
 
-def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observed | None = None) -> Column:
+def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observed | None = None) -> Parts:
     """A prior by which what is fast is slow, phase by phase."""
     seconds = roofline(phase, rows, world, observed)
-    return np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)
+    return Parts(beside={"all": np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)})
 
 
 def with_wrong_prior(times: TimeModel) -> PhaseTimes:
@@ -105,8 +103,8 @@ def house(
         sampler=sampler,
         seed=seed,
         one_memory=world.task.resources.device == "cpu",
-        firsts=openings(rows, baseline),
-        otherwise=without_memory_savers(rows, baseline),
+        framework=world.task.resources.framework,
+        device=world.task.resources.device,
     )
 
 

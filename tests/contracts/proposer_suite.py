@@ -110,14 +110,23 @@ def ended(number: int, configuration: Configuration, reason: FailureReason, **ch
 
 
 def search(proposer: Proposer, world: Landscape, trials: int, history: Sequence[Trial] = ()) -> list[Trial]:
-    """``history``, or the baseline, and up to ``trials`` more."""
+    """``history``, or the baseline, and up to ``trials`` more; where nothing is proposed all that held is confirmed."""
     made = list(history) or [world.run(world.baseline, 0)]
+    confirmed: list[Trial] = []
     for _ in range(trials):
-        proposal = proposer.propose(made, len(made))
+        proposal = proposer.propose([*made, *confirmed], len(made))
+        if proposal is None:
+            confirmed = confirmations(made)
+            proposal = proposer.propose([*made, *confirmed], len(made))
         if proposal is None:
             break
         made.append(world.run(proposal[0], len(made)).with_(source=proposal[1]))
     return made
+
+
+def confirmations(made: Sequence[Trial]) -> list[Trial]:
+    """A confirmation of everything that held, with numbers none has."""
+    return [t.with_(number=10_000 + t.number, kind=TrialKind.CONFIRM) for t in made if t.feasible and t.tokens_per_hour]
 
 
 class ProposerSuite:
@@ -150,12 +159,6 @@ class ProposerSuite:
         assert len(set(keys)) == 41
         assert set(keys) <= {c.key for c in world.permitted}
 
-    def test_takes_every_candidate_once_and_then_ends(self, small: Landscape) -> None:
-        made = search(self.build(small), small, 1000)
-        assert {t.configuration for t in made} == set(small.permitted)
-        assert len(made) == len(small.permitted)
-        assert self.build(small).propose(made, len(made)) is None
-
     def test_nothing_else_to_try_is_none(self, small: Landscape) -> None:
         only = Landscape((small.baseline,), (small.baseline,), small.baseline)
         assert self.build(only).propose([only.run(only.baseline, 0)], 1) is None
@@ -180,19 +183,15 @@ class ProposerSuite:
         shuffled = random.Random(5).sample(made, len(made))
         assert proposer.propose(shuffled, 15) == proposer.propose(made, 15) == proposer.propose(tuple(made), 15)
 
-    def test_both_tracks_get_their_share(self, world: Landscape) -> None:
-        made = search(self.build(world), world, 12)[1:]
-        headline = [t for t in made if t.configuration in world.headline]
-        assert len(headline) == 8
-        assert {t.source.rpartition("/")[2] for t in headline} == {"headline"}
-        assert {t.source.rpartition("/")[2] for t in made} == {"headline", "permitted"}
-
-    @pytest.mark.parametrize("track", ["headline", "permitted"])
-    def test_a_used_up_track_gives_its_turns_to_the_other(self, small: Landscape, track: str) -> None:
-        used = [c for c in small.permitted if (c in small.headline) == (track == "headline")]
-        made = [complete(i, c, small.speed(c)) for i, c in enumerate(used)]
-        proposals = [self.build(small).propose(made, number) for number in range(100, 106)]
-        assert all(p is not None and p[0] not in used for p in proposals)
+    def test_other_numerics_and_learning_wait_until_the_headline_is_confirmed(self, world: Landscape) -> None:
+        proposer = self.build(world)
+        made = [world.run(world.baseline, 0)]
+        while len(made) < 13 and (proposal := proposer.propose(made, len(made))) is not None:
+            assert proposal[0] in world.headline
+            assert proposal[1].endswith("/headline")
+            made.append(world.run(proposal[0], len(made)).with_(source=proposal[1]))
+        after = [proposer.propose([*made, *confirmations(made)], number) for number in range(100, 112)]
+        assert {p[1].rpartition("/")[2] for p in after if p is not None} >= {"permitted"}
 
     def test_what_needs_at_least_as_much_as_an_oom_is_never_proposed(self) -> None:
         world = landscape(limit=2)
@@ -202,12 +201,6 @@ class ProposerSuite:
         for failed in failures:
             for later in made[failed.number + 1 :]:
                 assert not _asks_for_as_much(later.configuration, failed.configuration)
-
-    def test_memory_failures_never_cost_a_configuration_that_fits(self) -> None:
-        world = landscape(small=True, limit=4)
-        made = search(self.build(world), world, 1000)
-        assert {c for c in world.permitted if world.fits(c)} <= {t.configuration for t in made}
-        assert sum(not t.feasible for t in made) < sum(not world.fits(c) for c in world.permitted)
 
     def test_says_which_failure_rules_a_configuration_out(self, world: Landscape) -> None:
         proposer = self.build(world)
@@ -225,6 +218,69 @@ class ProposerSuite:
         failed = world.baseline.with_(micro_batch_size=16)
         history = [factories.failed(4, factories.oom(fresh=False), configuration=failed)]
         assert self.build(world).ruled_out(history, failed.with_(micro_batch_size=32)) is None
+
+    def test_what_a_confirmation_measures_teaches_nothing(self, world: Landscape) -> None:
+        proposer = self.build(world)
+        made = search(proposer, world, 14)
+        again = confirmations(made)
+        faster = [complete(t.number, t.configuration, 1e6, kind=t.kind) for t in again]
+        assert proposer.propose([*made, *again], 30) == proposer.propose([*made, *faster], 30)
+
+    def test_trials_without_a_verdict_teach_nothing(self, world: Landscape) -> None:
+        proposer = self.build(world)
+        made = search(proposer, world, 14)
+        made += confirmations(made)
+        proposal = proposer.propose(made, 15)
+        assert proposal is not None
+        lost = ended(15, proposal[0], FailureReason.INFRA)
+        assert proposer.propose([*made, lost], 15) == proposal
+
+    def test_survives_a_history_it_would_not_have_made(self, world: Landscape) -> None:
+        strange = Configuration({"micro_batch_size": 3, "unheard_of": "x"})
+        history = [
+            complete(0, strange, 5.0),
+            factories.failed(1, factories.oom(phase=None, pool=None), configuration=strange),
+            complete(2, world.headline[3], 0.0),
+            factories.finished(3, configuration=world.headline[4], cycles=0),
+            complete(4, world.headline[5], 9.0, state=TrialState.PRUNED, outcome=Outcome()),
+        ]
+        proposal = self.build(world).propose([*history, *confirmations(history)], 5)
+        assert proposal is not None
+        assert proposal[0] in world.permitted
+
+    def test_a_bound_makes_nothing_the_best(self, world: Landscape) -> None:
+        """However high bounds are told, what is proposed is what would be if they were lower."""
+        proposer = self.build(world)
+        made = search(proposer, world, 12)
+        slow = {t.number for t in sorted(made[1:], key=lambda t: world.speed(t.configuration))[:3]}
+
+        def bounded(at_most: float) -> list[Trial]:
+            return [stopped(t.number, t.configuration, at_most) if t.number in slow else t for t in made]
+
+        assert proposer.propose(bounded(1e9), 13) == proposer.propose(bounded(1e12), 13)
+
+
+class ExhaustiveSuite(ProposerSuite):
+    """The same of a proposer that ends when everything was tried, not before."""
+
+    def test_takes_every_candidate_once_and_then_ends(self, small: Landscape) -> None:
+        made = search(self.build(small), small, 1000)
+        assert {t.configuration for t in made} == set(small.permitted)
+        assert len(made) == len(small.permitted)
+        assert self.build(small).propose(made, len(made)) is None
+
+    @pytest.mark.parametrize("track", ["headline", "permitted"])
+    def test_a_used_up_track_gives_its_turns_to_the_other(self, small: Landscape, track: str) -> None:
+        used = [c for c in small.permitted if (c in small.headline) == (track == "headline")]
+        made = [complete(i, c, small.speed(c)) for i, c in enumerate(used)]
+        proposals = [self.build(small).propose(made, number) for number in range(100, 106)]
+        assert all(p is not None and p[0] not in used for p in proposals)
+
+    def test_memory_failures_never_cost_a_configuration_that_fits(self) -> None:
+        world = landscape(small=True, limit=4)
+        made = search(self.build(world), world, 1000)
+        assert {c for c in world.permitted if world.fits(c)} <= {t.configuration for t in made}
+        assert sum(not t.feasible for t in made) < sum(not world.fits(c) for c in world.permitted)
 
     @pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.RUNNING])
     def test_an_unfinished_trial_counts_as_taken(self, small: Landscape, state: TrialState) -> None:
@@ -249,51 +305,10 @@ class ProposerSuite:
         made.append(ended(len(made), small.permitted[-1], reason))
         assert self.build(small).propose(made, len(made)) is None
 
-    def test_confirmations_teach_nothing_new(self, world: Landscape) -> None:
-        proposer = self.build(world)
-        made = search(proposer, world, 14)
-        repeats = [
-            complete(20 + i, t.configuration, 1e6, kind=kind)
-            for i, (t, kind) in enumerate(zip(made, (TrialKind.CONFIRM, TrialKind.VERIFY), strict=False))
-        ]
-        assert proposer.propose([*made, *repeats], 30) == proposer.propose(made, 30)
-
-    def test_trials_without_a_verdict_teach_nothing(self, world: Landscape) -> None:
-        proposer = self.build(world)
-        made = search(proposer, world, 14)
-        proposal = proposer.propose(made, 15)
-        assert proposal is not None
-        lost = ended(15, proposal[0], FailureReason.INFRA)
-        assert proposer.propose([*made, lost], 15) == proposal
-
-    def test_survives_a_history_it_would_not_have_made(self, world: Landscape) -> None:
-        strange = Configuration({"micro_batch_size": 3, "unheard_of": "x"})
-        history = [
-            complete(0, strange, 5.0),
-            factories.failed(1, factories.oom(phase=None, pool=None), configuration=strange),
-            complete(2, world.headline[3], 0.0),
-            factories.finished(3, configuration=world.headline[4], cycles=0),
-            complete(4, world.headline[5], 9.0, state=TrialState.PRUNED, outcome=Outcome()),
-        ]
-        proposal = self.build(world).propose(history, 5)
-        assert proposal is not None
-        assert proposal[0] in world.permitted
-
     def test_a_stopped_trial_is_not_proposed_again(self, small: Landscape) -> None:
         made = [complete(i, c, small.speed(c)) for i, c in enumerate(small.permitted[:-1])]
         made.append(stopped(len(made), small.permitted[-1], 1.0))
         assert self.build(small).propose(made, len(made)) is None
-
-    def test_a_bound_makes_nothing_the_best(self, world: Landscape) -> None:
-        """However high bounds are told, what is proposed is what would be if they were lower."""
-        proposer = self.build(world)
-        made = search(proposer, world, 12)
-        slow = {t.number for t in sorted(made[1:], key=lambda t: world.speed(t.configuration))[:3]}
-
-        def bounded(at_most: float) -> list[Trial]:
-            return [stopped(t.number, t.configuration, at_most) if t.number in slow else t for t in made]
-
-        assert proposer.propose(bounded(1e9), 13) == proposer.propose(bounded(1e12), 13)
 
 
 def stopped(number: int, configuration: Configuration, at_most: float) -> Trial:

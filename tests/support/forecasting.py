@@ -31,6 +31,8 @@ class FormulaTimes:
     """Standard deviation of the residuals' logarithms from which it is not trusted."""
     trusted: bool = True
     scales: Mapping[str, float] = field(default_factory=dict)
+    told: frozenset[Configuration] = frozenset()
+    """Configurations that were measured: surely known."""
     asked: list[int] = field(default_factory=list, compare=False)
     """How many configurations each forecast was about."""
 
@@ -43,7 +45,8 @@ class FormulaTimes:
                         ratios.setdefault(name, []).append(math.log(cycle.phases[name] / seconds))
         far = max((statistics.pstdev(r) for r in ratios.values() if len(r) > 2), default=0.0)
         scales = {name: math.exp(statistics.median(r)) for name, r in ratios.items()}
-        return replace(self, scales=scales, trusted=far < self.scatter)
+        told = frozenset(t.configuration for t in trials if t.speed_cycles())
+        return replace(self, scales=scales, trusted=far < self.scatter, told=told)
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         self.asked.append(len(configurations))
@@ -52,7 +55,8 @@ class FormulaTimes:
         columns = {n: np.array([p.get(n, 0.0) * self.scales.get(n, 1.0) for p in each]) for n in names}
         whole = np.log(sum(columns.values(), start=np.zeros(len(each))))
         size = len(configurations)
-        return TimeForecast(whole, np.full(size, self.spread), columns, np.full(size, self.restart_s))
+        spread = np.array([0.02 if c in self.told else self.spread for c in configurations])
+        return TimeForecast(whole, spread, columns, np.full(size, self.restart_s))
 
 
 @dataclass(frozen=True)

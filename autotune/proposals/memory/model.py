@@ -44,7 +44,8 @@ from autotune.proposals.memory.settings import dimensions
 from autotune.proposals.reading import Reader
 from search_spaces.frameworks import facts_of
 
-_NORMAL_BELOW = np.frompyfunc(statistics.NormalDist().cdf, 1, 1)
+_Z = np.linspace(-8.0, 8.0, 6401)
+_BELOW = np.array([statistics.NormalDist().cdf(z) for z in _Z])
 """Not scipy's: a plan needs nothing else of scipy, whose import takes longer than this."""
 SPREADS: dict[Part, float] = {
     Part.FLOOR: 0.15,
@@ -202,7 +203,7 @@ class MemoryModel:
         fits = np.ones(len(configurations))
         for (peak, spread), limit in zip(found, bounds, strict=True):
             if limit is not None:
-                fits = fits * np.asarray(_NORMAL_BELOW(np.log(limit / peak) / spread), dtype=np.float64)
+                fits = fits * np.interp(np.log(limit / peak) / spread, _Z, _BELOW)
         # An unknown limit is never the closest, unless none is known.
         known = [np.inf if limit is None else limit for limit in bounds]
         if all(limit is None for limit in bounds):

@@ -14,35 +14,65 @@ from autotune.proposals.translation import Observation, distributions
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The input of one proposal: the candidates it is chosen from."""
+class Field:
+    """Candidates, and which of them may be proposed."""
 
     grid: CandidateGrid
     left: Mask
-    """Those that may be proposed; at least one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """The input of one proposal."""
+
+    field: Field
+    """The track's candidates; at least one is left."""
+    nearby: tuple[Field, ...]
+    """Further candidates: what the living process can run, and neighbours of the base, where not all are listed."""
+    around: Callable[[Configuration], Field] | None
+    """Tells the neighbours of a candidate, where not all are listed."""
+    track: Sequence[Observation]
+    """Observations whose values count on the track, by trial number."""
+    waits: Callable[[], bool]
+    """Tells whether the leader is to be confirmed before a trial that promises little."""
+    process: Configuration | None
+    """What the living process holds; ``None``: a trial needs a new one."""
     seed: int
     """32 bits, uniform: of the study's seed and the trial's number."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The Optuna sampler that is asked for a proposal."""
+
+    sampler: optuna.samplers.BaseSampler
+    source: str
+    """The first part of ``Trial.source``."""
+    field: Field
+    """Candidates it may choose from."""
+    asks: int = 1
+    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
 
 
 class StudySampler:
     """Makes the ``optuna.samplers.BaseSampler`` that a proposal is asked of.
 
-    It keeps nothing that an answer depends on: the same history gives the same proposal. What most samplers have in
-    common is here; a subclass gives ``name`` and ``sampler``.
+    It keeps nothing that an answer depends on: the same history gives the same proposal.
     """
 
     name: str
-    """As after ``--sampler``; the first part of ``Trial.source``."""
-    needs_local_search: bool = False
-    """The proposer enqueues moves and start-up points first, and asks the sampler when there are none left."""
+    """As after ``--sampler``."""
     forecasts: bool = False
     """It has models, which can know something before the first trial."""
     asks: int = 1
-    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
         """A new sampler, seeded by ``turn``."""
         raise NotImplementedError
+
+    def asking(self, turn: Turn) -> Asking | None:
+        """The sampler to ask, or ``None`` if no candidate is worth a trial now."""
+        return Asking(self.sampler(turn), self.name, turn.field, self.asks)
 
     def bind(self, task: Task | None, prior_data: PriorData | None = None) -> StudySampler:  # noqa: ARG002
         """A copy for one study, with its task and prior knowledge."""
@@ -52,49 +82,23 @@ class StudySampler:
         """A copy fitted to the study's trials so far, and to the observations made of them."""
         return self
 
-    def at(self, here: Sequence[Trial]) -> StudySampler:  # noqa: ARG002
-        """A copy for one of several places; ``here`` are the trials that finished there."""
-        return self
-
-    def observations(
-        self,
-        own: Sequence[Observation],
-        known: Sequence[Observation],  # noqa: ARG002
-        *,
-        elsewhere: bool,  # noqa: ARG002
-    ) -> Sequence[Observation]:
-        """The observations that go into the Optuna study, by trial number.
-
-        Args:
-            elsewhere: the track is the permitted one.
-        """
-        return own
-
-    def may_fit(self, configuration: Configuration) -> bool:  # noqa: ARG002
-        """Whether memory is likely to suffice, as far as the sampler knows."""
-        return True
-
-    def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:  # noqa: ARG002
-        """The candidates start-up points are drawn from."""
-        return turn.left
-
 
 class CandidateSampler(optuna.samplers.BaseSampler):
-    """An Optuna sampler that chooses one of the candidates left.
+    """An Optuna sampler that chooses a certain candidate.
 
     Args:
-        index: the place of the choice among the grid's candidates.
+        index: its place in ``grid``.
     """
 
-    def __init__(self, turn: Turn, index: Callable[[Turn], int]) -> None:
-        self._turn, self._index = turn, index
+    def __init__(self, grid: CandidateGrid, index: int) -> None:
+        self._grid, self._index = grid, index
 
     def infer_relative_search_space(
         self,
         study: optuna.Study,  # noqa: ARG002
         trial: optuna.trial.FrozenTrial,  # noqa: ARG002
     ) -> dict[str, optuna.distributions.BaseDistribution]:
-        return distributions(self._turn.grid)
+        return distributions(self._grid)
 
     def sample_relative(
         self,
@@ -102,8 +106,7 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         trial: optuna.trial.FrozenTrial,  # noqa: ARG002
         search_space: dict[str, optuna.distributions.BaseDistribution],  # noqa: ARG002
     ) -> dict[str, object]:
-        grid = self._turn.grid
-        return dict(grid.params(grid.candidates[self._index(self._turn)]))
+        return dict(self._grid.params(self._grid.candidates[self._index]))
 
     def sample_independent(
         self,

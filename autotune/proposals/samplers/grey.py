@@ -1,48 +1,95 @@
-"""The grey-box sampler of a study: what physics and memory say of every candidate, corrected by what was measured.
-
-See docs/decisions/0031-grey-box-sampler.md.
-"""
+"""The sampler of the product: models of times and memory, and the choice by them (``choice``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial
 
-from autotune.domain import Configuration, Trial
-from autotune.proposals.candidate_grid import CandidateGrid, Mask, highest
+from autotune.domain import Configuration, FailureReason, Trial, TrialState
+from autotune.proposals import memory, times
+from autotune.proposals.candidate_grid import CandidateGrid, Point
+from autotune.proposals.choice import (
+    ALIKE,
+    ANY,
+    LEFT,
+    WORTH,
+    Array,
+    Choice,
+    Outlook,
+    Worth,
+    best_forecast,
+    best_step,
+    likely_from,
+    steps_owed,
+    was_misled,
+)
 from autotune.proposals.forecasts import PeakModel, PriorData, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.choice import Outlook, TrialCosts, likely, trial_costs
-from autotune.proposals.grey.learnt import KEPT_FASTEST, KEPT_NEWEST, Lesson, Params, Predictions, fastest
-from autotune.proposals.grey.models import Models, compared, cycle_seconds, likely_enough, models_for, selected_trials
-from autotune.proposals.grey.surfaces import Array, Axes
-from autotune.proposals.samplers.base import StudySampler, Turn
-from autotune.proposals.samplers.grey_box import GreyBoxSampler, Pool
-from autotune.proposals.translation import Observation, OptunaTrialStatus, distributions, selected
+from autotune.proposals.memory import MemoryModel
+from autotune.proposals.samplers.base import Asking, CandidateSampler, Field, StudySampler, Turn
+from autotune.proposals.samplers.plain import TpeSampler
+from autotune.proposals.steps import ENGINE, Progress, progress, steps
+from autotune.proposals.times import PhaseTimes, probed
+from autotune.proposals.translation import Observation, OptunaTrialStatus, selected
+from autotune.statistics import early_stopping
+from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
+from search_spaces.knobs.model import Restart
 
-WEIGHED = 768
-"""Candidates looked at where more are left: the most promising, or drawn evenly where nothing is forecast ..."""
-NEIGHBOURS = 128
-"""... and those nearest to the fastest trial."""
+GREY, STEP = "grey", "step"
+"""Sources: the best forecast, a one-knob step."""
+KEPT_FASTEST, KEPT_NEWEST = 40, 60
+"""A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
+NOTHING = -1e3
+"""Log tokens/hour before anything held: whatever fits is an improvement."""
+REFINED = 8
+"""Single changes of a drawn candidate, at most."""
+UNLIKELY = 0.6
+"""What is less likely to fit is not tried, once anything held."""
 COMPARED = 16
 """Fastest trials whose measured and expected values are weighed against each other."""
+MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
+"""Variance of a trial's log tokens/hour."""
 
-Indices = NDArray[np.int64]
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a study; a model that is ``None`` is not used."""
+
+    task: Task
+    times: TimeModel | None = None
+    peaks: PeakModel | None = None
+
+
+def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
+    """The phase-time model and the memory model of a study, which know no trial of it yet.
+
+    They begin with what earlier studies measured. Without a probe of the study's own kind of device the hardware is
+    presumed.
+    """
+    known = prior_data or PriorData()
+    device = probed(known.probe)
+    if device is not None and device.shared != (task.resources.device == "cpu"):
+        device = None
+    carried = times.carried_over(task, device, known.earlier)
+    before = PhaseTimes(device, carried=carried)
+    peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
+    return Models(task, before.fitted(task, ()), peaks)
+
+
+class GreyBoxSampler(CandidateSampler):
+    """The Optuna sampler that proposes what ``choice`` chose."""
 
 
 class GreySampler(StudySampler):
-    """``GreyBoxSampler`` with the models of times and memory.
+    """The default sampler.
 
     Args:
-        models: of a study; without them it has nothing but its own surfaces.
+        models: of a study; without them it goes by steps alone.
     """
 
-    name = "grey"
+    name = GREY
     forecasts = True
 
     def __init__(self, models: Models | None = None) -> None:
@@ -56,196 +103,206 @@ class GreySampler(StudySampler):
 
 
 class FittedGrey(StudySampler):
-    """``GreySampler`` with its models fitted to the trials of a study.
+    """``GreySampler`` with its models fitted to the trials of a study."""
 
-    Where there is a model of times and it is trusted, it is ``grey``; else it is ``grey-fallback``: local search, then
-    surfaces through what was measured, and the memory model as a filter.
-    """
-
+    name = GREY
     forecasts = True
 
     def __init__(self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation]) -> None:
-        self.known = {e.number: e for e in known}
-        self.trials = sorted((t for t in trials if t.number in self.known), key=lambda t: t.number)
-        self.read = selected_trials(self.trials, known)
-        self._models = models
-        resources = models.task.resources if models is not None else None
-        self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
-        self.costs: TrialCosts = trial_costs(self.trials, *self._place)
-        self._times_of: dict[int, TimeForecast] = {}
-        self._fits_of: dict[int, Array] = {}
-        """By the id of the grid: all candidates are asked about at once."""
+        numbers = {e.number for e in known}
+        self._models, self._known = models, known
+        self._trials = sorted((t for t in trials if t.number in numbers), key=lambda t: t.number)
+        kept = {e.number for e in selected(known, KEPT_FASTEST, KEPT_NEWEST)}
+        self._read = tuple(t for t in self._trials if t.number in kept)
+        place = None if models is None else models.task.resources
+        self._framework = "trl" if place is None else place.framework
 
-    def at(self, here: Sequence[Trial]) -> FittedGrey:
-        self.costs = trial_costs(self.trials, *self._place, here=here)
-        return self
+    def asking(self, turn: Turn) -> Asking | None:
+        chosen = self._chosen(turn)
+        if chosen is None:
+            return None
+        if isinstance(chosen, Asking):
+            return chosen
+        (grid, index), source = chosen
+        everything = np.ones(len(grid), dtype=np.bool_)
+        return Asking(GreyBoxSampler(grid, index), source, Field(grid, everything))
 
-    @cached_property
-    def pending(self) -> list[Configuration]:
-        """Configurations of trials that run or wait; their forecasts stand in for measurements."""
-        return [e.configuration for e in self.known.values() if e.standing is OptunaTrialStatus.PENDING]
+    def _chosen(self, turn: Turn) -> tuple[Choice, str] | Asking | None:
+        seen = [(p, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None) for p, e in self._located(turn)]
+        here = progress(turn.field.grid.dimensions, seen)
+        base = None if here is None else here.base
+        fields = (turn.field, *turn.nearby)
+        least = self._least(fields, held=here is not None)
+        outlooks = [self._outlook(field, turn, least, suspects=0) for field in fields]
+        trusted = self.times is not None and self.times.trusted
+        forecast = best_forecast(outlooks, base, WORTH) if trusted else None
+        if forecast is not None and turn.around is not None:
+            forecast = self._refined(forecast, turn, base, least)
+        step = self._step(turn, here, least, WORTH if trusted else None)
+        first = (step, STEP), (forecast, GREY)
+        for choice, source in first if steps_owed(turn.track, GREY) else first[::-1]:
+            if choice is not None:
+                return choice, source
+        if turn.waits():
+            return None
+        if trusted:
+            step = self._step(turn, here, least, LEFT)
+            forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
+            if forecast is not None:
+                return forecast, GREY
+            step = step or self._step(turn, here, least, ANY)
+            return None if step is None else (step, STEP)
+        likely = Field(turn.field.grid, outlooks[0].open_)
+        field = likely if likely.left.any() else turn.field
+        return Asking(TpeSampler().sampler(turn), TpeSampler.name, field, TpeSampler.asks)
 
-    def divisors(self, configurations: Sequence[Configuration]) -> Array:
-        """``Task.log_divisors``."""
-        models = self._models
-        return np.zeros(len(configurations)) if models is None else models.task.log_divisors(configurations)
+    def _refined(self, choice: Choice, turn: Turn, base: Point | None, least: float) -> Choice:
+        """The best forecast by single changes from ``choice``, which was drawn; of equals the nearest to the base."""
+        around = turn.around
+        if around is None:
+            return choice
+        own = Field(CandidateGrid.beside(choice[0], [choice[0].candidates[choice[1]]]), np.ones(1, dtype=np.bool_))
+        outlook = self._outlook(own, turn, 0.0, suspects=0)
+        gain, stays = float(outlook.gain[0]), int(outlook.restarts[0]) == int(Restart.NONE)
+        for _ in range(REFINED):
+            here = choice[0].candidates[choice[1]]
+            outlook = self._outlook(around(here), turn, least, suspects=0)
+            able = outlook.open_ & (outlook.restarts == int(Restart.NONE)) if stays else outlook.open_
+            if not able.any():
+                break
+            gain = max(gain, float(outlook.gain[able].max()))
+            equal = able & (outlook.gain >= gain - ALIKE)
+            if not equal.any():
+                break
+            place = (
+                outlook.grid.nearest(base, equal) if base else int(np.argmax(np.where(equal, outlook.gain, -np.inf)))
+            )
+            if outlook.grid.candidates[place] == here:
+                break
+            choice = outlook.grid, place
+        return choice
 
-    @property
-    def needs_local_search(self) -> bool:  # type: ignore[override]
-        """While nothing forecasts what comes next; the forecasts need no moves."""
-        return self.times is None
+    def _located(self, turn: Turn) -> list[tuple[Point, Observation]]:
+        """The decided observations that lie on the track's grid, and where."""
+        decided = [e for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
+        points = turn.field.grid.points([e.configuration for e in decided])
+        return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return "grey" if self.times is not None else "grey-fallback"
-
-    @cached_property
-    def least(self) -> float:
-        """Probability of fitting that is likely enough."""
-        return likely_enough(self.trials)
+    def _step(self, turn: Turn, here: Progress | None, least: float, worth: Worth | None) -> Choice | None:
+        if here is None:
+            return None
+        field = (turn.field, *turn.nearby)[-1]
+        outlook = self._outlook(field, turn, least, suspects=1)
+        base = self._located(turn)[here.place][1]
+        phases = {} if base.trial is None else base.trial.phase_shares
+        engine = base.configuration.get(ENGINE)
+        found = steps(field.grid, outlook.open_, here)
+        return best_step(found, outlook, phases, engine, worth, misled=was_misled(turn.track, GREY))
 
     @cached_property
     def times(self) -> TimeModel | None:
-        """The model of times, if it is trusted."""
+        """The model of times."""
         if self._models is None or self._models.times is None:
             return None
-        fitted = self._models.times.fitted(self._models.task, self.read)
-        return fitted if fitted.trusted else None
+        return self._models.times.fitted(self._models.task, self._read)
 
     @cached_property
     def peaks(self) -> PeakModel | None:
         """The model of memory."""
         if self._models is None or self._models.peaks is None:
             return None
-        return self._models.peaks.fitted(self._models.task, self.read)
+        return self._models.peaks.fitted(self._models.task, self._read)
 
-    def may_fit(self, configuration: Configuration) -> bool:
-        return self.peaks is None or bool(self.peaks.forecast([configuration]).fits[0] >= self.least)
-
-    def forecast(self, grid: CandidateGrid, times: TimeModel) -> TimeForecast:
-        """Forecast of all candidates by the model ``times``."""
-        if id(grid) not in self._times_of:
-            self._times_of[id(grid)] = times.forecast(grid.candidates)
-        return self._times_of[id(grid)]
-
-    def fits(self, grid: CandidateGrid, pool: Indices) -> Array:
-        """Probability that memory suffices; 1 where no model says."""
+    def _least(self, fields: Sequence[Field], *, held: bool) -> float:
+        """Probability of fitting that is enough; less where nothing has it, any while nothing has ``held``."""
         if self.peaks is None:
-            return np.ones(len(pool))
-        if id(grid) not in self._fits_of:
-            self._fits_of[id(grid)] = self.peaks.forecast(grid.candidates).fits
-        return self._fits_of[id(grid)][pool]
+            return 0.0
+        measured = sum(t.state in (TrialState.COMPLETE, TrialState.PRUNED) for t in self._trials)
+        enough = likely_from(measured, sum(_ran_out(t) for t in self._trials))
+        most = max((float(self._peaks_of(f)[f.left].max()) for f in fields if f.left.any()), default=1.0)
+        return min(enough, max(most, UNLIKELY if held else 0.0))
 
-    def observations(
-        self, own: Sequence[Observation], known: Sequence[Observation], *, elsewhere: bool
-    ) -> Sequence[Observation]:
-        """Forecasts learn from every failure, and on the permitted track rank among all configurations."""
+    def _outlook(self, field: Field, turn: Turn, least: float, *, suspects: int) -> Outlook:
+        """What is expected of the candidates of ``field``.
+
+        Args:
+            least: probability of fitting that is enough.
+            suspects: failures that the values of a candidate may have been the cause of, at most.
+        """
+        grid, size = field.grid, len(field.grid)
+        open_ = field.left & (grid.suspicion(self._failed, self._held) <= suspects)
+        if self.peaks is not None:
+            open_ = open_ & (self._peaks_of(field) >= least)
         if self.times is None:
-            return selected(own, KEPT_FASTEST, KEPT_NEWEST)
-        numbers = {e.number for e in own}
-        found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
-        return selected(found, KEPT_FASTEST, KEPT_NEWEST)
+            value, spread = np.zeros(size), np.ones(size)
+        else:
+            forecast = self._times_of(field)
+            if turn not in self._levels:
+                self._levels[turn] = self._level(turn.track)
+            level, best, sure = self._levels[turn]
+            value = level - best - forecast.log_seconds - self._divisors(grid.candidates)
+            spread = np.sqrt(np.maximum(forecast.spread**2 - sure**2, 0.0))
+        return Outlook(grid, open_, value, spread, grid.restarts(turn.process, self._framework))
 
-    def promising(self, grid: CandidateGrid, indices: Indices, times: TimeModel) -> Indices:
-        """The candidates of ``indices`` that may be fastest; those unlikely to fit come last."""
-        forecast, fits = self.forecast(grid, times), self.fits(grid, indices)
-        hope = (forecast.spread - forecast.log_seconds - self.divisors(grid.candidates))[indices]
-        hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
-        return indices[highest(hope, WEIGHED)]
+    def _level(self, track: Sequence[Observation]) -> tuple[float, float, float]:
+        """Constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
 
-    def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:
-        held = [e for e in own if e.standing is OptunaTrialStatus.FEASIBLE]
-        best = max(held, key=lambda e: (e.value, -e.number), default=None)
-        pool = _looked_at(self, turn, None if best is None else turn.grid.params(best.configuration))
-        mask = np.zeros_like(turn.left)
-        mask[pool] = True
-        return mask
-
-    def sampler(self, turn: Turn) -> GreyBoxSampler:
-        return GreyBoxSampler(seed=turn.seed, candidates=_Candidates(self, turn), n_startup_trials=0)
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """The candidates of a turn, as ``grey_box.Candidates``."""
-
-    fitted: FittedGrey
-    turn: Turn
-
-    @property
-    def space(self) -> Mapping[str, BaseDistribution]:
-        return distributions(self.turn.grid)
-
-    @property
-    def axes(self) -> Axes:
-        return Axes(tuple(d.ordered for d in self.turn.grid.dimensions))
-
-    def place(self, params: Params) -> tuple[float, ...] | None:
-        return tuple(params[d.name] / d.span for d in self.turn.grid.dimensions)
-
-    def pool(
-        self,
-        lessons: Sequence[Lesson],
-        before: Sequence[FrozenTrial],  # noqa: ARG002
-        chance: np.random.Generator,  # noqa: ARG002
-    ) -> Pool:
-        fitted, grid, held = self.fitted, self.turn.grid, fastest(lessons)
-        indices = _looked_at(fitted, self.turn, held[0].params if held else None)
-        configurations = [grid.candidates[i] for i in indices]
-        restarts, fits = fitted.costs.restarts(configurations), fitted.fits(grid, indices)
-
-        def seconds(found: Predictions) -> Array:
-            cycle_s = found.cycle_s
-            if cycle_s is None:
-                measured = [s for t in fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
-                cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
-            return fitted.costs.seconds(cycle_s, restarts)
-
-        return Pool(
-            params=lambda index: grid.params(configurations[index]),
-            places=grid.places(indices) / np.array([d.span for d in grid.dimensions], dtype=np.float64),
-            restarts=restarts,
-            seconds=seconds,
-            least=fitted.least,
-            fits=None if fitted.peaks is None else fits,
-            forecast=None if fitted.times is None else self._forecast(fitted.times, indices, restarts, fits, held),
+        The tokens of a cycle are fixed by the recorded lengths. Each measured value is weighed with its forecast by
+        their variances, so that one lucky trial is not what has to be beaten. What runs counts by its forecast.
+        """
+        held = sorted(
+            (e for e in track if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: (-e.value, e.number)
         )
+        pending = [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
+        if not held or self.times is None:
+            return 0.0, NOTHING, 0.0
+        own = [e.configuration for e in held[:COMPARED]]
+        values = np.array([e.value for e in held[:COMPARED]], dtype=np.float64)
+        found = self.times.forecast([*own, *pending])
+        logs = found.log_seconds + self._divisors([*own, *pending])
+        level = float(np.median(values + logs[: len(own)]))
+        trust = MEASURED / (MEASURED + np.maximum(found.spread[: len(own)], 1e-6) ** 2)
+        shrunk = (1.0 - trust) * values + trust * (level - logs[: len(own)])
+        best = int(np.argmax(shrunk))
+        return level, float(max([shrunk[best], *(level - logs[len(own) :])])), float(found.spread[best])
 
-    def _forecast(
-        self, times: TimeModel, indices: Indices, restarts: Indices, fits: Array, held: Sequence[Lesson]
-    ) -> tuple[Outlook, float]:
-        """``Pool.forecast``; ``held``: measured trials, fastest first."""
-        fitted, grid = self.fitted, self.turn.grid
-        measured = [fitted.known[one.number] for one in held[:COMPARED]]
-        own, every = [e.configuration for e in measured], fitted.forecast(grid, times)
-        among = [i for c in own if (i := grid.index(c)) is not None]
-        of_own = times.forecast(own) if len(among) < len(own) else every.part(np.array(among, dtype=np.int64))
-        level, best = compared(measured, of_own.log_seconds + fitted.divisors(own), of_own.spread)
-        forecast = every.part(indices)
-        value = level - forecast.log_seconds - fitted.divisors([grid.candidates[i] for i in indices])
-        seconds = fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
-        outlook = Outlook(value, forecast.spread, fits, seconds, restarts)
-        pending = fitted.pending
-        stand_ins = level - times.forecast(pending).log_seconds - fitted.divisors(pending) if pending else ()
-        return outlook, max([best if held else float(value.min()), *stand_ins])
+    def _divisors(self, configurations: Sequence[Configuration]) -> Array:
+        return np.zeros(len(configurations)) if self._models is None else self._models.task.log_divisors(configurations)
+
+    def _times_of(self, field: Field) -> TimeForecast:
+        if id(field.grid) not in self._forecasts:
+            assert self.times is not None  # noqa: S101
+            self._forecasts[id(field.grid)] = self.times.forecast(field.grid.candidates)
+        return self._forecasts[id(field.grid)]
+
+    def _peaks_of(self, field: Field) -> Array:
+        if id(field.grid) not in self._fits:
+            assert self.peaks is not None  # noqa: S101
+            self._fits[id(field.grid)] = self.peaks.forecast(field.grid.candidates).fits
+        return self._fits[id(field.grid)]
+
+    @cached_property
+    def _levels(self) -> dict[Turn, tuple[float, float, float]]:
+        return {}
+
+    @cached_property
+    def _forecasts(self) -> dict[int, TimeForecast]:
+        return {}
+
+    @cached_property
+    def _fits(self) -> dict[int, Array]:
+        return {}
+
+    @cached_property
+    def _failed(self) -> list[Configuration]:
+        """Configurations that failed for another reason than memory."""
+        failed = (e for e in self._known if e.standing is OptunaTrialStatus.INFEASIBLE)
+        return [e.configuration for e in failed if e.trial is None or not _ran_out(e.trial)]
+
+    @cached_property
+    def _held(self) -> list[Configuration]:
+        return [t.configuration for t in self._trials if t.fits]
 
 
-def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
-    """The candidates looked at, in their order: of many the most promising, and those around the best."""
-    grid, left = turn.grid, turn.left
-    indices = np.flatnonzero(left)
-    if fitted.times is None:
-        if len(indices) > WEIGHED:
-            drawn = np.random.default_rng(turn.seed).choice(indices, size=WEIGHED, replace=False)
-            indices = np.unique(np.concatenate([drawn, _around(grid, left, best)]))
-        return indices[likely(fitted.fits(grid, indices), fitted.least)]
-    if len(indices) <= WEIGHED:
-        return indices
-    first = fitted.promising(grid, indices, fitted.times)
-    return np.unique(np.concatenate([first, _around(grid, left, best)]))
-
-
-def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:
-    if best is None or len(best) < len(grid.dimensions):
-        return np.zeros(0, dtype=np.int64)
-    return grid.around(tuple(best[d.name] for d in grid.dimensions), left, NEIGHBOURS)
+def _ran_out(trial: Trial) -> bool:
+    return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM

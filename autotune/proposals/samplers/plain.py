@@ -13,8 +13,10 @@ import numpy as np
 import optuna
 
 from autotune.errors import UsageError
-from autotune.proposals.openings import STARTUP_TRIALS
 from autotune.proposals.samplers.base import CandidateSampler, StudySampler, Turn
+
+STARTUP_TRIALS = 6
+"""Trials before TPE's estimator is asked; until then it draws."""
 
 
 class TpeSampler(StudySampler):
@@ -25,7 +27,6 @@ class TpeSampler(StudySampler):
     """
 
     name = "tpe"
-    needs_local_search = True
     asks = 8
 
     DRAWS = 100
@@ -47,14 +48,9 @@ class RandomSampler(StudySampler):
     name = "random"
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        return CandidateSampler(turn, self.drawn)
-
-    @staticmethod
-    def drawn(turn: Turn) -> int:
-        """Any candidate left, each equally likely."""
         # The seed is a digest, uniform over 32 bits already; a generator would add nothing but a version to pin.
-        indices = np.flatnonzero(turn.left)
-        return int(indices[turn.seed % len(indices)])
+        indices = np.flatnonzero(turn.field.left)
+        return CandidateSampler(turn.field.grid, int(indices[turn.seed % len(indices)]))
 
 
 class GridSampler(StudySampler):
@@ -63,7 +59,7 @@ class GridSampler(StudySampler):
     name = "grid"
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        return CandidateSampler(turn, lambda turn: int(np.flatnonzero(turn.left)[0]))
+        return CandidateSampler(turn.field.grid, int(np.flatnonzero(turn.field.left)[0]))
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ knob that is not set has the framework's default. Bytes are those of one weight 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +57,9 @@ USED: Mapping[str, tuple[str, ...]] = {
     Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "kind", *SHARING, "packed", "tile", "together"),
     Phase.UPDATE.value: (
         *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "host_bytes"),
-        *("trainable", "reduce_bytes", "packed", "tile", "mapped", "step_kernels", "together"),
+        *("trainable", "reduce_bytes", "packed", "tile", "step_kernels", "together"),
     ),
-    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized"),
+    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized", "sleep"),
     Phase.REWARD.value: ("rows",),
     Phase.WAIT.value: ("ranks", "rows", "vllm", "kind"),
     Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
@@ -148,7 +150,6 @@ def _training(task: Task, c: Columns) -> dict[str, Column]:
         "trainable": c.full(_trainable(task)),
         "reduce_bytes": c.each("reduce_precision", _width),
         "tile": np.maximum(1.0, _amount(c, "logprob_token_chunk", WITHOUT_LIMIT)),
-        "mapped": cpu * c.each("host_allocator", (None, "default").__contains__),
     }
 
 
@@ -270,11 +271,6 @@ NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engin
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
 
 
-def constants(own: Mapping[str, Column]) -> dict[str, float]:
-    """Columns with one value: their names and that value."""
-    return {name: float(c[0]) for name, c in own.items() if len(c) and (c == c[0]).all()}
-
-
 @dataclass(frozen=True)
 class PhaseRows:
     """The different rows of one phase."""
@@ -285,23 +281,10 @@ class PhaseRows:
     """What the prior sees."""
     index: NDArray[np.intp]
     """Of each configuration, its row."""
-    keys: tuple[bytes, ...]
+    keys: NDArray[np.int64]
     """Of each row; equal rows have equal keys whichever configurations they were computed with."""
-    kept: dict[Hashable, tuple[object, Column]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    kept: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """By prior, what it was asked and said of these rows last."""
-
-    @cached_property
-    def places(self) -> Mapping[bytes, int]:
-        """Rows by their keys."""
-        return {key: place for place, key in enumerate(self.keys)}
-
-    @cached_property
-    def _same(self) -> Mapping[str, float]:
-        return constants(self.own)
-
-    def unlike(self, same: Mapping[str, float]) -> Mapping[str, Column]:
-        """``own`` without the knobs that have the one value of ``same`` in every row."""
-        return {name: column for name, column in self.own.items() if self._same.get(name, math.nan) != same.get(name)}
 
 
 @dataclass(frozen=True)
@@ -373,8 +356,12 @@ def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows
         own={name: few[:, place] for place, name in enumerate(own)},
         facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
         index=index,
-        keys=tuple(row.tobytes() for row in few),
+        keys=np.array([_digest(row.tobytes()) for row in few], dtype=np.int64),
     )
+
+
+def _digest(row: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big", signed=True)
 
 
 def _column(knob: Knob, c: Columns, acting: Mapping[tuple[str, tuple[KnobValue, ...]], NDArray[np.bool_]]) -> Column:

@@ -4,9 +4,9 @@ The phases' log seconds are added up by their shares of the cycle (the delta met
 that is known to 10 % makes the cycle known to 7 %. What is not known of the machine or the model moves all phases
 alike, in part (``TOGETHER``), so it does not average out.
 
-A prior is trusted unless the residuals speak against it. Each measured configuration's cycle is predicted from all
-others, once with the prior and once with a constant in its place (the same knobs, a level of any height). The prior is
-not trusted when its summed logarithmic score is clearly the lower one.
+The model is trusted while it predicts what it was not told: each measured cycle is predicted from all others. It is not
+trusted where the order of these predictions has little to do with the order measured, or where they are far outside
+their spreads.
 """
 
 from __future__ import annotations
@@ -26,100 +26,102 @@ from autotune.proposals.times.features import PHASES, Features, PhaseRows, featu
 from autotune.proposals.times.learning import (
     ENOUGH,
     LEVEL_SD,
-    ROW_SD,
-    ROW_SD_OF_DOUBLING,
+    Measurements,
     PhasePosterior,
-    Rows,
+    doubted,
     learn,
-    measured_rows,
-    residuals,
+    measurements,
+    rows_of,
 )
 from autotune.proposals.times.observed import Measured, Starts, lengths_of, measured, starts_of
-from autotune.proposals.times.roofline import Observed, Prior, World, roofline
+from autotune.proposals.times.roofline import Observed, Parts, Prior, World, computed, parts_of
 
-FLAT_LEVEL_SD = 10.0
-"""Of a level without a prior."""
-LEAST_CONFIGURATIONS = 4
-"""Fewer say nothing of either."""
-MARGIN = 2.0
-"""The score by which having no prior has to be ahead (natural logarithm: seven to one)."""
+LEAST_CONFIGURATIONS = 6
+"""Fewer say nothing of the model."""
+LEAST_RANK_CORRELATION = 0.3
+"""Of left-out cycles with what was forecast of them."""
+FAR_OUTSIDE = 2.5
+"""Root mean square of left-out residuals, in spreads, from which these are fiction."""
+TELLING = 0.06
+"""Standard deviation of measured log seconds below which their order is noise."""
+TOGETHER = 0.5
+"""Correlation of what is not known of two phases' levels. What else is not known of phases does not go together."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Trials under one prior: measured, learnt and prior seconds."""
+    """Trials under one prior."""
 
     found: Measured
     """Seconds where the prior has them."""
     learnt: Mapping[str, PhasePosterior]
-    prior_seconds: Mapping[str, Column]
-    """Prior seconds of each trial, by ``Phase`` value."""
 
 
-def prior_holds(ours: Account) -> bool:
-    """Whether our prior may be trusted: it does no worse than none on the same trials, or there are too few of them."""
-    if ours.found.different < LEAST_CONFIGURATIONS:
-        return True
-    return score(ours) >= score(without_prior(ours)) - MARGIN
-
-
-def score(account: Account) -> float:
-    """Log probability of the measured cycles, each predicted without its own rows; each configuration counts once."""
-    found = account.found
-    moment = np.zeros(len(found.whole))
-    seconds: dict[str, Column] = {}
-    for phase, known in account.learnt.items():
-        occurs, place = known.measured.trials, known.measured.places
-        mean, variance = known.known.left_out()
-        seconds[phase] = found.seconds[phase].copy()
-        seconds[phase][occurs] = account.prior_seconds[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
-        moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
-    total = np.sum(list(seconds.values()), axis=0)
-    variance_of_log = np.maximum(moment / np.square(total), 1e-6)
-    away = np.log(found.whole / total)
-    each = -0.5 * (np.square(away) / variance_of_log + np.log(2.0 * math.pi * variance_of_log))
-    return float(np.sum(each * found.shares))
-
-
-def account(prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows]) -> Account:
+def account(
+    prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Measurements]
+) -> Account:
     """Posterior of each phase over the prior's seconds.
 
     Args:
-        prior: median seconds.
+        prior: parts of each phase.
         table: of ``found.configurations``.
         carried: by phase, what earlier studies measured.
     """
-    found, seconds = with_prior_seconds(prior, world, table, found)
-    learnt = {}
-    for phase in PHASES:
-        sd = math.hypot(LEVEL_SD[phase], world.spread)
-        rows = measured_rows(phase, table.phases[phase], seconds[phase], found)
-        learnt[phase] = learn(phase, rows, seconds[phase], found, sd, carried.get(phase))
-    return Account(found, learnt, seconds)
-
-
-def without_prior(ours: Account) -> Account:
-    """The same trials under a prior that only knows which phases occur, for comparison."""
-    seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.prior_seconds.items()}
+    found, parts = _with_prior(prior, world, table, found)
     learnt = {
-        phase: learn(phase, ours.learnt[phase].measured, seconds[phase], ours.found, FLAT_LEVEL_SD) for phase in PHASES
-    }
-    return Account(ours.found, learnt, seconds)
+        phase: learn(
+            phase, table.phases[phase], parts[phase], found, math.hypot(LEVEL_SD[phase], world.spread),
+            carried.get(phase),
+        )
+        for phase in PHASES
+    }  # fmt: skip
+    return Account(found, learnt)
 
 
-def with_prior_seconds(
-    prior: Prior, world: World, table: Features, found: Measured
-) -> tuple[Measured, dict[str, Column]]:
-    """The measurements by the phases that occur in the prior, and the prior's seconds of each trial."""
+def left_out(ours: Account) -> tuple[Column, Column]:
+    """Log seconds of each measured cycle predicted from all others, and their standard deviations."""
+    found = ours.found
+    total, moment = np.zeros(len(found.whole)), np.zeros(len(found.whole))
+    for phase, known in ours.learnt.items():
+        mean, variance = known.known.left_out()
+        own = found.seconds[phase].copy()
+        count = int(known.trials.sum())  # earlier studies' rows come after
+        own[known.trials] = np.exp(np.clip(mean[:count], -50.0, 50.0))
+        moment[known.trials] += np.square(own[known.trials]) * variance[:count]
+        total += own
+    return np.log(total), np.sqrt(np.maximum(moment / np.square(total), 1e-6))
+
+
+def trustworthy(ours: Account) -> bool:
+    """Whether the model predicts what it was not told; true while too few trials say anything of that."""
+    found = ours.found
+    if found.different < LEAST_CONFIGURATIONS:
+        return True
+    logs = np.log(found.whole)
+    expected, spread = left_out(ours)
+    if math.sqrt(float(np.mean(np.square((logs - expected) / spread)))) > FAR_OUTSIDE:
+        return False
+    return float(np.std(logs)) < TELLING or rank_correlation(expected, logs) >= LEAST_RANK_CORRELATION
+
+
+def rank_correlation(first: Column, second: Column) -> float:
+    """Spearman's, ties in the order given."""
+    ranks = [np.argsort(np.argsort(column, kind="stable")) for column in (first, second)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _with_prior(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Parts]]:
+    """The measurements by the phases that occur in the prior, and the prior's parts of each trial."""
     observed = Observed(found.computed, found.prompt)
-    seconds = {phase: prior(phase, _each(table.phases[phase]), world, observed) for phase in PHASES}
-    return _placed(found, seconds), seconds
+    parts = {phase: prior(phase, _each(table.phases[phase]), world, observed) for phase in PHASES}
+    seconds = {phase: np.broadcast_to(parts[phase].seconds({}), found.whole.shape) for phase in PHASES}
+    return _placed(found, seconds), parts
 
 
 def _each(rows: PhaseRows) -> PhaseRows:
     """A row for each configuration, equal ones too; a prior does not ask which are equal."""
     facts = {name: column[rows.index] for name, column in rows.facts.items()}
-    return replace(rows, facts=facts, keys=(b"",) * len(rows.index))
+    return replace(rows, facts=facts, keys=rows.keys[rows.index])
 
 
 def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
@@ -131,26 +133,33 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
     return replace(found, seconds={phase: kept[phase] for phase in PHASES})
 
 
+def _padding(world: World, table: Features, found: Measured) -> float:
+    """``World.padding`` by the median trial; rounded, so that it stays the same from trial to trial."""
+    expected = world.iterations * computed(_each(table.phases[Phase.UPDATE.value]).facts, world, None)
+    ratios = (found.computed / expected)[np.isfinite(found.computed)]
+    return round(float(np.median(ratios)), 2) if len(ratios) else 1.0
+
+
 def carried_over(
-    prior: Prior, task: Task, hardware: Hardware | None, earlier: Sequence[EarlierTrials]
-) -> dict[str, Rows]:
-    """By phase, ratios of what earlier studies measured to their own prior; empty where nothing was measured.
+    task: Task, hardware: Hardware | None, earlier: Sequence[EarlierTrials], prior: Prior = parts_of
+) -> dict[str, Measurements]:
+    """By phase, what earlier studies measured beside their own prior; empty where nothing was measured.
 
     Args:
         hardware: its device, if it is known; an earlier study on such a device without a probe of its own has it too.
     """
-    found: dict[str, Rows] = {}
+    found: dict[str, Measurements] = {}
     for study, one in enumerate(earlier):
         observed = measured(sorted(one.trials, key=lambda t: t.number))
-        if not observed.trials:
+        device = _device(one, task, hardware)
+        if not observed.trials or device.shared != (task.resources.device == "cpu"):
             continue
-        world = World(one.task, _device(one, task, hardware), lengths_of(one.task, observed))
+        world = World(one.task, device, lengths_of(one.task, observed))
         table = features(one.task, observed.configurations)
-        observed, seconds = with_prior_seconds(prior, world, table, observed)
+        observed, parts = _with_prior(prior, world, table, observed)
         for phase in PHASES:
-            rows = measured_rows(phase, table.phases[phase], seconds[phase], observed)
-            own, _ = residuals(phase, rows, seconds[phase], observed, study)
-            own = replace(own, noise=own.noise + (ROW_SD + ROW_SD_OF_DOUBLING * one.distance) ** 2)
+            own, _, _ = measurements(phase, table.phases[phase], parts[phase], observed, study)
+            own = doubted(own, one.distance)
             found[phase] = found[phase].joined(own) if phase in found else own
     return found
 
@@ -169,10 +178,6 @@ def _device(one: EarlierTrials, task: Task, hardware: Hardware | None) -> Hardwa
     return hardware if hardware is not None and same else data_sheets.presumed(there)
 
 
-TOGETHER = 0.5
-"""Correlation of what is not known of two phases' levels. What else is not known of phases does not go together."""
-
-
 @dataclass(frozen=True)
 class PhaseTimes:
     """``forecasts.TimeModel``. The value is frozen; ``fitted`` gives another.
@@ -182,12 +187,12 @@ class PhaseTimes:
 
     hardware: Hardware | None = None
     """``None``: what the task's machine mostly has, and wide."""
-    prior: Prior = roofline
+    prior: Prior = parts_of
     world: World | None = None
     learnt: Mapping[str, PhasePosterior] = field(default_factory=dict)
     starts: Starts = field(default_factory=Starts)
     trusted: bool = True
-    carried: Mapping[str, Rows] = field(default_factory=dict)
+    carried: Mapping[str, Measurements] = field(default_factory=dict)
     """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
     noise: float = 0.0
     """Standard deviation of one trial's log cycle seconds around its configuration's."""
@@ -198,6 +203,7 @@ class PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
         world = World(task, self.hardware or data_sheets.presumed(task.resources), lengths_of(task, found))
         table = self.seen.table(task, found.configurations)
+        world = replace(world, padding=_padding(world, table, found))
         carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried)
         return replace(
@@ -205,7 +211,7 @@ class PhaseTimes:
             world=world,
             learnt=ours.learnt,
             starts=starts_of(found, table.starts),
-            trusted=prior_holds(ours),
+            trusted=trustworthy(ours),
             noise=_noise(ours),
         )
 
@@ -216,12 +222,12 @@ class PhaseTimes:
         # Of a configuration: its seconds, the variance of each phase by itself, what phases have in common.
         sums = np.zeros((size, 3))
         for phase in PHASES:
-            rows, known = table.phases[phase], self.learnt[phase]
-            prior = self._prior_of(phase, rows)
-            mean, variance = known.at(rows)
-            own = np.where(prior > 0, prior * np.exp(mean), 0.0)
+            rows, known = table.phases[phase], self.learnt[phase].known
+            parts, occurs = self._prior_of(phase, rows)
+            mean, variance = known.at(rows_of(rows, parts))
+            own = np.where(occurs, np.exp(mean), 0.0)
             # At a measured row the variance may be less than the level's.
-            common = np.minimum(known.known.level_variance, variance)
+            common = np.minimum(known.level_variance, variance)
             each = np.column_stack([own, own**2 * (variance - TOGETHER * common), own * np.sqrt(common)])
             sums += each.take(rows.index, axis=0) if len(own) > 1 else each
             seconds[phase] = own.take(rows.index)
@@ -230,13 +236,15 @@ class PhaseTimes:
         restart = self.starts.seconds(self.known.task, table.kinds, whole)
         return TimeForecast(np.log(whole), spread, seconds, restart)
 
-    def _prior_of(self, phase: str, rows: PhaseRows) -> Column:
-        """The prior's seconds of ``rows``; cached as long as the study's lengths stay the same."""
-        world, seconds = rows.kept.get(self.prior, (None, np.zeros(0)))
+    def _prior_of(self, phase: str, rows: PhaseRows) -> tuple[Parts, Column]:
+        """The prior's parts of ``rows``, and where it occurs; cached as long as the study's lengths stay the same."""
+        world, found = rows.kept.get(self.prior, (None, None))
         if world != self.known:
-            seconds = self.prior(phase, rows, self.known, None)
-            rows.kept[self.prior] = self.known, seconds
-        return seconds
+            parts = self.prior(phase, rows, self.known, None)
+            found = parts, np.broadcast_to(parts.seconds({}) > 0, rows.keys.shape)
+            rows.kept[self.prior] = self.known, found
+        answer: tuple[Parts, Column] = found
+        return answer
 
     @property
     def known(self) -> World:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import Configuration, Trial
-from autotune.proposals.openings import COMPETENT
 from benchmarks.gpu import visit
-from benchmarks.gpu.rounds import GUESS_S, contenders, expected_s, ratios, run_rounds
+from benchmarks.gpu.rounds import GUESS_S, expected_s, ratios, run_rounds
 from tests.support import factories as f
 
 BASE, FAST = f.configuration(), f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -92,15 +91,6 @@ def test_the_ratios_name_what_they_are_over() -> None:
 def test_a_run_is_expected_to_take_what_it_took_in_the_study() -> None:
     trials = [f.finished(0, configuration=BASE, seconds=80.0), f.finished(1, configuration=BASE, seconds=90.0)]
     assert expected_s(CHOSEN, trials) == {"defaults": 90.0, "competent": GUESS_S, "same learning": GUESS_S}
-
-
-def test_competent_is_what_the_study_tried_as_such() -> None:
-    space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "rollout_engine": ["transformers", "vllm"]}}
-    study = f.study(spec=f.study_spec(space=space, baseline=BASE))
-    tried = f.finished(1, configuration=OTHER, source=COMPETENT)
-    assert contenders(study, [f.finished(0), tried])["competent"] == OTHER
-    others = contenders(study, [f.finished(0), tried.with_(source="grey")])
-    assert others.get("competent") != OTHER
 
 
 def test_a_copy_holds_the_database_and_the_records_and_no_scratch(tmp_path: Path) -> None:

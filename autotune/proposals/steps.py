@@ -1,0 +1,142 @@
+"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure.
+
+The base of the next step is the configuration that last improved on the one before it. What was tried is read off the
+trials, so a step that failed is not repeated from a later base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import Phase
+from autotune.proposals.candidate_grid import CandidateGrid, Dimension, Mask, Point
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, Knob
+
+PAYS = 0.03
+"""In log tokens/hour: a step that gained no more may be noise, and the base stays."""
+NO_STAKE = 0.02
+"""A knob that acts on no more than this share of a cycle cannot pay."""
+ROWS = "micro_batch_size"
+"""What makes room: a step that does not fit is made with fewer rows."""
+ENGINE, VLLM = "rollout_engine", "vllm"
+TRAINERS = frozenset({ROWS, "attn_implementation"})
+"""With vLLM these act on the trainer alone: the engine generates with rows and kernels of its own."""
+EXPERT = (ENGINE, "gradient_checkpointing", ROWS, "logprob_rows", "attn_implementation")
+"""Order in which an expert would go through the knobs; the others follow, those that need a restart last."""
+
+Place = tuple[str, int]
+"""A dimension and a place on it."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The base of the next step, and the places that steps have been to."""
+
+    base: Point
+    place: int
+    """Of the base, among what was seen."""
+    tried: frozenset[Place]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A candidate one knob from the base."""
+
+    knob: str
+    index: int
+    """Of the candidate, in its grid."""
+
+
+def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float | None]]) -> Progress | None:
+    """The progress that trials make, in their order; ``None`` before anything held.
+
+    Args:
+        seen: where each lies and its log tokens/hour; ``None`` if it failed or was stopped because it cannot win.
+    """
+    base: Point | None = None
+    at, best = 0, 0.0
+    tried: set[Place] = set()
+    names = [d.name for d in dimensions]
+    for place, (point, value) in enumerate(seen):
+        if base is None:
+            if value is not None:
+                base, at, best = point, place, value
+            continue
+        changed = [(n, old, new) for n, old, new in zip(names, base, point, strict=True) if old != new]
+        moved = _leading([name for name, _, _ in changed])
+        pays = value is not None and value > best + PAYS
+        single = len(moved) == 1 or (len(moved) == 2 and ROWS in moved)
+        if single:
+            knob = next(name for name in moved if name != ROWS or len(moved) == 1)
+            tried.update(
+                (name, place) for name, old, new in changed if name == knob for place in ((old, new)[not pays :])
+            )
+        if pays and value is not None:
+            base, at, best = point, place, value
+    return None if base is None else Progress(base, at, frozenset(tried))
+
+
+def _leading(changed: Collection[str]) -> list[str]:
+    """Of the knobs that changed, those that did not merely follow: an engine's own settings follow the engine."""
+    return [n for n in changed if n not in KNOBS or not set(KNOBS[n].needs) & set(changed)]
+
+
+def steps(grid: CandidateGrid, open_: Mask, here: Progress) -> list[Step]:
+    """One-knob steps both ways from the base, or to any other value of a choice, among the candidates of ``open_``."""
+    found = []
+    for axis, dimension in enumerate(grid.dimensions):
+        for way in _ways(dimension, here.base[axis]):
+            for place in way:
+                if (dimension.name, place) in here.tried:
+                    break
+                exists, index = _there(grid, open_, here.base, axis, place)
+                if index is not None:
+                    found.append(Step(dimension.name, index))
+                if exists:
+                    break
+    return found
+
+
+def _ways(dimension: Dimension, own: int) -> list[Sequence[int]]:
+    size = len(dimension.values)
+    if dimension.ordered:
+        return [range(own + 1, size), range(own - 1, -1, -1)]
+    return [(place,) for place in range(size) if place != own]
+
+
+def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int) -> tuple[bool, int | None]:
+    """Whether a candidate has that place and else agrees with ``base``, and the nearest that is open.
+
+    What follows from the knob may differ, and there may be fewer rows where it does not fit otherwise.
+    """
+    name = grid.dimensions[axis].name
+    free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs} | {name}
+    point = (*base[:axis], place, *base[axis + 1 :])
+    there = grid.at_place(axis, place)
+    alike = grid.alike(base, free) & there
+    able = alike & open_
+    if not able.any() and name != ROWS:
+        able = grid.alike(base, free | {ROWS}) & grid.below(ROWS, base) & there & open_
+    return bool(alike.any()), grid.nearest(point, able) if able.any() else None
+
+
+def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
+    """Whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on.
+
+    Args:
+        knob: ``None`` for one that is not in the catalogue, which may act on all.
+        of_phases: share of a cycle by phase; empty if not known.
+        engine: which generates.
+    """
+    if knob is None or not knob.phases or not of_phases:
+        return True, 1.0
+    acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases
+    longest = max(sorted(of_phases), key=lambda phase: of_phases[phase])
+    return longest in acts, sum(of_phases.get(phase, 0.0) for phase in acts)
+
+
+def expert_rank(name: str) -> int:
+    """Place of a knob in an expert's order."""
+    return EXPERT.index(name) if name in EXPERT else len(EXPERT)
