@@ -69,15 +69,13 @@ def values_of(history: Sequence[Trial]) -> dict[Configuration, float | None]:
 class Coordinate(Searcher):
     """Coordinate descent: knob by knob in a fixed order, step by step as long as a step is faster, until none is.
 
-    With ``filtered`` a step that the product's memory model thinks unlikely to fit is left out. A knob that brings
-    others into play takes them as they were, or as like that as likely fits.
+    A step that the product's memory model thinks unlikely to fit is left out. A knob that brings others into play takes
+    them as they were, or as like that as likely fits.
     """
-
-    filtered: bool = True
 
     def next(self, history: Sequence[Trial], number: int) -> Configuration | None:  # noqa: ARG002
         known, base = values_of(history), self.place.spec.baseline
-        likely = product.likely(self.place, history) if self.filtered else lambda _: True
+        likely = product.likely(self.place, history)
         while True:
             before = base
             for knob in self.order:
@@ -182,9 +180,11 @@ class Peer(Searcher):
         study = optuna.create_study(direction="maximize", sampler=self.make(self.seed * 10_007 + number))
         worst = min((value for value in known.values() if value), default=1.0)
         for configuration, value in known.items():
-            one = {"value": value or worst, "constraints": {"fits": 0.0 if value else 1.0}}
-            params = grid.params(configuration)
-            study.add_trial(optuna.create_trial(params=params, distributions=grid.shapes, **one))
+            told = optuna.create_trial(
+                value=value or worst, params=grid.params(configuration), distributions=grid.shapes,
+                constraints={"fits": 0.0 if value else 1.0},
+            )  # fmt: skip
+            study.add_trial(told)
         return grid.nearest(study.ask(grid.shapes).params, known)
 
 
@@ -241,7 +241,6 @@ def _of(sampler: str) -> Arm:
 ARMS: Mapping[str, Arm] = {
     "ours": _of(DEFAULT_SAMPLER),
     "coordinate": Coordinate,
-    "coordinate-unfiltered": partial(Coordinate, filtered=False),
     "order": Ordered,
     "tpe": partial(Peer, make=_tpe),
     "gp": partial(Peer, make=_gp),
@@ -255,5 +254,4 @@ DEFAULT = ("ours", "coordinate", "order", "tpe", "gp", "expert")
 
 def lacks(arm: str) -> str:
     """Why an arm cannot run here; empty if it can."""
-    missing = [module for module in ("torch", "scipy") if arm == "gp" and find_spec(module) is None]
-    return f"needs {' and '.join(missing)} (`make env-search`)" if missing else ""
+    return "needs torch (`make env-search`)" if arm == "gp" and find_spec("torch") is None else ""

@@ -56,6 +56,26 @@ class Chip:
 
 
 @dataclass(frozen=True)
+class Model:
+    """The shape of a decoder; the vocabulary is Qwen2.5's."""
+
+    parameters: float
+    layers: int
+    width: int
+    heads: int
+    key_value: int
+    vocabulary: int = 151_936
+
+    @property
+    def facts(self) -> ModelFacts:
+        """As a study has them."""
+        return ModelFacts(
+            parameters=int(self.parameters), layers=self.layers, hidden_size=self.width, attention_heads=self.heads,
+            key_value_heads=self.key_value, vocabulary=self.vocabulary, max_positions=32_768,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Starts:
     """Seconds until a trial's first cycle: of the first process of a kind, and of a later one."""
 
@@ -80,7 +100,7 @@ class World:
 
     name: str
     chip: Chip
-    model: ModelFacts
+    model: Model
     rows: int
     prompt: float
     """Tokens of a mean prompt."""
@@ -118,7 +138,6 @@ class World:
     """The engine's host in a step with CUDA graphs."""
     engine_layer: float = 0.5e-3
     """Beside, for a layer without them."""
-    engine_slower: float = 1.0
     attention: Mapping[str, float] = field(
         default_factory=lambda: {"sdpa": 1.0, "flash_attention_2": 0.72, "flash_attention_3": 0.5, "eager": 1.0}
     )
@@ -140,7 +159,7 @@ class World:
             gpus=self.gpus, cpu_cores=16 * self.gpus, device="cuda", device_memory=int(self.chip.memory),
             host_memory=int(200 * GB * self.gpus), compute_capability=self.chip.capability, framework=self.framework,
             rows_per_update=self.rows, num_generations=self.group, max_prompt_length=self.max_prompt,
-            max_completion_length=self.max_completion, model=self.model,
+            max_completion_length=self.max_completion, model=self.model.facts,
         )  # fmt: skip
 
     # seconds ----------------------------------------------------------------------------------------------------------
@@ -181,23 +200,23 @@ class World:
         held = max(1, min(slots, int(room)))
         steps, batch, tokens = schedule(self._dealt(run.replicas * calls, rows), held, self.prompt)
         quantized, cached = run["rollout_quantization"] == "fp8", run["kv_cache_dtype"] == "fp8"
-        weights = 2.0 * self._parameters * (0.55 if quantized else 1.0) / tp
+        weights = 2.0 * self.model.parameters * (0.55 if quantized else 1.0) / tp
         flops = self.chip.flops * self.peak * (self.chip.fp8**0.5 if quantized else 1.0)
         read = (weights + tokens * self._cache_bytes * (0.5 if cached else 1.0) / tp) / (0.75 * self.chip.bandwidth)
-        products = 2.0 * self._parameters * (batch + 24.0) / tp / flops
-        across = 2 * m.layers * (14e-6 + batch * m.hidden_size * 4 / (self.chip.link or GB)) if tp > 1 else 0.0
+        products = 2.0 * self.model.parameters * (batch + 24.0) / tp / flops
+        across = 2 * m.layers * (14e-6 + batch * m.width * 4 / (self.chip.link or GB)) if tp > 1 else 0.0
         host = self.engine_step + 7e-6 * batch + (m.layers * self.engine_layer if run["enforce_eager"] else 0.0)
         step = _slower(host, np.maximum(read, products) + 0.25 * np.minimum(read, products) + across)
         decode = float(np.sum(steps * step))
         over = slots * (self.prompt + self.mean) / max(1.0, self.cache_tokens(run))
         decode *= 1.0 + (min(0.9, 0.12 + 0.6 * (over - 1.0)) if over > 1.0 else 0.0)
-        return self.engine_slower * (decode + self._prefill(run, rows, flops / tp)) + 0.15
+        return decode + self._prefill(run, rows, flops / tp) + 0.15
 
     def _prefill(self, run: Run, rows: int, flops: float) -> float:
         known = run["prefix_caching"]
         tokens = rows * self.prompt / (self.group if known else 1) + (rows if known else 0)
         passes = math.ceil(tokens / (run["max_num_batched_tokens"] or 8192))
-        return 2.0 * self._parameters * (tokens + passes * self.half / 2) / flops + passes * 3 * self.engine_step
+        return 2.0 * self.model.parameters * (tokens + passes * self.half / 2) / flops + passes * 3 * self.engine_step
 
     def _transformers(self, run: Run, calls: int) -> float:
         """One rollout by transformers: all rows at once, until the longest ends; or refilled as rows end."""
@@ -213,10 +232,10 @@ class World:
             lengths = (max(lengths),) * rows
         steps, batch, tokens = schedule(lengths, held, self.prompt)
         cast = 8.0 if run["master_weights"] == "fp32" and run.ranks == 1 else 2.0
-        read = (cast * self._parameters + 1.6 * tokens * self._cache_bytes) / (0.7 * self.chip.bandwidth)
-        products = 2.0 * self._parameters * (batch + 24.0) / (self.chip.flops * self.peak)
-        prompts = 2.0 * self._parameters * (rows * self.prompt + self.half) / (self.chip.flops * self.peak)
-        gathered = 2.0 * self._parameters / self.chip.link if run.zero == 3 and self.chip.link else 0.0
+        read = (cast * self.model.parameters + 1.6 * tokens * self._cache_bytes) / (0.7 * self.chip.bandwidth)
+        products = 2.0 * self.model.parameters * (batch + 24.0) / (self.chip.flops * self.peak)
+        prompts = 2.0 * self.model.parameters * (rows * self.prompt + self.half) / (self.chip.flops * self.peak)
+        gathered = 2.0 * self.model.parameters / self.chip.link if run.zero == 3 and self.chip.link else 0.0
         return float(np.sum(steps * _slower(host, read + products))) + prompts + gathered
 
     def logprob(self, run: Run) -> float:
@@ -233,7 +252,9 @@ class World:
         passes, padded = run.passes(rows, run.batch.micro, run["update_tokens"] or 0)
         again = 1.0 if run.saves else 0.0
         each = self._pass(run, padded, rows / passes, 3.0 + again, 2.0 + again)
-        added = 8.0 * self._parameters / (run.ranks if run.zero >= 2 else 1)  # gradients, to those of the passes before
+        added = (
+            8.0 * self.model.parameters / (run.ranks if run.zero >= 2 else 1)
+        )  # gradients, to those of the passes before
         each += added / self.chip.bandwidth
         each += self._gathers(run, 2) + self._reduction(run, each_pass=True)
         return passes * each + self._reduction(run, each_pass=False) + self._optimizer(run)
@@ -247,13 +268,13 @@ class World:
         products = 2.0 * self._body * (tokens + half) / (chip.flops * self.peak * gain)
         length = tokens / max(1.0, rows)
         products *= self.rows_slow(rows) * (0.93 if run["hub_kernels"] else 1.0)
-        attended = 2.0 * m.layers * m.hidden_size * tokens * length / (chip.flops * 0.3)
+        attended = 2.0 * m.layers * m.width * tokens * length / (chip.flops * 0.3)
         attended *= self.attention.get(run["attn_implementation"], 1.0)
         if run["attn_implementation"] == "eager":
-            attended += m.layers * m.attention_heads * tokens * length * self.eager_reads / chip.bandwidth
+            attended += m.layers * m.heads * tokens * length * self.eager_reads / chip.bandwidth
         device = work * (products + attended) + max(1.0, work - 1.0) * self._head(run, tokens)
         if run["master_weights"] == "fp32" and run["precision"] != "fp32" and run.ranks == 1:
-            device += 6.0 * self._parameters / chip.bandwidth
+            device += 6.0 * self.model.parameters / chip.bandwidth
         if not run.saves and work > 1.0:
             device *= self.kept_slow(run, tokens)
         return float(_slower(m.layers * self.launch * launches, device))
@@ -271,7 +292,7 @@ class World:
         m = self.model
         tile, words = min(tokens, run["logprob_token_chunk"] or tokens), run["logprob_vocab_chunk"] or m.vocabulary
         tiles = math.ceil(tokens / tile) * math.ceil(m.vocabulary / min(words, m.vocabulary))
-        products = 2.0 * m.vocabulary * m.hidden_size * (tokens + self.half) / (self.chip.flops * self.peak)
+        products = 2.0 * m.vocabulary * m.width * (tokens + self.half) / (self.chip.flops * self.peak)
         logits = tokens * m.vocabulary * 10.0 / self.chip.bandwidth
         return products + logits + tiles * 1.5e-4
 
@@ -279,7 +300,7 @@ class World:
         """Weights that a sharded pass collects."""
         if run.zero < 3:
             return 0.0
-        size = 2.0 * self._parameters
+        size = 2.0 * self.model.parameters
         exposed = (1.0 - self.hidden) * size * (run.ranks - 1) / run.ranks / self.chip.link
         if run["offload_parameters"] == "cpu" or run["fsdp_offload"]:
             exposed += size / run.ranks / self.chip.host_link
@@ -289,25 +310,25 @@ class World:
         """Gradients over ranks: after each pass where they are sharded, else once."""
         if run.ranks == 1 or each_pass is (run.zero < 2):
             return 0.0
-        size = 2.0 * self._parameters
+        size = 2.0 * self.model.parameters
         there_and_back = 2.0 if not each_pass and run.zero < 3 else 1.0
         bucket = run["zero_reduce_bucket"] or 2e8
-        return there_and_back * (1.0 - self.hidden) * size / self.chip.link + self._parameters / bucket * 2.5e-4
+        return there_and_back * (1.0 - self.hidden) * size / self.chip.link + self.model.parameters / bucket * 2.5e-4
 
     def _optimizer(self, run: Run) -> float:
-        own = self._parameters / self._shards(run)
+        own = self.model.parameters / self._shards(run)
         if run["offload_optimizer"] == "cpu":
             return 4.0 * own / self.chip.host_link + own / 0.9e9
         fused = run["optimizer"] == "adamw_torch_fused"
         moved = 28.0 if run["master_weights"] == "fp32" or run.ranks > 1 else 16.0
         step = moved * (1.0 if fused else 1.9) * own / (0.8 * self.chip.bandwidth) + (0.01 if fused else 0.05)
-        return step + (2.0 * self._parameters / self.chip.link if run.zero in (1, 2) else 0.0)
+        return step + (2.0 * self.model.parameters / self.chip.link if run.zero in (1, 2) else 0.0)
 
     def sync(self, run: Run) -> float:
         """Weights to the engine."""
         if not run.engine:
             return 0.0
-        m, size = self.model, 2.0 * self._parameters
+        m, size = self.model, 2.0 * self.model.parameters
         names = 12 * m.layers
         found = size * 3 / self.chip.bandwidth + names * 1.5e-4
         if run.served:
@@ -328,7 +349,7 @@ class World:
     @lru_cache(maxsize=100_000)  # noqa: B019 - worlds live as long as the program
     def resident(self, run: Run) -> float:
         """Weights, gradients and optimizer of a rank."""
-        n, saved = self._parameters, run["master_weights"] == "bf16"
+        n, saved = self.model.parameters, run["master_weights"] == "bf16"
         if run.verl:
             return (10.0 if saved else 16.0) * n / self._shards(run)
         if run.ranks == 1 or run.zero == 0:
@@ -343,8 +364,8 @@ class World:
         base = self.resident(run)
         longest = self.max_prompt + self.max_completion
         rows = max(1.0, self.rows / run.ranks)
-        cast = 2.0 * self._parameters if run.ranks == 1 and run["master_weights"] == "fp32" else 0.0
-        gather = 0.0 if run.zero < 3 else 4.0 * self._parameters / self.model.layers + 0.5 * GB
+        cast = 2.0 * self.model.parameters if run.ranks == 1 and run["master_weights"] == "fp32" else 0.0
+        gather = 0.0 if run.zero < 3 else 4.0 * self.model.parameters / self.model.layers + 0.5 * GB
         bucket = 8.0 * (run["zero_reduce_bucket"] or 0.0) if run.ranks > 1 and run.zero else 0.0
         found = {IDLE: base, REWARD: base, SYNC: base + (0.6 * GB if run.engine else 0.0), GENERATE: base}
         if not run.engine:
@@ -362,16 +383,16 @@ class World:
     def _forward(self, run: Run, tokens: float) -> float:
         """Of one layer, while it is computed."""
         m = self.model
-        working = 1.3 * self.kept_bytes * tokens * m.hidden_size * (0.75 if run["hub_kernels"] else 1.0)
+        working = 1.3 * self.kept_bytes * tokens * m.width * (0.75 if run["hub_kernels"] else 1.0)
         if run["attn_implementation"] == "eager":
-            working += m.attention_heads * tokens * (self.max_prompt + self.max_completion) * 8.0
+            working += m.heads * tokens * (self.max_prompt + self.max_completion) * 8.0
         return working
 
     def _kept(self, run: Run, tokens: float) -> float:
         m = self.model
         one = self._forward(run, tokens) / 1.3
         if run.saves:
-            return 2.0 * tokens * m.hidden_size * m.layers + 1.6 * one
+            return 2.0 * tokens * m.width * m.layers + 1.6 * one
         return one * m.layers
 
     def _logits(self, run: Run, tokens: float) -> float:
@@ -383,18 +404,18 @@ class World:
         """Of the engine beside the trainer; with the graphs, which its share does not hold."""
         if not run.engine or run.served:
             return 0.0
-        return run["gpu_memory_utilization"] * self.chip.memory + (0.0 if run["enforce_eager"] else 0.7 * GB)
+        return float(run["gpu_memory_utilization"] * self.chip.memory + (0.0 if run["enforce_eager"] else 0.7 * GB))
 
     @lru_cache(maxsize=100_000)  # noqa: B019 - as above
     def cache_tokens(self, run: Run) -> float:
         """Tokens the engine's cache holds."""
         quantized = 0.55 if run["rollout_quantization"] == "fp8" else 1.0
-        weights = 2.0 * self._parameters * quantized / run.tensor
-        each = 40.0 * self.model.hidden_size + 2.0 * self.model.vocabulary
+        weights = 2.0 * self.model.parameters * quantized / run.tensor
+        each = 40.0 * self.model.width + 2.0 * self.model.vocabulary
         batched = (run["max_num_batched_tokens"] or 8192) * each
         left = run["gpu_memory_utilization"] * self.chip.memory - weights - batched - 0.8 * GB
         size = self._cache_bytes * (0.5 if run["kv_cache_dtype"] == "fp8" else 1.0) / run.tensor
-        return max(0.0, left / size)
+        return float(max(0.0, left / size))
 
     def used(self, run: Run, draw: float) -> dict[str, float]:
         """What the driver sees at most, by phase; ``draw``: a process's luck with memory, from 0 to 1 (bad)."""
@@ -432,7 +453,7 @@ class World:
         if run.engine:
             if self.cache_tokens(run) < self.max_prompt + self.max_completion:
                 return StartupPart.ENGINE.value, Pool.ROLLOUT_CACHE
-            loaded = (4.0 if not run.verl else 0.5) * self._parameters / (run.ranks if run.zero == 3 else 1)
+            loaded = (4.0 if not run.verl else 0.5) * self.model.parameters / (run.ranks if run.zero == 3 else 1)
             if not run.served and loaded + self.engine_bytes(run) + 1.2 * GB > limit:
                 return StartupPart.ENGINE.value, Pool.DEVICE
         found = self.used(run, draw)
@@ -490,19 +511,14 @@ class World:
     # figures ----------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _parameters(self) -> float:
-        return float(self.model.parameters or 0)
-
-    @cached_property
     def _body(self) -> float:
         """Parameters without the vocabulary's."""
-        return self._parameters - float(self.model.vocabulary * self.model.hidden_size)
+        return self.model.parameters - self.model.vocabulary * self.model.width
 
     @cached_property
     def _cache_bytes(self) -> float:
         """Of a token's keys and values."""
-        m = self.model
-        return 4.0 * m.layers * m.key_value_heads * (m.head or 128)
+        return 4.0 * self.model.layers * self.model.key_value * self.model.width / self.model.heads
 
     @staticmethod
     def _shards(run: Run) -> int:

@@ -117,7 +117,8 @@ def _defaults(framework: str) -> Mapping[str, Any]:
 @lru_cache(maxsize=20_000)
 def schedule(lengths: tuple[int, ...], slots: int, prompt: float) -> tuple[Column, Column, Column]:
     """Steps, sequences and tokens held, between the moments at which a sequence ends and another begins."""
-    waiting, ends, now = list(lengths), [], 0
+    waiting, now = list(lengths), 0
+    ends: list[tuple[int, int]] = []
     began: dict[int, float] = {}
     steps, batch, tokens = [], [], []
     held = 0.0

@@ -18,6 +18,7 @@ from benchmarks.decisions.studies import Place, run
 from benchmarks.worlds import __main__ as command
 from benchmarks.worlds import places
 from benchmarks.worlds.arms import ARMS, GUESSES, grid_of
+from benchmarks.worlds.models import H100, ONE_AND_HALF
 from benchmarks.worlds.physics import World
 from benchmarks.worlds.places import WORLDS, place_of
 from search_spaces.legality import check, check_baseline, is_legal
@@ -131,6 +132,20 @@ def test_a_world_has_the_preset_with_numerics_and_learning_and_they_have_an_effe
     assert all(seconds != base for seconds in others.values())
     halved = world.used(world.run(place.spec.baseline.with_(master_weights="bf16")), 0.5)[UPDATE]
     assert halved <= world.used(world.run(place.spec.baseline), 0.5)[UPDATE]
+
+
+def test_the_physics_come_near_what_one_h100_showed() -> None:
+    recorded = studies.h100()
+    like = World(
+        name="recorded", chip=H100, model=ONE_AND_HALF, rows=128, prompt=156, max_prompt=256, max_completion=96,
+        lengths=recorded.lengths, baseline={}, launch=2.6e-3, decode_launch=1.5e-3,
+    )  # fmt: skip
+    for changes in ({}, {"rollout_engine": "vllm"}, {"gradient_checkpointing": False}):
+        configuration = recorded.spec.baseline.with_(**changes)
+        own, there = like.seconds(configuration), recorded.seconds(configuration)
+        assert own == pytest.approx(there, rel=0.25)
+        held = recorded.machine.peaks(configuration, 0.5)[UPDATE].device_used
+        assert like.used(like.run(configuration), 0.5)[UPDATE] == pytest.approx(held, rel=0.1)
 
 
 def test_noise_is_drawn_by_its_seed_alone_and_has_the_spread_it_says() -> None:
