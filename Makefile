@@ -117,7 +117,7 @@ bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 tr
 bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
 	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)
 
-env-search: ## the environment of the peers that `python -m benchmarks.search` compares with: .venv-search
+env-search: ## the tool beside torch, for the Gaussian process of `python -m benchmarks.worlds`: .venv-search
 	@$(RUN_SETUP) --tool-only --peers "$(PEERS)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
 env-ray: ## the tool's environment with Ray, for make test-ray: .venv-ray

@@ -42,7 +42,6 @@ from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.tables.files import read
 from autotune.tables.table import RecordedTable
-from benchmarks.search.world import World
 
 FIRST = (0, 1, 3, 5, 10)
 """Trials the model is fitted on."""
@@ -127,7 +126,15 @@ def replay(study: Study, trials: Iterable[Trial]) -> Replay:
 
 def shuffled(table: RecordedTable, orders: int) -> list[Replay]:
     """A recorded table as that many studies, which begin with the baseline and go through the rows by chance."""
-    task, header = World(table).task, table.header
+    header = table.header
+    task = Task(
+        resources=header.resources,
+        rows_per_update=header.rows_per_update,
+        max_prompt_length=header.max_prompt_length,
+        max_completion_length=header.max_completion_length,
+        passthrough=header.passthrough,
+        memory_limit=header.memory_limit,
+    )
     first = [row.trial for row in table.rows if row.configuration == header.baseline]
     others = [row.trial for row in table.rows if row.configuration != header.baseline]
     found = []

@@ -99,7 +99,7 @@ def make_training_environment(environment: Path, stack: Stack, torch_index: str 
 
 
 def make_peers_environment(environment: Path, torch_index: str | None = None) -> None:
-    """The tool beside the optimisers it is compared with (``python -m benchmarks.search``), at the lock's versions.
+    """Makes the tool's environment with torch, which a peer of ``python -m benchmarks.worlds`` needs, as locked.
 
     Arguments and errors are those of ``make_training_environment``.
     """

@@ -33,7 +33,6 @@ LINUX=(--python-platform x86_64-manylinux_2_31)
 CPU=("${LINUX[@]}" --excludes requirements/train-cpu.exclude)
 EXACT=(--universal --generate-hashes --only-binary :all:)
 mapfile -t TRAINING < <(wheels cellpylib zss deepspeed)
-mapfile -t PEERS < <(wheels smac pynisher)
 mapfile -t SWIFT < <(wheels cellpylib zss crcmod oss2 transformers-stream-generator)
 mapfile -t VERL < <(wheels antlr4-python3-runtime)
 NO_HASHES="No hashes: torch's wheel differs from machine to machine."
@@ -44,8 +43,8 @@ lock train-cpu "The training stack without a GPU. $NO_HASHES" requirements/train
 lock train-gpu "The training stack with an NVIDIA GPU: CUDA 13, driver 580 or newer." requirements/train-gpu.in \
   --excludes requirements/train-gpu.exclude "${LINUX[@]}" "${TRAINING[@]}"
 lock open-r1 "Open-R1's versions without a GPU. $NO_HASHES" requirements/open-r1.in "${CPU[@]}" --only-binary :all:
-lock search-peers "The tool and the peers its search is compared with. $NO_HASHES" \
-  "pyproject.toml requirements/search-peers.in" "${CPU[@]}" "${PEERS[@]}"
+lock search-peers "The tool and what peers of its search need. $NO_HASHES" \
+  "pyproject.toml requirements/search-peers.in" "${CPU[@]}" --only-binary :all:
 lock ms-swift "ms-swift without a GPU. $NO_HASHES" requirements/ms-swift.in "${CPU[@]}" "${SWIFT[@]}"
 lock verl "verl without a GPU: what composes and checks its configuration. No hashes, as torch's wheel differs." requirements/verl.in \
   --excludes requirements/verl.exclude "${LINUX[@]}" "${VERL[@]}"

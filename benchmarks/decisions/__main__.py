@@ -8,14 +8,13 @@ Machines (``--machine``):
   h100          one H100, 1.5B parameters, 128 rows: cycles as TRL's own trainer had them, starts as recorded
   h100-metered  the same as the tuner recorded it: slow first cycles, no process kept after compiled code
   h100-aims     the same as h100, with vLLM starts of 15 s after the first: an aim, not measured
-  cpu           300 recorded configurations of a 16M model on two cores
 
 Examples:
-  python -m benchmarks.decisions                              # h100, grey, all budgets, 20 studies each
+  python -m benchmarks.decisions                              # h100, ours, all budgets, 20 studies each
   python -m benchmarks.decisions --budget 480 --studies 3 --show    # and what was tried
-  python -m benchmarks.decisions --arms grey,tpe,optuna,random --budget 480 900
+  python -m benchmarks.decisions --arms ours,coordinate,tpe,gp,expert --budget 480 900
   python -m benchmarks.decisions --arms own-random --budget 3600 --studies 1 --at-once 1 8
-  python -m benchmarks.decisions --arms ax,smac --record FILE      # stop and go on as often as you like
+  python -m benchmarks.decisions --arms tpe,gp --record FILE      # stop and go on as often as you like
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import logging
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,13 +33,12 @@ import optuna
 from autotune.errors import AutotuneError, UsageError
 from benchmarks.decisions import record, report
 from benchmarks.decisions.machine import Costs
-from benchmarks.decisions.proposers import ARMS, lacks
-from benchmarks.decisions.studies import Place, Verdict, h100, run
-from benchmarks.decisions.table_machine import cpu
+from benchmarks.decisions.studies import Place, h100
+from benchmarks.worlds.arms import ARMS, lacks
 
 BUDGETS = (300.0, 480.0, 900.0, 3600.0)
 STUDIES = 20
-MACHINES = (*(str(costs) for costs in Costs), "cpu")
+MACHINES = tuple(str(costs) for costs in Costs)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--budget", type=float, nargs="+", default=list(BUDGETS), metavar="S", help=f"seconds ({budgets})"
     )
-    made.add_argument("--arms", default="grey", metavar="NAMES", help=f"with commas, of {', '.join(ARMS)} (grey)")
+    made.add_argument("--arms", default="ours", metavar="NAMES", help=f"with commas, of {', '.join(ARMS)} (ours)")
     made.add_argument("--machine", nargs="+", default=["h100"], metavar="NAME", help=f"of {', '.join(MACHINES)} (h100)")
     made.add_argument("--studies", type=int, default=STUDIES, metavar="N", help=f"of each arm and budget ({STUDIES})")
     made.add_argument("--seed", type=int, default=0, metavar="S", help="of the first study; the others follow (0)")
@@ -77,8 +73,6 @@ def parser() -> argparse.ArgumentParser:
 
 def place_of(name: str) -> Place:
     """Raises ``UsageError``: there is no such machine."""
-    if name == "cpu":
-        return cpu()
     if name not in MACHINES:
         raise UsageError(f"--machine {name}: there is no such machine; those there are: {', '.join(MACHINES)}")
     return h100(Costs(name))
@@ -101,7 +95,7 @@ def checked(given: argparse.Namespace) -> list[str]:
         raise UsageError(f"--arms {given.arms}: expected names with commas, of {', '.join(ARMS)}")
     for name in wanted:
         if why := lacks(name):
-            say(f"left out: {name}: {why}")
+            record.say(f"left out: {name}: {why}")
     able = [name for name in wanted if not lacks(name)]
     if not able:
         raise UsageError("--arms: none of them can run here")
@@ -116,8 +110,10 @@ def go(given: argparse.Namespace) -> None:
     for machine in given.machine:
         place = place_of(machine)
         for arm, budget, at_once in itertools.product(arms, given.budget, given.at_once):
-            own = report.figures(_studies(place, arm, budget, at_once, given))
-            name = named(machine, at_once, given.nodes)
+            name = named(place.name, at_once, given.nodes)
+            seeds = range(given.seed, given.seed + given.studies)
+            more = {"show": given.show, "at_once": at_once, "nodes": given.nodes}
+            own = report.figures(record.studies(place, arm, ARMS[arm], budget, seeds, given.record, name=name, **more))
             found.append({"machine": name, "arm": arm, "budget": budget, **own})
             rows.append(report.row(name, arm, budget, own))
     if given.json:
@@ -136,33 +132,10 @@ def named(machine: str, at_once: int, nodes: int = 1) -> str:
     return machine if at_once == 1 else f"{machine} x {at_once}{across}"
 
 
-def _studies(place: Place, arm: str, budget: float, at_once: int, given: argparse.Namespace) -> list[Verdict]:
-    found = []
-    began = time.monotonic()
-    name = named(place.name, at_once, given.nodes)
-    for seed in range(given.seed, given.seed + given.studies):
-        key = name, arm, budget, seed
-        known = record.read(given.record) if given.record is not None else {}
-        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed, at_once, nodes=given.nodes))
-        if given.record is not None and key not in known:
-            record.append(given.record, name, arm, found[-1])
-        say(f"\r{place.name} {arm} {budget:.0f} s: {len(found)} of {given.studies} studies", end="")
-        if given.show:
-            say("\n" + "\n".join((*found[-1].found, f"{found[-1].unused_s:.0f} s unused: {found[-1].ended_by}")))
-    say(f", {time.monotonic() - began:.0f} s")
-    return found
-
-
-def say(text: str, end: str = "\n") -> None:
-    """On standard error."""
-    print(text, file=sys.stderr, end=end, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 2 for bad input."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    logging.getLogger("ax").setLevel(logging.ERROR)
     try:
         go(parser().parse_args(arguments))
     except AutotuneError as error:

@@ -20,17 +20,18 @@ Pinned at what ``recorded`` holds. What is extrapolated from it, and how:
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import lru_cache
 from typing import Protocol as Port
 
-from autotune.domain import Configuration, CycleKind, Phase
+from autotune.domain import Configuration, CycleKind, Phase, Pool
 from benchmarks.decisions import recorded as r
 from benchmarks.decisions.recorded import Start
-from trainer.child.contract import StartupPart
+from trainer.child.contract import Peaks, StartupPart
 
 ROWS = 128
 LAYERS, EAGER_LAYERS = 28, 24
@@ -43,13 +44,59 @@ GENERATE, LOGPROB, UPDATE = Phase.GENERATE.value, Phase.LOGPROB.value, Phase.UPD
 SYNC, IDLE = Phase.SYNC.value, Phase.IDLE.value
 
 
+@dataclass(frozen=True)
+class Noise:
+    """Chance in the seconds of cycles, as standard deviations of their logarithms."""
+
+    process: float
+    """Of a process's mean around the configuration's."""
+    cycle: float
+    """Of a cycle around its process's mean."""
+    degrees: float = math.inf
+    """Of freedom of a cycle's Student distribution."""
+    drift: float = 0.0
+    """Of the machine over the time of day."""
+    outliers: float = 0.0
+    """Share of cycles that take ``outlier`` times as long."""
+    outlier: float = 1.0
+
+    def of_cycle(self, chance: random.Random) -> float:
+        """Draws the logarithm of a cycle's seconds over its process's mean."""
+        wide = 1.0
+        if math.isfinite(self.degrees):
+            wide = math.sqrt((self.degrees - 2.0) / (2.0 * chance.gammavariate(self.degrees / 2.0, 1.0)))
+        normal = chance.gauss(0.0, self.cycle)
+        slow = math.log(self.outlier) if self.outliers and chance.random() < self.outliers else 0.0
+        return normal * wide + slow
+
+    def of_time(self, seed: int, seconds: float) -> float:
+        """The logarithm of the machine's pace at a moment: an autoregressive course in steps of ``DRIFT_STEP_S``."""
+        return self.drift * _course(seed, int(seconds / DRIFT_STEP_S)) if self.drift else 0.0
+
+
+DRIFT_STEP_S, DRIFT_KEPT = 20.0, 0.9
+"""A step of the drift, and what of it the next one keeps."""
+
+
+@lru_cache(maxsize=64)
+def _walk(seed: int) -> tuple[random.Random, list[float]]:
+    chance = random.Random(f"drift/{seed}")  # noqa: S311 - a repeatable draw is the point
+    return chance, [chance.gauss(0.0, 1.0)]
+
+
+def _course(seed: int, step: int) -> float:
+    """The drift's ``step``-th value, with a standard deviation of 1."""
+    chance, values = _walk(seed)
+    while len(values) <= step:
+        values.append(DRIFT_KEPT * values[-1] + math.sqrt(1.0 - DRIFT_KEPT**2) * chance.gauss(0.0, 1.0))
+    return values[step]
+
+
 class Machine(Port):
     """What trials cost, and what is true of every configuration. Times in seconds."""
 
-    cycle_spread: float
-    """Standard deviation of the logarithm of a cycle around its process's mean."""
-    process_spread: float
-    """The same of a process's mean around the configuration's."""
+    @property
+    def noise(self) -> Noise: ...
 
     def phases(self, configuration: Configuration) -> Mapping[str, float]:
         """Of a steady cycle at the recorded lengths, without noise."""
@@ -64,12 +111,16 @@ class Machine(Port):
         """Of a trial; ``engines``: processes with such an engine that were started before."""
         ...
 
-    def peaks(self, configuration: Configuration) -> Mapping[str, int]:
-        """Bytes in use at most, by phase."""
+    def peaks(self, configuration: Configuration, draw: float) -> Mapping[str, Peaks]:
+        """Highest memory by phase; ``draw``: the process's luck with memory, from 0 to 1, the more the worse."""
         ...
 
-    def ooms(self, configuration: Configuration) -> str | None:
-        """The phase in which memory runs out; ``None`` where it suffices."""
+    def ooms(self, configuration: Configuration, draw: float) -> tuple[str, Pool] | None:
+        """The phase in which memory runs out in such a process, and of which pool; ``None`` where it suffices."""
+        ...
+
+    def fits(self, configuration: Configuration) -> float:
+        """Share of processes in which memory suffices."""
         ...
 
     def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:
@@ -109,8 +160,7 @@ class H100:
     """The recorded machine with one of its sets of costs."""
 
     costs: Costs = Costs.PLAIN
-    process_spread: float = spread(r.PROCESS_PAIRS)
-    cycle_spread: float = spread((*r.VLLM_S, r.PLAIN_STEP_S))
+    noise: Noise = Noise(process=spread(r.PROCESS_PAIRS), cycle=spread((*r.VLLM_S, r.PLAIN_STEP_S)))
 
     def phases(self, configuration: Configuration) -> Mapping[str, float]:
         means = {name: statistics.fmean(seconds) for name, seconds in r.VLLM_PHASES_S.items()}
@@ -173,18 +223,23 @@ class H100:
             parts |= {"import": 0.0, "engine": min(parts["engine"], AIMED_START_S - rest)}
         return Start(parts, unnamed)
 
-    def peaks(self, configuration: Configuration) -> Mapping[str, int]:
+    def peaks(self, configuration: Configuration, draw: float) -> Mapping[str, Peaks]:  # noqa: ARG002
+        # The allocator's own parts are those that trial 0 of the recorded study had of what the driver saw.
+        found = {name: int(gib * GIB) for name, gib in self._gib(configuration).items()}
+        return {name: Peaks(int(n * 28.1 / 30.6), int(n * 29.8 / 30.6), n) for name, n in found.items()}
+
+    def _gib(self, configuration: Configuration) -> Mapping[str, float]:
+        """What the driver sees at most, by phase."""
         engine, asleep = 0.0, 0.0
         if configuration["rollout_engine"] == "vllm":
             engine = float(configuration["gpu_memory_utilization"]) * r.TOTAL_GIB
             asleep = 1.5 if configuration["sleep_level"] else engine
         before = r.IDLE_GIB + engine
-        found = {
+        return {
             IDLE: before,
             GENERATE: before + (0.0 if engine else 2.7),
             UPDATE: self._training_gib(configuration) + asleep,
         }
-        return {name: int(gib * GIB) for name, gib in found.items()}
 
     @staticmethod
     def _training_gib(configuration: Configuration) -> float:
@@ -198,12 +253,14 @@ class H100:
             found += micro * 12 * tokens**2 * 6 / GIB * (1 if saved else LAYERS)
         return found
 
-    def ooms(self, configuration: Configuration) -> str | None:
-        most = r.CAPACITY_GIB * GIB
-        found = self.peaks(configuration)
-        if found[IDLE] > most:  # D, trial 1: the optimizer's state found no room beside the engine
-            return StartupPart.FIRST_BATCH.value
-        return UPDATE if found[UPDATE] > most else None
+    def ooms(self, configuration: Configuration, draw: float) -> tuple[str, Pool] | None:  # noqa: ARG002
+        found = self._gib(configuration)
+        if found[IDLE] > r.CAPACITY_GIB:  # D, trial 1: the optimizer's state found no room beside the engine
+            return StartupPart.FIRST_BATCH.value, Pool.DEVICE
+        return (UPDATE, Pool.DEVICE) if found[UPDATE] > r.CAPACITY_GIB else None
+
+    def fits(self, configuration: Configuration) -> float:
+        return float(self.ooms(configuration, 0.0) is None)
 
     def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:
         if discarded:
@@ -215,8 +272,3 @@ class H100:
     def keeps(self, configuration: Configuration) -> bool:
         compiled = configuration["rollout_engine"] == "vllm" and not configuration["enforce_eager"]
         return not (compiled and self.costs is Costs.METERED)
-
-    @cached_property
-    def name(self) -> str:
-        """As ``--machine`` takes it."""
-        return str(self.costs)

@@ -2,8 +2,8 @@
 ``ports.Clock``).
 
 What the trial's process would decide is decided by the child's own code: which cycle comes next, and whether the first
-one still was a warm-up. Which process runs a trial is decided by the keeper's. Noise is lognormal: one draw for each
-process, one for each cycle.
+one still was a warm-up. Which process runs a trial is decided by the keeper's. Each process draws its pace and its luck
+with memory, each cycle its own pace (``machine.Noise``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from autotune.domain import Configuration, CycleKind, CycleRecord, FailureReason, Outcome, Pool, Trial, TrialKind
+from autotune.domain import Configuration, CycleKind, CycleRecord, FailureReason, Outcome, Trial, TrialKind
 from autotune.ports import Assignment, Clock, RunReport, StopToken, TrialRunner, Watcher
 from autotune.running.warm_pool import WorkerKey, doubt_used_process, shares_process, suits
 from benchmarks.decisions.machine import IDLE, SYNC, Machine
-from trainer.child.contract import NoteRecord, Peaks, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
+from trainer.child.contract import NoteRecord, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
 from trainer.child.cycles import CyclePlan
 from trainer.child.settling import Settling
 
@@ -178,6 +178,8 @@ class Process:
     wanted: WorkerKey | None
     luck: float
     """Factor of all its cycles' seconds."""
+    draw: float
+    """Its luck with memory, from 0 to 1, the more the worse."""
     served: int = 0
 
 
@@ -200,8 +202,6 @@ class SimulatedRunner:
     lengths: tuple[int, ...]
     prompt_tokens: int
     longest: int
-    keep: bool = True
-    """The device is one whose processes are kept (``keeper.restores_memory``)."""
     lost_s: float = 0.0
     """Seconds that trials which ran out of memory took, and their repeats."""
     restarts: Counter[str] = field(default_factory=Counter)
@@ -235,13 +235,13 @@ class SimulatedRunner:
 
     def _process_for(self, trial: Trial, chance: random.Random) -> Process:
         wanted = None
-        if self.keep and shares_process(trial):
+        if shares_process(trial):
             wanted = WorkerKey("one study", trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
         last = self._process
         if last is not None and last.wanted is not None and wanted is not None and suits(last.wanted, wanted):
             last.wanted = wanted
             return last
-        self._process = Process(wanted, math.exp(chance.gauss(0.0, self.machine.process_spread)))
+        self._process = Process(wanted, math.exp(chance.gauss(0.0, self.machine.noise.process)), chance.random())
         return self._process
 
     def engines_before(self, configuration: Configuration) -> int:
@@ -302,12 +302,14 @@ class _Attempt:
         for part, seconds in start.parts.items():
             self._pass(seconds)
             self.watcher.record(StartupRecord(StartupPart(part), seconds))
-        phase = machine.ooms(configuration)
-        if phase is None:
+        short = machine.ooms(configuration, self.process.draw)
+        if short is None:
             return None
-        warm_up = self._seconds(CycleKind.WARMUP, 0, kept=kept)
-        self._pass(OOM_SHARE * sum(warm_up.values()))
-        return Outcome(FailureReason.OOM, phase, Pool.DEVICE if self.runner.keep else Pool.HOST, "out of memory")
+        phase, pool = short
+        if phase not in (StartupPart.ENGINE.value, StartupPart.SERVER.value):
+            warm_up = self._seconds(CycleKind.WARMUP, 0, kept=kept)
+            self._pass(OOM_SHARE * sum(warm_up.values()))
+        return Outcome(FailureReason.OOM, phase, pool, "out of memory")
 
     def _seconds(self, kind: CycleKind, place: int, *, kept: bool) -> Mapping[str, float]:
         machine = self.runner.machine
@@ -319,7 +321,8 @@ class _Attempt:
         plan = CyclePlan(self.trial.protocol)
         settling, chance = Settling(plan, lambda mine: mine), self.runner.noise(self.trial)
         for place, kind in enumerate(_kinds(plan)):
-            luck = math.exp(chance.gauss(0.0, self.runner.machine.cycle_spread))
+            noise, now = self.runner.machine.noise, self.runner.clock.monotonic()
+            luck = math.exp(noise.of_cycle(chance) + noise.of_time(self.runner.seed, now))
             phases = {name: luck * seconds for name, seconds in self._seconds(kind, place, kept=kept).items()}
             self._pass(sum(phases.values()))
             accepted, noisy = plan.judge(kind, 0.0, 0.0)
@@ -342,9 +345,7 @@ class _Attempt:
         runner, seconds = self.runner, sum(phases.values())
         longest = kind in (CycleKind.WARMUP, CycleKind.MAXIMUM)
         lengths = tuple(runner.longest for _ in runner.lengths) if longest else runner.lengths
-        found = runner.machine.peaks(self.trial.configuration)
-        on_device = runner.keep
-        peaks = {name: _peaks(n) if on_device else Peaks(host=n) for name, n in found.items()}
+        peaks = runner.machine.peaks(self.trial.configuration, self.process.draw)
         rows = len(lengths)
         return CycleRecord(
             index=place, cycle_kind=kind, seconds=seconds,
@@ -358,12 +359,6 @@ class _Attempt:
 
 def _chance(key: str) -> random.Random:
     return random.Random(key)  # noqa: S311 - a repeatable draw is the point
-
-
-def _peaks(used: int) -> Peaks:
-    """Of a device: what the driver sees, and of it the allocator's own parts as trial 0 of the recorded study had
-    them."""
-    return Peaks(device_allocated=int(used * 28.1 / 30.6), device_reserved=int(used * 29.8 / 30.6), device_used=used)
 
 
 def _kinds(plan: CyclePlan) -> Iterator[CycleKind]:

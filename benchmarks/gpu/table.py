@@ -102,7 +102,7 @@ def header(finished: Finished) -> dict[str, Any]:
 
 
 def write_for_searches(finished: Finished, tables: Path = TABLES) -> Path:
-    """The same trials as ``python -m benchmarks.search`` reads them (docs/tables.md)."""
+    """The same trials as a table of ``autotune sweep`` (docs/tables.md)."""
     path = folder_of(finished, tables) / f"search-{name_of(finished)}.jsonl.gz"
     both = zip(finished.trials, finished.roles, strict=True)
     trials = [t.with_(kind=TrialKind.SEARCH) if role == "competent" else t for t, role in both]

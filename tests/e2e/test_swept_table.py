@@ -13,7 +13,6 @@ import pytest
 from autotune.domain import FailureReason, Pool
 from autotune.tables.files import read
 from autotune.tables.table import RecordedTable
-from benchmarks.search.__main__ import main
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_between
 from tests.support.node import Node
@@ -126,13 +125,3 @@ def test_a_dry_run_says_what_it_would_be(swept: Node) -> None:
     code, said = sweep(swept, "--rows", "9", "--dry-run")
     assert code == 0, said
     assert "9 rows of 16 legal combinations, in at least 2 processes" in said
-
-
-def test_the_benchmark_reads_it_and_says_why_it_does_not_count(swept: Node, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--table", str(swept.folder / "t.jsonl.gz"), "--seeds", "2", "--arms", "random,tpe+filter,start"]
-    assert main([*words, "--trials", "15"]) == 3
-    out = capsys.readouterr().out
-    assert "t: DOES NOT COUNT" in out
-    assert "4 (25%)" in out
-    arms = [line.split()[1] for line in out.splitlines() if line.startswith("t  ")]
-    assert arms == ["random", "tpe+filter", "start"]

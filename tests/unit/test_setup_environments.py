@@ -20,7 +20,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "train-cpu.txt").write_text("# header\nnumpy==2.4.6\ntorch==2.13.0  # via x\n")
     (tmp_path / "requirements" / "dev.txt").write_text("rich==15.0.0\n")
-    (tmp_path / "requirements" / "search-peers.txt").write_text("smac==2.4.1\ntorch==2.13.0\n")
+    (tmp_path / "requirements" / "search-peers.txt").write_text("torch==2.13.0\n")
     for name in ("ms-swift", "verl"):
         (tmp_path / "requirements" / f"{name}.txt").write_text("accelerate==1.15.0\ntorch==2.13.0\n")
     (tmp_path / "pyproject.toml").write_text("[project]\n")

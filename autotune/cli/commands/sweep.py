@@ -64,17 +64,16 @@ class SweepOptions(StudyOptions):
 
 @takes(SweepOptions)
 def sweep(options: SweepOptions) -> None:
-    """Record a table of real trials over a whole space, to judge searches on.
+    """Record a table of real trials over a whole space.
 
     Every row is a trial as `autotune start` runs it: the baseline first, then the rows in an order that spares
     restarts, then the fastest again in fresh processes. Failures are rows too. The same command goes on where it was
-    broken off; more --rows add to the rows that are there. docs/tables.md says how a table is judged.
+    broken off; more --rows add to the rows that are there. docs/tables.md says what a table holds.
 
     \b
     Examples:
       autotune sweep --rows 300 --space space.yaml --memory-limit 6GiB --export cpu.jsonl.gz
       autotune sweep my-sweep --export cpu.jsonl.gz
-      python -m benchmarks.search --table cpu.jsonl.gz
     """
     settings = settings_for(options.home)
     if options.stored is not None:

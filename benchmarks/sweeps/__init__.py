@@ -1,1 +1,0 @@
-"""Tables of real trials on a CPU: what is swept, and with what."""
