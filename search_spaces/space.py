@@ -171,7 +171,7 @@ class SearchSpace:
 
     @property
     def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
-        """What the user's own file lists, a single value too; nothing of a preset."""
+        """Knobs and values of the user's own file, a single value too; none of a preset."""
         listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
         return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
 

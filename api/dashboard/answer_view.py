@@ -110,7 +110,7 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
 
 
 def first_shares(found: StudyReading) -> KnobShares | None:
-    """What each changed knob contributes to the gain of the first answer; ``None`` where there is no such thing."""
+    """Returns the contribution of each changed knob to the first answer's gain; ``None`` without a gain."""
     row = found.first_row
     return None if row is None else knob_shares(found.trials, found.study.spec.baseline, row.configuration)
 

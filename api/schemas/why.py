@@ -26,14 +26,14 @@ class Contribution(Shape):
 
 
 class KnobShare(Contribution):
-    """What some changes contribute to the gain."""
+    """Contribution of some changes to the gain."""
 
     changes: list[KnobChange] = Field(description="Several where no trial had one of them without the others.")
     words: str = Field(examples=["micro_batch_size 4: +42 % (+31 to +54 %)"])
 
 
 class KnobShares(Shape):
-    """What each changed knob contributes to the gain, by one model of all trials."""
+    """Contribution of each changed knob to the gain, by one model of all trials."""
 
     knobs: list[KnobShare] = Field(description="Largest first; 1 + `gain` multiply to that of `together`.")
     together: Contribution

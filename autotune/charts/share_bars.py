@@ -28,7 +28,7 @@ class Share:
 
 
 def knob_chart(found: KnobShares | None) -> Chart:
-    """What each changed knob contributes to the first answer's gain, with its interval where that says something."""
+    """Draws the contribution of each changed knob to the first answer's gain, with its interval."""
     title = "What each changed knob contributes"
     if found is None:
         return empty("knobs", title, "No knob is changed, or what it was changed from has no figure.")

@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """What is asked about is likely to fit: the user's own configuration, or something of the space."""
+        """Tells whether the user's own configuration, or one of the space, is likely to fit."""
         asked = (self.baseline,) if self.config else self.best
         return max(found.fits for found in asked) >= LIKELY
 

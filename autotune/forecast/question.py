@@ -119,7 +119,7 @@ def described(machine: Machine, gpu: KnownGpu) -> Resources:
 
 
 def of_config(paper: Paper, architecture: Architecture, machine: Machine, gpu: KnownGpu) -> Question:
-    """What is to be expected of a user's own configuration, and what beside it."""
+    """Forecast of a user's own configuration and of others beside it."""
     own, framework = paper.request, paper.request.framework
     ranks = (own.passthrough.get(key) for key in RANKS) if is_lora(own.passthrough, framework) else iter(())
     load = Load(

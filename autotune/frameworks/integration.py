@@ -267,7 +267,7 @@ class Integration:
 
     @property
     def recorded_fields(self) -> Mapping[str, Any]:
-        """What an interpreter described of the version that this was written for; nothing where none is asked."""
+        """Returns the fields of the framework version that this was written for; none without an interpreter."""
         path = Path(frameworks.__file__ or "").parent / self.name / "fields.json"
         return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 

@@ -39,7 +39,7 @@ def range_words(share: Share) -> str:
 
 
 def shares_lines(found: KnobShares | None) -> list[str]:
-    """What each changed knob contributes, a line each, then what they do together; nothing where none is changed."""
+    """Returns the contribution of each changed knob, a line each, then their sum; nothing without a change."""
     if found is None:
         return []
     return [*(share_words(found, share) for share in found.shares), summary_words(found)]
@@ -115,7 +115,7 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
 
 
 def shares_json(found: KnobShares | None) -> dict[str, Any] | None:
-    """JSON of what each changed knob contributes; intervals are two-sided 95 %."""
+    """Returns the contribution of each changed knob as JSON; intervals are two-sided 95 %."""
     if found is None:
         return None
 

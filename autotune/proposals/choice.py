@@ -1,4 +1,4 @@
-"""Chooses what is tried next: the best forecast and one-knob steps in turns, until neither promises more than noise.
+"""Chooses the next configuration: the best forecast and one-knob steps in turns, until neither promises a gain.
 
 * The best forecast that fits goes first. It stays in the living process while what a restart adds is small.
 * A forecast that did not pay is answered by a step from the best measured configuration, two forecasts in a row by two
@@ -60,7 +60,7 @@ CAREFUL = (0.95, 0.99)
 
 @dataclass(frozen=True)
 class Outlook:
-    """Candidates of one grid, and what is expected of each."""
+    """Candidates of one grid with their forecasts."""
 
     grid: CandidateGrid
     open_: Mask
@@ -78,7 +78,7 @@ class Outlook:
 
 
 def improvement(gain: Array, spread: Array) -> Array:
-    """Expected value of what a normal variable has above zero."""
+    """Returns the expected value of the positive part of a normal variable."""
     spread = np.maximum(spread, 1e-3)
     z = gain / spread
     found: Array = spread * (z * normal_below(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))

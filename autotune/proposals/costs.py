@@ -1,4 +1,4 @@
-"""The process in which the next trial may continue, and what a candidate needs to be started anew. Pure."""
+"""The process in which the next trial may continue, and the settings that need a new one. Pure."""
 
 from __future__ import annotations
 

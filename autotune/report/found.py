@@ -112,7 +112,7 @@ def _feasibility(trials: Sequence[Trial]) -> list[str]:
 
 
 def why_section(why: Why | None) -> list[str]:
-    """Limits, what each knob contributes, and what was ruled out; nothing without an answer."""
+    """Limits, contributions of knobs, and ruled-out configurations; nothing without an answer."""
     if why is None:
         return []
     parts = [

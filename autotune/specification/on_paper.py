@@ -61,7 +61,7 @@ class Paper:
         return baseline
 
     def exported(self) -> Export:
-        """The files that train with it, which nobody has measured.
+        """Returns the files that train with a configuration that was never measured.
 
         Raises:
             UsageError: no trial could run it, or the framework cannot be given it.

@@ -8,8 +8,9 @@ cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autotune.domain import CycleKind, Protocol, Trial
 from autotune.proposals.times.observed import WARM_UP
@@ -25,7 +26,7 @@ LEAST_TOKENS = 8
 """Shorter completions leave nothing of a generation to measure."""
 CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
-FEWEST = {"natural": 1, "recorded": 2}
+FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
 """Cycles of a trial where nothing else makes room."""
 WRONG = 2.0
 """Times its forecast that a cycle takes before the plan is made anew ..."""
@@ -62,7 +63,7 @@ class Pace:
     recorded: int = LOOKS[0]
 
     def trial_s(self, further: int = 0) -> float:
-        """Returns the seconds of a trial with so many cycles beside the recorded ones."""
+        """Returns the seconds of a trial with further cycles beside the recorded ones."""
         return self.start_s + (self.recorded + further) * self.cycle_s
 
     @property
@@ -175,7 +176,7 @@ class Plan:
         return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
 
     def correction_words(self, before: Plan) -> str:
-        """Returns why ``before`` was wrong and what follows, in a sentence; empty where nothing follows."""
+        """Returns a sentence on why ``before`` was wrong and on the new plan; empty if the plan stands."""
         if not self.differs(before):
             return "" if self.holds or before.reason else f"{self.reason}: a cycle {self._takes}, {self._so}"
         size = "" if self.workload == before.workload else f"{self.workload.words(self.layers)}, "

@@ -1,4 +1,4 @@
-"""What each changed knob contributes to the gain of an answer over its baseline, by one model of all trials; pure.
+"""Contribution of each changed knob to the gain of an answer over its baseline, by one model of all trials; pure.
 
 In each phase of a cycle the logarithm of the time of a token is a sum: an effect of each value that differs from the
 baseline's, of the knobs that act on the phase, a small one of each pair of them, what the machine did meanwhile, and
@@ -131,7 +131,7 @@ def _measured(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _changes(baseline: Configuration, configuration: Configuration) -> frozenset[tuple[str, object]]:
-    """Returns what somebody chose otherwise than in the baseline; steps per generation as a share of an update."""
+    """Returns the knobs that differ from the baseline; steps per generation as a share of an update."""
     found = chosen_differences(baseline, configuration)
     return frozenset((n, update_share(configuration) if n == STEPS else after) for n, (_, after) in found.items())
 

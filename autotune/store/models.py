@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class Base(DeclarativeBase):
-    """Constraint names are fixed, so that a later migration can name what it changes on every database."""
+    """Constraint names are fixed, so that a later migration can name each constraint on every database."""
 
     metadata = MetaData(
         naming_convention={

@@ -60,7 +60,7 @@ def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
 
 
 def with_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """Returns ``protocol`` with as many repeats as undisturbed cycles need on this machine, half as many again spare.
+    """Returns ``protocol`` with the repeats that undisturbed cycles need on this machine, and half of them again spare.
 
     Where a share p of cycles is disturbed, n undisturbed ones take n p / (1 - p) repeats on average (the negative
     binomial distribution). Where that is far beyond ``MOST_REPEATS``, no repeat is worth its time.

@@ -71,7 +71,7 @@ def _step(size: float) -> str:
 
 
 def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
-    """Returns what both exports showed in turns, one line each; the last says whether the stated gain holds."""
+    """Returns the figures of both exports in turns, one line each; the last says whether the stated gain holds."""
     taken = f"other programs took more than {TAKEN:.0%} of the CPU"
     lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
     for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):

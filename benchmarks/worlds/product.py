@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
-from autotune.proposals.grey.models import models_for
+from autotune.proposals.samplers.grey import models_for
 from autotune.wiring import proposer_for
 from benchmarks.decisions.studies import Place
 

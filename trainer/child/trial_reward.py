@@ -51,7 +51,7 @@ def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], 
 
 
 def cost_of(calls: Sequence[Tuple[int, float]]) -> RewardCost:
-    """The cost by one call or two (completions, seconds), the larger one last; what only the first did is left out."""
+    """Returns the reward's cost from one or two calls (completions, seconds), the larger last, without set-up."""
     (fewer, first), (many, last) = calls[0], calls[-1]
     each = max(0.0, last - first) / (many - fewer or math.inf)
     return RewardCost(max(0.0, last - many * each), each)

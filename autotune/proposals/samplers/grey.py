@@ -223,7 +223,7 @@ class FittedGrey(StudySampler):
         return min(enough, max(most, UNLIKELY if held else 0.0))
 
     def _outlook(self, field: Field, turn: Turn, least: float, *, suspects: int) -> Outlook:
-        """What is expected of the candidates of ``field``.
+        """Returns the forecasts of the candidates of ``field``.
 
         Args:
             least: probability of fitting that is enough.

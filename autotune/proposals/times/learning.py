@@ -114,7 +114,7 @@ def _groups(parts: Parts) -> tuple[Mapping[str, Column], ...]:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of a phase: a Gaussian process through measured rows; with none it is the prior."""
+    """Observations of a phase: a Gaussian process through measured rows; with none it is the prior."""
 
     known: Measurements
     level_sd: float
