@@ -176,7 +176,7 @@ def between(study: Study, trials: Sequence[Trial], spent_s: float) -> Confirmati
 
 
 def half_done(study: Study, trials: Sequence[Trial]) -> ConfirmationPlan | None:
-    """Returns the trial that completes the last round: its other half, or a disturbed half again; ``None``: complete."""
+    """Returns the trial that completes the last round: its other half, or a disturbed half again; else ``None``."""
     newest = trials[-1] if trials else None
     if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:
         return None
