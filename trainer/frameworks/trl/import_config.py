@@ -22,11 +22,11 @@ from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
+    at_least_one,
     at_line,
     check_storable,
     check_weights,
     environment_of,
-    length_of,
     line_of,
     lines_of,
     meant,
@@ -158,13 +158,18 @@ def import_config(
         model=values.get("model_name_or_path"),
         dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
-        max_completion_length=length_of("max_completion_length", values, entries, name),
+        max_completion_length=_longest(values, entries, name),
         lines=lines_of(entries),
         text=text,
         notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
         asked=script.asked if script else {},
         processes=launched,
     )
+
+
+def _longest(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
+    key = "max_completion_length"
+    return at_least_one(key, values[key], name, line_of(entries, key)) if key in values else None
 
 
 def _launch(
