@@ -83,7 +83,7 @@ def _replicas(case: Case) -> int | None:
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with ``logprob_rows`` cut to the rows a pass can have, where more would act the same.
+    """Returns ``values`` with ``logprob_rows`` cut to the rows a pass can have, where more would act the same.
 
     That is what a rank generates, or a micro-batch where log-probs are computed micro-batch by micro-batch.
     """

@@ -158,7 +158,7 @@ class SearchSpace:
         return _count(self._legal(baseline, resources, same_learning, 0))
 
     def members(self, configurations: Iterable[Configuration], resources: Resources) -> list[Configuration]:
-        """Those of ``configurations`` that hold nothing but what the user's own file lists, wherever it acts.
+        """Returns the configurations that hold values of the user's own file alone, wherever they act.
 
         What a preset lists may stay at the baseline's value, where no other is possible with the same learning.
         """
@@ -171,7 +171,7 @@ class SearchSpace:
 
     @property
     def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
-        """Knobs and values of the user's own file, a single value too; none of a preset."""
+        """The values that the user's own file lists, single ones too; none of a preset."""
         listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
         return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
 
@@ -212,7 +212,7 @@ class SearchSpace:
 
 
 def _comes_to(name: str, values: tuple[KnobValue, ...], here: Configuration, resources: Resources) -> bool:
-    """Whether one of ``values`` comes to the value here: accumulation, rows no log-prob pass has, a knob that rests."""
+    """Tells whether one of ``values`` comes to the value here: accumulation, too many rows, a knob that rests."""
     if ACCUMULATION in values and here.get(name) == here.get("gradient_accumulation_steps"):
         return True
     if name == "logprob_rows":

@@ -145,13 +145,13 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """Tells whether the user's own configuration, or one of the space, is likely to fit."""
+        """The user's own configuration, or something of the space, is likely to fit."""
         asked = (self.baseline,) if self.config else self.best
         return max(found.fits for found in asked) >= LIKELY
 
     @property
     def faster(self) -> tuple[Predicted, ...]:
-        """Of the best those that are faster than the user's own configuration, or fit where that does not."""
+        """The best configurations that are faster than the user's own configuration, or fit where that does not."""
         own = self.baseline if self.config and self.feasible else None
         return tuple(found for found in self.best if own is None or found.tokens_per_hour > own.tokens_per_hour)
 

@@ -90,7 +90,7 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
 
 
 def _why_not(question: Question, baseline: Configuration) -> str:
-    """Each rule that the one configuration breaks; of a space the rule that removes most."""
+    """Returns the rules that the one configuration breaks; of a space the rule that removes most."""
     explanation = question.space.explain(baseline, question.resources)
     examples = [explanation.examples[rule].sentence for rule in explanation.removed]
     if explanation.combinations == 1:
@@ -142,14 +142,14 @@ def _need(request: PlanRequest, gpu: KnownGpu, how: str, models: Models) -> Need
 
 
 def _shared(load: Load, machine: Machine) -> Load:
-    """``load`` with the next number of rows that the machine's GPUs can share out in whole groups."""
+    """Returns ``load`` with the next number of rows that the machine's GPUs can share out in whole groups."""
     step = math.lcm(machine.total, load.num_generations)
     rows = load.rows_per_update
     return load if rows % machine.total == 0 else replace(load, rows_per_update=math.ceil(rows / step) * step)
 
 
 def lean(how: str, framework: str = "trl") -> SearchSpace:
-    """The space of what takes least memory in ``framework``; offloads are no part of training all weights without."""
+    """Returns the space that takes least memory in ``framework``; with offloads unless ``how`` is ``FULL``."""
     facts = facts_of(framework)
     listed = {**LEAN, **(LEAN_ZERO if facts.has_deepspeed else LEAN_FSDP), **(OFFLOADS if how != FULL else {})}
     out = {"fsdp_offload", "rollout_offload_model", "rollout_offload_optimizer"} if facts.has_deepspeed else set()

@@ -66,7 +66,7 @@ class PlanRequest:
     lora_rank: int | None = None
 
     def load(self, machine: Machine, space: SearchSpace | None = None) -> Load:
-        """The load on ``machine``, with the defaults of ``autotune start`` for what neither says nor ``space`` lists.
+        """Returns the load on ``machine``, with the defaults of ``autotune start`` where nothing says.
 
         Raises:
             UsageError: ``space`` has groups of its own, and not those asked for.
@@ -93,22 +93,22 @@ class PlanRequest:
 
 
 def _at_once(space: SearchSpace | None, gpus: int) -> int:
-    """Rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
+    """Returns the rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
     fixed = space.fixed if space else Configuration({})
     return int(fixed.get("micro_batch_size", 1)) * max(1, gpus - int(fixed.get("rollout_gpus", 0)))
 
 
-def _group(space: SearchSpace | None, asked: int | None, rows: int) -> int | None:
-    """Completions of a prompt: what is asked for; else of what ``space`` lists TRL's default, or what divides rows."""
+def _group(space: SearchSpace | None, wish: int | None, rows: int) -> int | None:
+    """Returns the completions of a prompt: those asked for, else TRL's default or a divisor of rows in ``space``."""
     listed = [int(n) for n in space.own.get("num_generations", ())] if space else []
-    if asked and listed and asked not in listed:
-        raise UsageError(f"--num-generations {asked}: the space lists {', '.join(map(str, listed))}")
+    if wish and listed and wish not in listed:
+        raise UsageError(f"--num-generations {wish}: the space lists {', '.join(map(str, listed))}")
     whole = [n for n in (TRL_DEFAULT_GROUP, *listed) if n in listed and n and rows % n == 0]
-    return asked or next(iter([*whole, *listed]), None)
+    return wish or next(iter([*whole, *listed]), None)
 
 
 def described(machine: Machine, gpu: KnownGpu) -> Resources:
-    """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
+    """Returns the machine as legality sees it; of its software nothing is known, so that rules nothing out."""
     return Resources(
         gpus=machine.gpus,
         nodes=machine.nodes,
@@ -119,7 +119,7 @@ def described(machine: Machine, gpu: KnownGpu) -> Resources:
 
 
 def of_config(paper: Paper, architecture: Architecture, machine: Machine, gpu: KnownGpu) -> Question:
-    """Forecast of a user's own configuration and of others beside it."""
+    """Returns the question about a user's own configuration."""
     own, framework = paper.request, paper.request.framework
     ranks = (own.passthrough.get(key) for key in RANKS) if is_lora(own.passthrough, framework) else iter(())
     load = Load(
@@ -186,7 +186,7 @@ class Question:
         return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_by_default else {}
 
     def baseline(self) -> Configuration:
-        """The framework's defaults for these rows, on the space's fixed knobs; the user's own configuration.
+        """Returns the framework's defaults for these rows, on the space's fixed knobs; the user's own configuration.
 
         Where all GPUs together cannot share the rows, some of them serve the rollout, as far as the space allows.
 
@@ -207,15 +207,15 @@ class Question:
         load = self.load
         request = ResolvedRequest(
             framework=load.framework,
-            baseline={**self._listed(), "num_generations": load.num_generations, **self._launched(), **split},
+            baseline={**self._of_space(), "num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
 
-    def _listed(self) -> Mapping[str, KnobValue]:
-        """What the space fixes; where the default is no value of it, the first of values that learn differently."""
+    def _of_space(self) -> Mapping[str, KnobValue]:
+        """Returns the knobs that the space fixes, and the first of values that learn otherwise than the default."""
         unset = defaults(self.load.framework, "cuda")
         return {
             name: values[0]

@@ -30,7 +30,6 @@ BLOCK = 1_000
 """Legal combinations of a block that are looked at; of more, so many drawn."""
 ALIKE = 0.01
 """Of log tokens/hour: what knobs that matter little may give together, and are left at the baseline's values for."""
-TINY = 1e-9
 
 _TIED = frozenset(BATCH_KNOBS)
 """They follow from one another."""
@@ -122,7 +121,7 @@ def _climbed(
         near = [_around(scope, here, block) for here, _, _ in paths]
         for (here, score, unmoved), around, scores in zip(paths, near, _scores(forecasts, near), strict=True):
             step = here, score, unmoved + 1
-            if around and float(scores.max()) > score + TINY:
+            if around and float(scores.max()) > score + 1e-9:
                 step = around[int(np.argmax(scores))], float(scores.max()), 0
                 path[step[0]] = step[1]
             # Paths that meet go on as one, which ends where the later of them would.
@@ -192,7 +191,7 @@ def _plainer(
 
 
 def _put_back(scope: SearchScope, here: Configuration) -> list[Configuration]:
-    """The legal ones of the space that have one knob more at the baseline's value."""
+    """Returns the legal ones of the space that have one knob more at the baseline's value."""
     listed, base = scope.space.values_in(scope.resources), scope.baseline
     changed = [n for n, v in here.items() if base.get(n, v) != v and n not in SHAPE and n not in _TIED]
     own = scope.space.inherited.knobs if scope.own else frozenset[str]()

@@ -267,7 +267,7 @@ class Integration:
 
     @property
     def recorded_fields(self) -> Mapping[str, Any]:
-        """Returns the fields of the framework version that this was written for; none without an interpreter."""
+        """The fields that an interpreter of the tested version described; empty where none is asked."""
         path = Path(frameworks.__file__ or "").parent / self.name / "fields.json"
         return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 

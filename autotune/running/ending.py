@@ -254,7 +254,7 @@ def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
-    """The outcome with what the log says of it: one rank ran out of memory, say, and the others waited for it."""
+    """Returns the outcome with the log's own cause: one rank ran out of memory, say, and the others waited for it."""
     if ending.stop not in (Stop.HANG, Stop.DEADLINE):
         return outcome
     found = framework.diagnose(ending.log_tail)

@@ -188,7 +188,7 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Resolved
     """The configuration without its unreadable keys; ``None`` where one cannot be taken out."""
     for _ in range(MOST):
         try:
-            return resolve_request(placed(found.request), python, machine)
+            return resolve_request(with_placeholders(found.request), python, machine)
         except UsageError as error:
             messages = _sentences(str(error), found.request)
             new = [sentence for sentence in messages if found.add(sentence)]
@@ -205,8 +205,8 @@ def _sentences(text: str, request: Request) -> list[str]:
     return lines if all(line.startswith(names) for line in lines) else [text]
 
 
-def placed(request: Request) -> Request:
-    """``request`` with a placeholder model, prompts and reward, so that the lack of one hides no other fault."""
+def with_placeholders(request: Request) -> Request:
+    """Returns ``request`` with a placeholder model, prompts and reward, so that a lack hides no other fault."""
     reward = (RewardSpec("math_verify", MATH_VERIFY),)
     return replace(
         request,

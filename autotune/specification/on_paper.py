@@ -9,7 +9,7 @@ from typing import Any
 from autotune.domain import Configuration, Resources
 from autotune.frameworks import Integration, framework_named
 from autotune.specification import build
-from autotune.specification.config_faults import UNKNOWN_PROMPT, placed, read_whole
+from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole, with_placeholders
 from autotune.specification.request import Request, ResolvedRequest
 from search_spaces.batch import BATCH_KNOBS, training_gpus
 from search_spaces.configuration import ModelFacts
@@ -22,11 +22,11 @@ class Recorded:
     """Says which keys a framework takes as its interpreter once did, in the version that this was written for."""
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        """See ``Interpreter``."""
+        """Returns the recorded fields."""
         return framework_named(framework).recorded_fields
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """See ``Interpreter``; the framework's own check is not made."""
+        """Returns the recorded fields; the framework's own check is not made."""
         del keys
         return Result(ok=True, data={"fields": self.known_fields(framework)})
 
@@ -49,7 +49,7 @@ class Paper:
     """The prompts are those that the file names."""
 
     def baseline(self, facts: ModelFacts) -> Configuration:
-        """The configuration, whole.
+        """Returns the configuration, whole.
 
         Raises:
             UsageError: no trial could run it.
@@ -61,7 +61,7 @@ class Paper:
         return baseline
 
     def exported(self) -> Export:
-        """Returns the files that train with a configuration that was never measured.
+        """Writes the files that train with it, as texts.
 
         Raises:
             UsageError: no trial could run it, or the framework cannot be given it.
@@ -91,7 +91,7 @@ class Paper:
 
 
 def read(request: Request, machine: Resources, *, exported: bool = False) -> Paper:
-    """The configuration of ``request`` as ``start`` would read it on ``machine``.
+    """Reads the configuration of ``request`` as ``start`` would read it on ``machine``.
 
     Args:
         exported: its own reward is needed; else one stands for what is not named. Prompts are never read.
@@ -103,7 +103,7 @@ def read(request: Request, machine: Resources, *, exported: bool = False) -> Pap
     framework, notes = framework_named(request.framework), list[str]()
     machine = replace(machine, framework=framework.name)
     own_reward = exported and framework.names_reward
-    asked = replace(placed(request), model=request.model)
+    asked = replace(with_placeholders(request), model=request.model)
     asked = replace(asked, rewards=request.rewards) if own_reward else asked
     whole = read_whole(asked, Recorded(), machine, "", notes.append)
     whole = whole if own_reward else replace(whole, rewards=request.rewards)

@@ -59,15 +59,17 @@ def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> t
     )
 
 
-def _of_other_rows(found: Violation, case: Case) -> Violation:
-    """``found`` with the nearest values that change the rows per update, where no others mend it."""
-    rule = next((each for each in batch_rules.RULES if each.name == found.rule and each.judge(case) is not None), None)
+def _of_other_rows(violated: Violation, case: Case) -> Violation:
+    """Returns ``violated`` with the nearest values that change the rows per update, where no others mend it."""
+    rule = next(
+        (each for each in batch_rules.RULES if each.name == violated.rule and each.judge(case) is not None), None
+    )
     more = replace(rule, remedies=(*rule.remedies, "gradient_accumulation_steps")) if rule is not None else None
     changes = nearest(case, more, RULES) if more is not None else ()
     ways = [f"{in_words(case, (one,))} ({case.moved(*one).batch.rows} rows per update)" for one in changes]
     words = ", or ".join(ways).replace("gradient_accumulation_steps", "accumulation")
     ending = f"; nearest with other rows: {words}." if ways else "."
-    return Violation(found.rule, found.sentence.removesuffix(".") + ending, changes)
+    return Violation(violated.rule, violated.sentence.removesuffix(".") + ending, changes)
 
 
 def _check(configuration: Mapping[str, KnobValue], resources: Resources, reference: Reference) -> tuple[Violation, ...]:

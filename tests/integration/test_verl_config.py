@@ -26,9 +26,9 @@ from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.fields import fields_of
 from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.verl import export
-from trainer.frameworks.verl.field_table import KEYS
 from trainer.frameworks.verl.hydra import parsed, split
 from trainer.frameworks.verl.import_config import import_config
+from trainer.frameworks.verl.unknown_keys import KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests" / "support" / "verl_checks.py"

@@ -139,7 +139,7 @@ def _refuse_beside_config(options: PlanOptions) -> None:
 
 
 def _configured(options: PlanOptions, config: Path) -> Question:
-    """The question about the user's own configuration; its model is read from ``--model`` or as the file names it."""
+    """Returns the question about the user's own configuration, whose model ``--model`` or the file names."""
     from autotune.cli.commands.start_request import config_request, knobs_of
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of

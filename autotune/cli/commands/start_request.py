@@ -84,17 +84,17 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
 def config_request(
     config: Path | None,
     framework: str,
-    beside: tuple[Path | None, Path | None] = (None, None),
+    files: tuple[Path | None, Path | None] = (None, None),
     knobs: Mapping[str, KnobValue] = MappingProxyType({}),
     **more: Any,
 ) -> Request:
-    """A request about a configuration, which starts no study by itself.
+    """Returns a request about a configuration, which starts no study by itself.
 
     Args:
-        beside: the files of ``--accelerate`` and ``--server``.
+        files: those of ``--accelerate`` and ``--server``.
         more: further fields of a ``Request``.
     """
-    named, (accelerate, server) = framework_named(framework), beside
+    named, (accelerate, server) = framework_named(framework), files
     return Request(
         framework=named.name,
         config=None if config is None else config_text(config),

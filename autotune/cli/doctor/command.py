@@ -143,7 +143,7 @@ def _asked(options: DoctorOptions) -> Request | None:
 
 
 def _on_paper(request: Request | None, kind: str) -> list[Finding]:
-    """Findings on the configuration alone, for GPUs that need not be here. Raises ``UsageError`` without one."""
+    """Returns findings on the configuration alone, for GPUs that need not be here. Raises ``UsageError``."""
     from autotune.cli.doctor.training_checks import check_faults
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of

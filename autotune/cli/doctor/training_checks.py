@@ -150,10 +150,10 @@ def check_config(request: Request, look: Callable[[Request, Resources], Faults])
     return check_faults(request, found, counted(len(chosen.gpus), "GPU") if chosen.gpus else "a CPU")
 
 
-def check_faults(request: Request, found: Faults, where: str) -> list[Finding]:
-    """The faults of the configuration as findings; ``where`` it was judged for."""
-    if found.sentences:
-        return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in found.sentences]
-    if found.lacking:
-        return [Finding(CONFIG, Verdict.WARNING, found.lacking)]
+def check_faults(request: Request, faults: Faults, where: str) -> list[Finding]:
+    """Returns the faults of the configuration as findings; ``where`` it was judged for."""
+    if faults.sentences:
+        return [Finding(CONFIG, Verdict.PROBLEM, sentence) for sentence in faults.sentences]
+    if faults.lacking:
+        return [Finding(CONFIG, Verdict.WARNING, faults.lacking)]
     return [Finding(CONFIG, Verdict.OK, f"{request.config_name}: read, and legal on {where}")]

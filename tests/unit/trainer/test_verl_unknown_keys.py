@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.verl.field_table import EARLIER, KEYS
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import DATASET, INPUTS, MEASURING, REFUSED
 from trainer.frameworks.verl.key_tables import FIXED, NATIVE, NOT_IN_VERLS_FILES
-from trainer.frameworks.verl.unknown_keys import is_known
+from trainer.frameworks.verl.unknown_keys import EARLIER, KEYS, is_known
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUN = (

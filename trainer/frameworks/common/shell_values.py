@@ -149,7 +149,7 @@ _FIELD = re.compile(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\$\{[^}]*\}|`[^`]*`|\S)+")
 
 
 def fields(text: str, unknown: str) -> list[tuple[str, str]]:
-    """(Word, what in it is unknown) of text between no quotes; of several words only those with an expansion are."""
+    """Returns the words of text between no quotes, each with its unknown part; of several only expansions have one."""
     if not unknown:
         return [(word, "") for word in text.split()]
     found = _FIELD.findall(text)

@@ -49,7 +49,7 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
 
 
 def own_program(program: Word, name: str, trials: str) -> ConfigError:
-    """The refusal of a program of the user's own: what it gives its trainer in code is not what a trial would do.
+    """Returns the refusal of a program of the user's own: a trial would not do what it does in code.
 
     Args:
         trials: what a trial runs.

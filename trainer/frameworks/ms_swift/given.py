@@ -148,7 +148,7 @@ def _of_script(text: str, name: str) -> Given:
 
 
 def _launch(before: Sequence[Word]) -> Launch:
-    """What starts the processes; a file of ms-swift's that nothing but Python starts is one of them."""
+    """Returns the launch; a file of ms-swift's that Python alone starts is one process."""
     found, entry = launch_of(before), before[-1]
     alone = _ENTRY.search(entry.text) or _MEGATRON.search(entry.text)
     return Launch(1, {ALONE: entry}) if found.options is None and alone else found

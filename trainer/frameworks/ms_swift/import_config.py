@@ -381,7 +381,7 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
 
 
 def _uncounted(found: Given, name: str) -> Iterator[str]:
-    """A sentence on what leaves the number of training processes unknown, or is read by nobody."""
+    """Yields sentences on variables that leave the number of processes unknown, or that are not read."""
     alone = (found.launch.options or {}).get(ALONE)
     for key, own in {**found.environment, **found.hidden}.items() if alone else ():
         if alone and key in COUNTING:

@@ -54,7 +54,7 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _found(request: ExportRequest) -> str:
-    """The line by which ``swift`` is the one of the interpreter that was measured; none where that is any."""
+    """Returns the line by which ``swift`` is the one of the interpreter that was measured; none where that is any."""
     return (
         ""
         if "/" not in request.python

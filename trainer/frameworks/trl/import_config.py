@@ -175,7 +175,7 @@ def _longest(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
 def _launch(
     entries: dict[str, Entry], name: str, files: Mapping[str, str], faults: Faults
 ) -> tuple[dict[str, Entry], AccelerateFile]:
-    """(The script's own keys, what the others tell the launch) of a file that ``trl grpo`` is given."""
+    """Returns the script's own keys, and the launch that the others of ``trl grpo``'s file describe."""
     own = {key: entry for key, entry in entries.items() if key not in (PROCESSES, *SHARDED)}
     said = {key: str(value) for key, value in plain_keys(entries).items() if key in (PROCESSES, *SHARDED)}
     found = NO_LAUNCH
@@ -303,7 +303,7 @@ def _is_path(entry: Entry | None) -> bool:
 
 
 def _names_file(value: object) -> bool:
-    """Whether it is no name of a file that TRL has."""
+    """Tells whether it is a path, no name of TRL's own files."""
     return isinstance(value, str) and value not in PRESETS and ("/" in value or "." in value)
 
 

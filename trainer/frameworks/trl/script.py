@@ -108,7 +108,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
 
 
 def _refuse_own_program(entry: Word, name: str) -> None:
-    """Refuse a program of the user's own: what it gives its trainer in code would not be what a trial does."""
+    """Refuses a program of the user's own: its trainer may be given other things in code."""
     if "open_r1" in entry.text or not _TRLS.search(entry.text):
         raise own_program(entry, name, "TRL's script")
 

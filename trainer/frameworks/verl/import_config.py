@@ -83,7 +83,7 @@ def import_config(
     Args:
         text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
             configuration; at most 64 KiB.
-        fields: not used; verl's keys are a table (``field_table``).
+        fields: not used; verl's keys are a table (``unknown_keys``).
         processes: GPUs that train; 0 takes what the file says.
         files: not used; verl's configuration names no other.
         folder: that the file stands in, where it says so of itself.

@@ -1,19 +1,24 @@
 """Keys that verl's own configuration files do not have: whether they are mistakes. Pure.
 
 Hydra refuses such a key, but for ``+key`` and ``++key``, which add it: a plugin, or another verl, may have its own.
+
+``fields.json`` has those of 0.9.1, made by composing ``ppo_trainer`` and ``ppo_megatron_trainer`` of
+``verl/trainer/config`` by Hydra (a key that is set to nothing, ``null`` or ``{}``, may hold others), and
+those that only 0.2.0, 0.3.0, 0.4.1, 0.5.0, 0.6.1, 0.7.0, 0.8.0 or 0.9.0 had.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Set
 from difflib import SequenceMatcher
 from functools import cache
+from pathlib import Path
 
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.key_handling import KeyHandling
-from trainer.frameworks.verl.field_table import EARLIER, KEYS
 from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import MIXED, NOT_IN_VERLS_FILES
 
@@ -22,6 +27,27 @@ _FREE = re.compile(r"(?:^|\.)(?:override_\w+|\w*_kwargs|hydra|env_vars)\.")
 _CLOSE, _SURE = 0.75, 0.85
 """Likeness of two names, as ``difflib`` has it, of which one may be meant by the other; of an added key by more."""
 _VERSION = "0.9.1"
+_RECORDED = json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))
+
+
+def _whole(table: Mapping[str, str]) -> Iterator[str]:
+    """Yields the whole names of a table from place to names."""
+    for place, names in table.items():
+        yield from (name if place == "." else f"{place}.{name}" for name in names.split())
+
+
+def _with_alike(keys: frozenset[str]) -> frozenset[str]:
+    alike: Mapping[str, str] = _RECORDED["alike"]
+    copies = (
+        other + key.removeprefix(place) for other, place in alike.items() for key in keys if key.startswith(f"{place}.")
+    )
+    return keys.union(copies)
+
+
+KEYS = _with_alike(frozenset(_whole(_RECORDED["keys"])))
+"""Those of 0.9.1, by their whole names."""
+EARLIER = frozenset(_whole(_RECORDED["earlier"]))
+"""Those that only earlier versions have."""
 
 
 def is_known(key: str) -> bool:
