@@ -175,7 +175,7 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         "prompts": str(prompts),
         "columns": sorted(rows[0]),
         "rewards": [name_of(reward) for reward in rewards],
-        "reward_s": cost,
+        "reward_s": list(cost),
         "model": model_facts(str(folder)),
         "model_folder": str(folder),
         "commit": commit_of(folder, wanted.model),
