@@ -33,7 +33,6 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk
-from autotune.specification.sizing import StoredStudy
 from autotune.store import OutageLimits, check_place, open_store
 from autotune.study.control import Control
 from autotune.study.crews import SideBySide
@@ -83,11 +82,7 @@ def open_store_for(settings: Settings, stop: StopToken | None = None, *, create:
 
 
 def open_to_read(settings: Settings) -> Store:
-    """The database of the settings, which may lie on a read-only mount; neither it nor a folder is created.
-
-    Raises:
-        NoDatabaseError: there is none.
-    """
+    """Opens the settings' database, perhaps on a read-only mount; creates nothing. Raises ``NoDatabaseError``."""
     return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 
 
@@ -116,13 +111,13 @@ def config_faults(request: Request, machine: Resources) -> Faults:
         return faults_of(request, Interpreter(request.python, Path(folder)), machine)
 
 
-def stored(settings: Settings, name: str) -> StoredStudy | None:
-    """The study of that name, if there is one; no database is created by looking."""
+def stored(settings: Settings, name: str) -> tuple[StudySpec, bool] | None:
+    """Returns the study of that name, and whether a trial of it has ended; no database is created by looking."""
     if "://" not in settings.database and not Path(settings.database).is_file():
         return None
     with closing(open_store_for(settings)) as store, suppress(NotFoundError):
         study = store.study(name)
-        return StoredStudy(study.spec, any(t.state.is_finished for t in store.trials(study.id, until=1)))
+        return study.spec, any(t.state.is_finished for t in store.trials(study.id, until=1))
     return None
 
 

@@ -88,22 +88,14 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
 
 
 def find_study(store: Store, name: str | None) -> Study:
-    """The study of that name or id, or the newest.
-
-    Raises:
-        NotFoundError: naming the nearest study there is.
-    """
+    """Returns the study of that name or id, or the newest. Raises ``NotFoundError`` naming the nearest."""
     studies = store.studies()
     found = named_study([(study.id, study.spec.name) for study in studies], name)
     return next(study for study in studies if study.id == found)
 
 
 def find_trial(trials: Sequence[Trial], number: int, study: Study) -> Trial:
-    """The trial of that number.
-
-    Raises:
-        NotFoundError: naming the nearest number there is.
-    """
+    """Returns the trial of that number. Raises ``NotFoundError`` naming the nearest."""
     for trial in trials:
         if trial.number == number:
             return trial

@@ -60,11 +60,7 @@ class Framework(Port):
         """The assignment in the framework's own configuration format."""
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
-        """The rollout server the trial needs beside it, ``None`` if it needs none.
-
-        Raises:
-            ValueError: the server cannot be had on the GPUs of ``place``.
-        """
+        """The rollout server the trial needs, if any. Raises ``ValueError``: it cannot be had on ``place``'s GPUs."""
 
     def diagnose(self, text: str) -> Diagnosis | None:
         """Causes of a failure found in a log text by the framework's known error texts; last cause first."""

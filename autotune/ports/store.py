@@ -77,11 +77,8 @@ class Store(Port):
         """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
 
     def begin_anew(self, study_id: int, spec: StudySpec, draft: TrialDraft, event: Event) -> Study:
-        """Gives a study whose baseline is its only trial, and RUNNING, another specification; returns the study.
-
-        The baseline becomes ``draft``, WAITING, and prior knowledge is to be collected again. Raises
-        ``FinishedTrialError`` from any other state.
-        """
+        """Gives a study whose only trial is its RUNNING baseline another specification, without prior knowledge, and
+        the baseline another draft, WAITING. Raises ``FinishedTrialError`` from any other state."""
 
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord, /) -> None:
         """Stores a cycle, durably on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""

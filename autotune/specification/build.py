@@ -39,11 +39,7 @@ RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or gener
 
 
 def ranked(machine: Resources, ranks: int | None) -> Resources:
-    """The machine with as many training processes as were asked for.
-
-    Raises:
-        UsageError: it has GPUs, or fewer cores than that.
-    """
+    """Returns the machine with ``ranks`` training processes. Raises ``UsageError``: it has GPUs, or fewer cores."""
     if ranks is None:
         return machine
     if machine.gpus:
@@ -60,32 +56,24 @@ def load_space(request: Request, resources: Resources) -> SearchSpace:
 
 
 def fitted(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str]:
-    """``space`` without what only a preset listed and ``framework`` cannot set, and a sentence on what went.
-
-    Raises:
-        SpaceError: nothing is left to search.
-    """
+    """Returns ``space`` without a preset's knobs that ``framework`` lacks, and a sentence. Raises ``SpaceError``."""
     found, left = space.fitted(framework.name, framework.supported)
     verb = "is" if len(left) == 1 else "are"
     return found, f"{', '.join(left)} {verb} left out of the space: {framework.title} has no such knob" if left else ""
 
 
 def planned(space: SearchSpace, framework: Integration, *, server: bool = False) -> tuple[SearchSpace, str]:
-    """``space`` as ``fitted`` makes it, for a question about ``framework`` rather than a study.
+    """Returns ``space`` as ``fitted`` makes it, for a question about ``framework`` rather than a study.
 
     Where vLLM would generate on GPUs of its own unless something says otherwise, and neither the space nor ``server``
-    says so, it generates beside the training.
-
-    Raises:
-        SpaceError: nothing is left to search.
+    says so, it generates beside the training. Raises ``SpaceError``.
     """
     space, said = fitted(space, framework)
     listed = {*space.values, *space.fixed}
-    if server or not listed.isdisjoint(("rollout_mode", "rollout_gpus")) or "rollout_engine" not in listed:
-        return space, said
-    if defaults(framework.name).get("rollout_mode") != "server":
-        return space, said
-    return replace(space, fixed=Configuration({**space.fixed, "rollout_mode": "colocate"})), said
+    silent = "rollout_engine" in listed and listed.isdisjoint(("rollout_mode", "rollout_gpus")) and not server
+    if silent and defaults(framework.name).get("rollout_mode") == "server":
+        space = replace(space, fixed=Configuration({**space.fixed, "rollout_mode": "colocate"}))
+    return space, said
 
 
 _SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
@@ -177,13 +165,10 @@ def _no_server(framework: Integration, key: str, why: str) -> str:
 
 
 def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resources) -> Configuration:
-    """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
+    """Returns the framework's defaults, with accumulation for the rows, and the user's own values on top.
 
     GPUs that a rollout server has do not train. Where the others cannot share the rows, an update has the nearest
-    number of rows they can, at most 5 % away.
-
-    Raises:
-        UsageError: the rows cannot be reached, or a rule forbids the combination.
+    number of rows they can, at most 5 % away. Raises ``UsageError``: there is none, or a rule forbids the combination.
     """
     rows, unset = request.rows_per_update, defaults(resources.framework)
     own: dict[str, KnobValue] = {
@@ -300,11 +285,7 @@ def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
 
 
 def model_digest(folder: Path) -> str:
-    """SHA-256 over the names, sizes and small files of a model folder, so that another model there is noticed.
-
-    Raises:
-        UsageError: the folder is missing, or holds no config or no weights.
-    """
+    """Returns the SHA-256 of a model folder's names, sizes and small files. Raises ``UsageError``: it is none."""
     if not folder.is_dir():
         raise UsageError(f"there is no model folder {folder}")
     if not (folder / "config.json").is_file():

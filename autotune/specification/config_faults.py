@@ -77,11 +77,7 @@ def read_whole(request: Request, python: Describes, machine: Resources, bundled:
 
 
 def faults_of(request: Request, python: Describes, machine: Resources, bundled: str = "") -> Faults:
-    """Every fault of ``request``'s configuration; the model's facts and the prompts are not looked at.
-
-    Raises:
-        MachineError: the interpreter cannot say what the framework takes.
-    """
+    """Returns every fault of ``request``'s configuration, apart from model and prompts. Raises ``MachineError``."""
     asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python, machine)
     asked.passes_refusals = False
     found = _Found(request)

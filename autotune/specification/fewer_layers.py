@@ -33,11 +33,7 @@ def layers_of(model: Path) -> int:
 
 
 def first_layers(model: Path, layers: int, folder: Path) -> Path:
-    """``folder``, with the model of its first ``layers``; one that is there already is kept.
-
-    Raises:
-        UsageError: the model is not one file of safetensors with numbered layers.
-    """
+    """Returns ``folder``, with the first ``layers`` of ``model`` unless it is there. Raises ``UsageError``."""
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -69,11 +69,7 @@ class Interpreter:
         return result
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """The framework's keys; not ok with reason ILLEGAL if it refuses those given.
-
-        Raises:
-            MachineError: it cannot say.
-        """
+        """Returns the framework's keys; not ok with reason ILLEGAL if it refuses these. Raises ``MachineError``."""
         of = _framework(framework)
         result = self.ask("describe", {"config": dict(keys), **of}, PREPARE_TIMEOUT_S)
         if "fields" not in result.data:
@@ -193,7 +189,7 @@ def _framework(name: str) -> dict[str, str]:
 
 
 def _questions(
-    rewards: Sequence[RewardSpec], packages: Sequence[str], environment: Environment = TRL, *, load: bool = False
+    rewards: Sequence[RewardSpec], packages: Sequence[str], environment: Environment, *, load: bool = False
 ) -> dict[str, Any]:
     asked: dict[str, Any] = {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages)}
     modules = {"modules": dict(environment.modules)} if environment.modules else {}
@@ -201,15 +197,13 @@ def _questions(
 
 
 def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
-    """Packages and hardware of a training interpreter (``Result.data`` of the child's ``probe``).
+    """Returns packages and hardware of a training interpreter (``Result.data`` of the child's ``probe``).
 
     Raises:
         MachineError: it cannot be started, or lacks what TRL's trials need; what those of another framework need
             is judged by its ``environment``.
     """
-    asked = _questions((), (), environment)
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
-        result = run_tool(python, "probe", Path(folder), asked, PROBE_TIMEOUT_S, clock=SystemClock())
+    result = check_rewards(python, (), (), environment)
     if not result.ok:
         raise MachineError(f"{python}: {result.message or 'cannot run a trial'}")
     return result.data

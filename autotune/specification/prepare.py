@@ -20,7 +20,7 @@ from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
 from autotune.specification.request import Request, ResolvedRequest, packages_of
 from autotune.specification.resolve import Talk, keep_prompts
-from autotune.specification.sizing import Open, Sized, Sizing, StoredStudy
+from autotune.specification.sizing import Open, Sized, Sizing, Stored
 from autotune.specification.user_input import is_folder
 from autotune.specification.workload_size import Plan
 from autotune.wording.numbers import counted
@@ -55,7 +55,7 @@ def prepare(
     request: Request,
     settings: Settings,
     talk: Talk,
-    stored: Callable[[str], StoredStudy | None],
+    stored: Stored,
     bundled: str = "",
     limits: Budget = NO_LIMITS,
 ) -> Prepared:
@@ -64,7 +64,6 @@ def prepare(
 
     Args:
         settings: where answers and prompts are kept.
-        stored: the study of that name, if there is one.
         bundled: the model folder to take when none is named.
         limits: what may be spent; a workload nobody chose is made small enough for it.
 
@@ -87,48 +86,35 @@ def prepare(
     if is_folder(whole.model):
         build.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)
-    sizing = Sizing(
-        python=python,
-        found=found,
-        machine=machine,
-        space=space,
-        budget_s=limits.seconds_on(machine.total_gpus),
-        talk=talk,
-        models=settings.home.models,
-        stored=stored,
-        speed=prior_knowledge.measuring(python, talk),
-    )
+    budget_s, speed = limits.seconds_on(machine.total_gpus), prior_knowledge.measuring(python, talk)
+    sizing = Sizing(python, found, machine, space, budget_s, talk, settings.home.models, stored, speed)
 
     def specified(sized: Sized) -> Prepared:
-        prepared = _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
+        prepared = _specified(sized, sizing, framework, settings, scaling)
         return replace(prepared, by_plan=lambda plan: specified(sizing.by_plan(whole, plan, sized.written)))
 
     return specified(sizing.settle(whole, may))
 
 
 def _specified(
-    sized: Sized,
-    framework: Integration,
-    space: SearchSpace,
-    machine: Resources,
-    software: dict[str, str],
-    settings: Settings,
-    talk: Talk,
-    scaling: tuple[str, ...],
+    sized: Sized, sizing: Sizing, framework: Integration, settings: Settings, scaling: tuple[str, ...]
 ) -> Prepared:
-    """The study of a workload whose size and prompts are settled. Raises ``UsageError`` where nothing is legal."""
-    data = sized.written.data
+    """Returns the study of a workload whose size and prompts are settled. Raises ``UsageError``: nothing is legal."""
+    data, space = sized.written.data, sizing.space
     whole = replace(sized.request, max_prompt_length=sized.request.max_prompt_length or int(data["longest_prompt"]))
-    resources = build.resources_for(machine, whole, build.model_facts(data), software)
+    resources = build.resources_for(sizing.machine, whole, build.model_facts(data), _software(sizing.found.data))
     baseline = build.baseline_of(whole, space, resources)
-    legal = _judged(whole, framework, space, baseline, resources, talk)
+    check_baseline(whole, framework, space, baseline, resources, sizing.talk)
+    legal = space.candidates(baseline, resources, same_learning=False)
+    if not any(c.get(name) != baseline.get(name) for c in legal for name in (*space.values, *space.fixed)):
+        _check_choice(space, baseline, resources, legal=len(legal))
     prompts = keep_prompts(settings.home.root, Path(data["prompts"]), data["sha256"])
     workload = build.workload_of(whole, prompts, data["sha256"], data.get("commit"))
     spec = build.specification(whole, workload, space, baseline, resources)
     return Prepared(
         spec=spec,
         fingerprint=build.fingerprint_of(spec, hardware.describe(gpus=hardware.visible_gpus()[: resources.gpus])),
-        legal=legal,
+        legal=len(legal),
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
         scaling=scaling,
         workload=sized.words,
@@ -161,22 +147,6 @@ def searched(
             "or more (`autotune plan` answers about one configuration)"
         )
     return whole, space
-
-
-def _judged(
-    whole: ResolvedRequest,
-    framework: Integration,
-    space: SearchSpace,
-    baseline: Configuration,
-    resources: Resources,
-    talk: Talk,
-) -> int:
-    """Number of legal combinations. Raises ``UsageError`` if there are none, or if the baseline is illegal."""
-    check_baseline(whole, framework, space, baseline, resources, talk)
-    legal = space.candidates(baseline, resources, same_learning=False)
-    if not any(c.get(name) != baseline.get(name) for c in legal for name in (*space.values, *space.fixed)):
-        _check_choice(space, baseline, resources, legal=len(legal))
-    return len(legal)
 
 
 def check_baseline(

@@ -44,13 +44,10 @@ def measuring(python: Interpreter, talk: Talk) -> Speed:
 def begun(
     study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk, *, history: bool = True
 ) -> Study:
-    """The study with the prior knowledge of its sampler, which is collected and stored before its first trial ends.
+    """Returns the study with the prior knowledge of its sampler, which is stored before its first trial ends.
 
-    Args:
-        talk: told what could not be measured, and what it begins with.
-
-    Raises:
-        UsageError: no history is wanted, but the study began with one.
+    ``talk`` is told what could not be measured, and what it begins with. Raises ``UsageError``: no history is wanted,
+    but the study began with one.
     """
     if not forecasts(study.spec.sampler):
         return study
@@ -115,11 +112,7 @@ def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
 
 
 def prior_data(study: Study, store: Store) -> PriorData:
-    """The study's prior knowledge in the form of the sampler's models, with the trials of earlier studies.
-
-    Raises:
-        NotFoundError: an earlier study is no longer in the database.
-    """
+    """Returns the prior knowledge with the trials of earlier studies. Raises ``NotFoundError``: one of them is gone."""
     known = study.beforehand
     if known is None:
         return PriorData()

@@ -137,11 +137,7 @@ class ResolvedRequest(Request):
 
 
 def with_defaults(request: Request, size: Size, bundled: str) -> ResolvedRequest:
-    """``request`` with defaults for what it leaves open: the task's reward, sizes, the bundled model.
-
-    Raises:
-        UsageError: something is lacking that only the user can say.
-    """
+    """Returns ``request`` with default task, reward, sizes and model. Raises ``UsageError``: something is lacking."""
     source = request.config_name if request.config is not None else ""
     framework = framework_named(request.framework)
     if source and not request.model:

@@ -32,9 +32,7 @@ def resolve_request(
 ) -> ResolvedRequest:
     """Reads the request's configuration and fills in defaults; ``talk`` gets notes on what may surprise the user.
 
-    Raises:
-        UsageError: the configuration is refused, by us or by the framework, or something is lacking.
-        MachineError: the interpreter cannot say what the framework takes.
+    Raises ``UsageError``: the configuration is refused, or something is lacking; ``MachineError``: nobody can say.
     """
     if request.config is not None:
         request = _configured(request, python, machine, talk)
@@ -91,11 +89,7 @@ def _described(
     name: str,
     understood: Callable[[Mapping[str, Field]], Imported],
 ) -> Mapping[str, Field]:
-    """The keys the interpreter's framework takes.
-
-    Raises:
-        UsageError: those of the file are not understood, or the framework refuses them.
-    """
+    """Returns the keys that the framework takes. Raises ``UsageError``: it refuses the file's, or we do."""
     known = python.known_fields(framework.name)
     if known is not None:  # most mistakes are found without asking again
         understood(framework.fields_of(known))
@@ -116,10 +110,8 @@ def _split(framework: Integration, imported: Imported, request: Request, machine
     """The request with the GPUs of a rollout server, on which the rows per update depend.
 
     A file says that there is a server. How many GPUs it has is said by the command that starts it, by
-    ``--rollout-gpus``, or by the number of processes that train: the other GPUs are the server's.
-
-    Raises:
-        UsageError: nobody says it, or a trial cannot have one.
+    ``--rollout-gpus``, or by the number of processes that train: the other GPUs are the server's. Raises
+    ``UsageError``: nobody says it, or a trial cannot have one.
     """
     knobs = {**imported.knobs, **request.baseline}
     refuse_server(framework, knobs, machine, request.config_name, imported.lines)
@@ -139,13 +131,9 @@ def _split(framework: Integration, imported: Imported, request: Request, machine
 
 
 def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:
-    """Key -> text of the files a configuration names, which are looked up from ``folder`` as the framework does.
+    """Returns the text by key of the files a configuration names, looked up from ``folder`` as the framework does.
 
-    Args:
-        named: key -> (path, line), as ``Integration.named_files`` says.
-
-    Raises:
-        UsageError: one cannot be read.
+    ``named``: key -> (path, line), as ``Integration.named_files`` says. Raises ``UsageError``: one cannot be read.
     """
     found = {}
     for key, (path, line) in named.items():

@@ -28,6 +28,8 @@ from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import Result
 
+Stored = Callable[[str], tuple[StudySpec, bool] | None]
+"""Gives the study of a name, and whether a trial of it has ended, so that its workload stays."""
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
 """Knobs that say how many rows an update has."""
 
@@ -67,20 +69,8 @@ class Sized:
 
 
 @dataclass(frozen=True)
-class StoredStudy:
-    """The stored study of a name."""
-
-    spec: StudySpec
-    has_ended_trials: bool
-    """Its workload stays."""
-
-
-@dataclass(frozen=True)
 class Sizing:
-    """Settles the size of one request.
-
-    ``stored`` gives the study of a name, ``None`` where there is none.
-    """
+    """Settles the size of one request."""
 
     python: Interpreter
     found: Result
@@ -91,35 +81,31 @@ class Sizing:
     talk: Talk
     models: Path
     """Where cut models are kept."""
-    stored: Callable[[str], StoredStudy | None]
+    stored: Stored
     speed: Callable[[Mapping[str, Any], str], Result]
     """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
 
     def settle(self, whole: ResolvedRequest, may: Open) -> Sized:
-        """``whole`` with a size the budget holds where nobody chose one.
+        """Returns ``whole`` with a size that the budget holds where nobody chose one.
 
         A stored study of the same name decides, so that the same command continues it whatever the machine does now.
-
-        Raises:
-            UsageError: model or prompts cannot be used.
-            MachineError: the interpreter cannot prepare them.
+        Raises ``UsageError`` or ``MachineError``: model or prompts cannot be used.
         """
-        there = self.stored(study_name(whole))
-        sized = Sized(whole, self._written(whole)) if there is None else self._as_stored(whole, may, there.spec)
-        settled = self.budget_s is None or (there is not None and there.has_ended_trials)
-        device = None if settled else self._present()
+        spec, measured = self.stored(study_name(whole)) or (None, False)
+        sized = Sized(whole, self._written(whole)) if spec is None else self._as_stored(whole, may, spec)
+        device = None if self.budget_s is None or measured else self._present()
         if self.budget_s is None or device is None:
             return sized
         layers = layers_of(Path(whole.model)) if may.model else 0
         cuts = [n for n in (layers // 2, layers // 4) if n and (may.rows or may.tokens)]
         usual = Size(whole.rows_per_update, whole.max_completion_length)
         sizes = list(workload_size.ladder(usual, rows=may.rows, tokens=may.tokens, layers=cuts))
-        if there is not None:
-            first = _stored_size(whole, may, there.spec, self.models)
+        if spec is not None:
+            first = _stored_size(whole, may, spec, self.models)
             sizes = sizes[sizes.index(first) :] if first in sizes else [first]
-        written = sized.written if there is None else self._written(whole)
+        written = sized.written if spec is None else self._written(whole)
         steps = [(one, self._pace(whole, written, device, one, layers)) for one in sizes]
-        if there is not None:
+        if spec is not None:
             return replace(sized, plan=Plan(tuple(steps), steps[0], self.budget_s, layers, sized.request.protocol))
         plan = replace(workload_size.choose(steps, self.budget_s, layers), protocol=whole.protocol)
         words = plan.words() if may.rows or may.tokens else plan.too_small_words()
@@ -176,9 +162,9 @@ class Sizing:
             prompt_tokens=float(data.get("mean_prompt") or 0.0),
         )
         found = PhaseTimes(device).fitted(task, ()).forecast([build.baseline_of(sized, self.space, resources)])
-        reward = {"call": 0.0, "completion": 0.0, **data.get("reward_s", {})}
-        rewards = reward["call"] + one.rows * reward["completion"]
-        return Pace(float(found.restart_s[0]) + rewards, math.exp(found.log_seconds[0]) + rewards)
+        call_s, completion_s = data.get("reward_s", (0.0, 0.0))
+        reward_s = call_s + one.rows * completion_s
+        return Pace(float(found.restart_s[0]) + reward_s, math.exp(found.log_seconds[0]) + reward_s)
 
 
 def _stored_size(whole: ResolvedRequest, may: Open, there: StudySpec, models: Path) -> Workload:

@@ -19,14 +19,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def model_named(word: str, folder: Path) -> str:
-    """An absolute folder, or the hub id as it is.
-
-    Args:
-        word: as given by ``--model`` or ``model_name_or_path``.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Returns the absolute folder that ``word`` names, or the hub id as it is. Raises ``UsageError``: it is neither."""
     path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if path.exists():
         return str(path)
@@ -49,11 +42,7 @@ def task_named(word: str) -> str:
 
 
 def rewards_named(words: Sequence[str], folder: Path) -> tuple[RewardSpec, ...]:
-    """The rewards of ``--reward``, in order.
-
-    Raises:
-        UsageError: one is neither ``math-verify`` nor ``FILE.py:FUNCTION``, there is no such file, or one is twice.
-    """
+    """Returns the rewards of ``--reward``, in order. Raises ``UsageError``: one is none, has no file, or is twice."""
     found = tuple(_reward_named(word, folder) for word in words)
     if len({(r.kind, r.path, r.name) for r in found}) < len(found):
         raise UsageError(f"--reward names the same reward twice: {', '.join(words)}")

@@ -21,17 +21,15 @@ from autotune.wording.numbers import counted, format_duration
 
 TRIALS = 6
 """A budget should hold at least so many: the baseline and five of the search."""
-LEAST_ROWS = 4
-LEAST_TOKENS = 8
+LEAST = Size(rows_per_update=4, max_completion_length=8)
 """Shorter completions leave nothing of a generation to measure."""
 CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
 FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
 """Cycles of a trial where nothing else makes room."""
-WRONG = 2.0
-"""Times its forecast that a cycle takes before the plan is made anew ..."""
-LATE = 4.0
-"""... and that a start takes before its end is not waited for; it is then taken for half done."""
+WRONG, LATE = 2.0, 4.0
+"""Times its forecast that a cycle takes before the plan is made anew, and that a start takes before it is taken for
+half done and not waited for."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +64,15 @@ class Pace:
         """Returns the seconds of a trial with further cycles beside the recorded ones."""
         return self.start_s + (self.recorded + further) * self.cycle_s
 
-    @property
-    def confirmation_s(self) -> float:
-        """Seconds of one confirmation round: the leader and the baseline."""
-        return self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
-
-    def study_s(self) -> float:
-        """Returns the seconds of a study with ``TRIALS`` trials, the baseline included, and one confirmation round."""
-        return self.trial_s(self.natural) + (TRIALS - 1) * self.trial_s() + self.confirmation_s
+    def study_s(self, trials: int = TRIALS) -> float:
+        """Returns the seconds of so many trials, the baseline included, and a confirmation of leader and baseline."""
+        search_s = (trials - 1) * self.trial_s()
+        return self.trial_s(self.natural) + search_s + self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
 
     def trials(self, budget_s: float) -> int:
         """Returns how many trials fit the budget besides the confirmation; 0 if not even the baseline does."""
-        left = budget_s - self.trial_s(self.natural)
-        return 0 if left < 0 else 1 + max(0, math.floor((left - self.confirmation_s) / self.trial_s()))
+        further = math.floor((budget_s - self.study_s(1)) / self.trial_s())
+        return 0 if budget_s < self.trial_s(self.natural) else 1 + max(0, further)
 
     def slowed(self, times: float, began_s: float) -> Pace:
         """Returns the pace where a cycle takes ``times`` as long, and a trial ``began_s`` until its warm-up."""
@@ -213,8 +207,8 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
     now = Workload(usual.rows_per_update, usual.max_completion_length)
     while True:
         yield now
-        fewer = now.rows // (2 * LEAST_ROWS) if rows and now.rows % 2 == 0 else 0
-        shorter = now.tokens // (2 * LEAST_TOKENS) if tokens else 0
+        fewer = now.rows // (2 * LEAST.rows_per_update) if rows and now.rows % 2 == 0 else 0
+        shorter = now.tokens // (2 * LEAST.max_completion_length) if tokens else 0
         if not (fewer or shorter):
             break
         now = replace(now, tokens=now.tokens // 2) if shorter > fewer else replace(now, rows=now.rows // 2)

@@ -71,10 +71,9 @@ _MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 
 
 def backend_of(address: str | Path, busy_timeout_s: float, *, create: bool = True) -> Backend:
-    """The database ``address`` names: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
+    """Returns the database of ``address``: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
 
-    Raises:
-        UnfitDatabaseError: it is none of them; the message never repeats the address, which may hold a password.
+    Raises ``UnfitDatabaseError``, whose message never repeats the address, which may hold a password.
     """
     if isinstance(address, Path) or "://" not in address:
         if str(address) == ":memory:":

@@ -46,11 +46,7 @@ class Backend:
         return nullcontext()
 
     def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Held by the one process, of all that open the database, that makes its tables.
-
-        Raises:
-            StoreError: another process has held it for too long.
-        """
+        """Held by the one process that makes the tables. Raises ``StoreError``: another has held it for too long."""
         return nullcontext()
 
     def ready(self, engine: Engine) -> bool:  # noqa: ARG002

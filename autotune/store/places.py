@@ -36,10 +36,9 @@ class Mount:
 
 
 def check_place(file: Path) -> None:
-    """Refuse a database file on a network, or where two processes could lock the same file. Nothing stays there.
+    """Refuses a database file on a network, or where two processes could lock the same file. Nothing stays there.
 
-    Raises:
-        UnfitDatabaseError: with one sentence. A folder that may only be read is judged by its kind alone.
+    Raises ``UnfitDatabaseError``. A folder that may only be read is judged by its kind alone.
     """
     folder = file.parent
     while not folder.is_dir() and folder != folder.parent:

@@ -37,13 +37,10 @@ def locked(session: Session, study_id: int) -> StudyRow:
 
 
 def changing(session: Session, study_id: int) -> StudyRow:
-    """The study's row, locked, with its revision increased.
+    """Returns the study's row, locked, with its revision increased. Raises ``NotFoundError``.
 
     Whoever changes anything in a study comes through here before reading what the change depends on,
     so changes have one order and numbers have no gaps, whatever the database.
-
-    Raises:
-        NotFoundError: no such study.
     """
     row = locked(session, study_id)
     row.revision += 1

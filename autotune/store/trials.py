@@ -94,12 +94,7 @@ def finish(
 
 
 def unfinished_attempt(session: Session, study_id: int, number: int, attempt: int) -> AttemptRow:
-    """The attempt a record belongs to, in a trial that may still change; the study is locked.
-
-    Raises:
-        FinishedTrialError: the trial is finished.
-        NotFoundError: no such study, trial or attempt.
-    """
+    """Returns the attempt of a record, its study locked. Raises ``FinishedTrialError`` or ``NotFoundError``."""
     changing(session, study_id)
     trial = _existing_trial(session, study_id, number)
     if TrialState(trial.state).is_finished:

@@ -34,19 +34,22 @@ class Spent:
 
 
 class Ledger:
-    """Counts one run of the tuner on the monotonic clock and keeps the total in the store."""
+    """Counts one run of the tuner on the monotonic clock and keeps the total in the store.
 
-    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int) -> None:
+    Unless ``counted`` it counts nothing: a verification does not use the study's budget.
+    """
+
+    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int, *, counted: bool = True) -> None:
         self._store = store
         self._clock = clock
         self._gpus = gpus
         self._before = Spent(*store.spent(study_id))
         self._began = clock.monotonic()
         self._persisted = self._began
-        self._session = store.open_session(study_id, clock.now())
+        self._session = store.open_session(study_id, clock.now()) if counted else None
 
     def spent(self) -> Spent:
-        run = self._clock.monotonic() - self._began
+        run = 0.0 if self._session is None else self._clock.monotonic() - self._began
         return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
 
     def leave_out(self, seconds: float) -> None:
@@ -56,26 +59,10 @@ class Ledger:
     def persist(self, *, force: bool = False) -> None:
         """Store the totals, at most once a second unless forced."""
         moment = self._clock.monotonic()
-        if force or moment - self._persisted >= PERSIST_EVERY_S:
+        if self._session is not None and (force or moment - self._persisted >= PERSIST_EVERY_S):
             run = moment - self._began
             self._store.spend(self._session, run, run * self._gpus, self._clock.now())
             self._persisted = moment
-
-
-class Uncounted(Ledger):
-    """A ledger that counts nothing: a verification does not use the study's budget."""
-
-    def __init__(self, store: Store, study_id: int) -> None:
-        self._before = Spent(*store.spent(study_id))
-
-    def spent(self) -> Spent:
-        return self._before
-
-    def leave_out(self, seconds: float) -> None:
-        """Does nothing: no time is counted."""
-
-    def persist(self, *, force: bool = False) -> None:
-        """Does nothing: there is nothing to store."""
 
 
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
@@ -140,11 +127,10 @@ class Cost:
 
 
 def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
-    """Predicted cost of a trial, from finished ones; ``None`` before any was measured.
+    """Returns the predicted cost of a trial, from finished ones; ``None`` before any was measured.
 
-    One that its time limit or the budget ended counts by the cycles it had, so that the next is not as short of time.
-    A configuration that has run is predicted from its own trials, any other from the upper quartile
-    of all, so that a reserve made from it is rarely too small.
+    One that its time limit or the budget ended counts by the cycles it had. A configuration that has run is predicted
+    from its own trials, any other from the upper quartile of all, so that a reserve made from it is rarely too small.
     """
     measured = _measured(trials)
     own = [t for t in measured if t.configuration == configuration]
@@ -207,17 +193,12 @@ def _fresh_start_s(alike: Sequence[Trial]) -> float:
 
 
 def _measured(trials: Sequence[Trial]) -> list[Trial]:
-    """Those whose cycles tell what one takes; of one that was cut a warm-up may be all there is."""
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
-    return [
-        t
-        for t in trials
-        if t.seconds is not None and ((t.state in ended and t.speed_cycles()) or (_was_cut(t) and _cycle_s(t)))
-    ]
+    shown = (t for t in trials if (t.state in ended and t.speed_cycles()) or (_was_cut(t) and _cycle_s(t)))
+    return [t for t in shown if t.seconds is not None]
 
 
 def _was_cut(trial: Trial) -> bool:
-    """Whether it ended because its time did."""
     late = trial.outcome is not None and trial.outcome.reason is FailureReason.TIMEOUT
     return late or retries.stopped_by_budget(trial)
 
@@ -228,7 +209,7 @@ def _cycle_s(trial: Trial) -> float:
 
 
 def _beside_s(trial: Trial) -> float:
-    """Seconds of a trial outside its cycles; of one that was cut, of its start, since a cycle had begun."""
+    """Returns the seconds of a trial outside its cycles; where one was cut, those of its start."""
     beside = max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
     return min(beside, sum(trial.startup.values())) if _was_cut(trial) and trial.startup else beside
 

@@ -58,14 +58,10 @@ def fold(pending: PendingRequests, events: Iterable[Event]) -> PendingRequests:
 
 
 def _with(pending: PendingRequests, event: Event) -> PendingRequests:
-    if event.kind == Action.PAUSE.event_kind:
-        return replace(pending, paused=True)
-    if event.kind == Action.RESUME.event_kind:
-        return replace(pending, paused=False)
-    if event.kind == Action.STOP.event_kind:
-        return replace(pending, level=max(pending.level, 1))
-    if event.kind == Action.CANCEL.event_kind:
-        return replace(pending, level=2)
+    if event.kind in (Action.PAUSE.event_kind, Action.RESUME.event_kind):
+        return replace(pending, paused=event.kind == Action.PAUSE.event_kind)
+    if event.kind in (Action.STOP.event_kind, Action.CANCEL.event_kind):
+        return replace(pending, level=max(pending.level, 1 if event.kind == Action.STOP.event_kind else 2))
     if event.kind == Action.RETRY.event_kind and event.trial is not None:
         return replace(pending, retries=(*pending.retries, event.trial))
     return pending

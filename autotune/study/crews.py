@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.domain import FailureReason
 from autotune.ports import Assignment, RunReport, StopToken, TrialRunner, Watcher
 from trainer.child.contract import CurrentPhase, Record, Result
 
@@ -26,17 +27,12 @@ LOOK_S = 0.2
 class Alone:
     """``ports.Crew`` of one runner: an attempt runs on the thread that waits for it."""
 
+    places = nodes = ("",)
+
     def __init__(self, runner: TrialRunner, stop: StopToken) -> None:
         self._runner, self._stop = runner, stop
         self._next: tuple[Assignment, Watcher] | None = None
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        return ("",)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return ("",)
+        self.close, self.sweep, self.recover = runner.close, runner.sweep, runner.recover
 
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:  # noqa: ARG002
         self._next = assignment, watcher
@@ -46,15 +42,6 @@ class Alone:
             return ()
         (assignment, watcher), self._next = self._next, None
         return ((0, self._runner.run(assignment, watcher, self._stop)),)
-
-    def close(self) -> tuple[int, ...]:
-        return self._runner.close()
-
-    def sweep(self, study_id: int) -> tuple[int, ...]:
-        return self._runner.sweep(study_id)
-
-    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
-        return self._runner.recover(directory)
 
 
 class ClosedError(Exception):
@@ -196,3 +183,31 @@ class _Relay:
 
     def tick(self) -> None:
         self._ask(self._inner.tick)
+
+
+ENOUGH = 6
+"""So many attempts in a row that the machine ended, three trials with their repeats."""
+ENOUGH_ABSENT = 2
+"""So many in a row without an input: each has waited for it."""
+
+
+class MachineFaults:
+    """Counts the attempts in a row, of one run of the tuner, that ended as INFRA.
+
+    Args:
+        at_once: trials side by side; one fault of the machine ends them all, so it takes as many times more.
+    """
+
+    def __init__(self, at_once: int = 1) -> None:
+        self._in_a_row = 0
+        self._at_once = at_once
+        self.halted: str | None = None
+        """Why no further trial is begun; ``None`` while one is."""
+
+    def see(self, report: RunReport) -> None:
+        """Takes the next attempt into account."""
+        outcome = report.outcome
+        self._in_a_row = self._in_a_row + 1 if outcome.reason is FailureReason.INFRA else 0
+        if self._in_a_row >= (ENOUGH_ABSENT if report.absent else ENOUGH) * self._at_once:
+            failed = f"the last {self._in_a_row} attempts were ended by the machine"
+            self.halted = f"{failed}: {outcome.message}; mend that, and the same command goes on"

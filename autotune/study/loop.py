@@ -37,10 +37,9 @@ from autotune.ports import (
 )
 from autotune.recommendation.recommend import recommend, unconfirmed
 from autotune.study import neighbours, schedule
-from autotune.study.budget import Ledger, Spent, Uncounted, remaining_s
+from autotune.study.budget import Ledger, Spent, remaining_s
 from autotune.study.control import queue_retries, take_up
-from autotune.study.crews import Alone
-from autotune.study.halting import MachineFaults
+from autotune.study.crews import Alone, MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.nodes import Spot, whole_rounds
@@ -78,11 +77,7 @@ LAST_EVENTS = 20
 
 
 class _PlanChangedError(Exception):
-    """Ends the baseline's attempt, because its first cycle asks for another plan; the message says why."""
-
-    def __init__(self, plan: Plan, message: str) -> None:
-        super().__init__(message)
-        self.plan = plan
+    """Ends the baseline's attempt, because its first cycle asks for another plan. Its arguments: the plan, and why."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ class StudyLoop:
                 self._recover()
                 ended_by = self._run_trials(ledger)
             except _PlanChangedError as change:
-                return self._begin_anew(change)
+                return self._begin_anew(*change.args)
             finally:
                 self._crew.close()
                 ledger.persist(force=True)
@@ -167,37 +162,27 @@ class StudyLoop:
         if words:
             self._say("forecast_corrected", words, trial)
 
-    def _begin_anew(self, change: _PlanChangedError) -> StudyResult:
+    def _begin_anew(self, plan: Plan, why: str) -> StudyResult:
         """Stores the study of another plan, its baseline to run again. What the user asks for meanwhile counts."""
         assert self.prepared is not None and self.prepared.by_plan is not None  # noqa: S101, PT018  (narrowing)
-        successor = self.prepared.by_plan(change.plan)
+        successor = self.prepared.by_plan(plan)
         spec = replace(successor.spec, name=self.study.spec.name, sampler=self.study.spec.sampler)
-        event = self._event("plan_changed", str(change), None)
-        draft = baseline_draft(replace(self.study, spec=spec))
+        event, draft = self._event("plan_changed", why, None), baseline_draft(replace(self.study, spec=spec))
         self.study = self.store.begin_anew(self.study.id, spec, draft, event)
         self._show(event)
-        trials = self._history.trials()
-        if self.stop.level >= 1:
-            return StudyResult(self.study, None, "stopped by the user", trials, stopped=True)
-        return StudyResult(self.study, None, "", trials, stopped=False, successor=successor)
+        stopped, trials = self.stop.level >= 1, self._history.trials()
+        ended_by = "stopped by the user" if stopped else ""
+        return StudyResult(self.study, None, ended_by, trials, stopped, successor=None if stopped else successor)
 
     def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
-        """Run one configuration again outside the search, and no other trial.
+        """Runs one configuration again outside the search, and no other trial; returns it, WAITING if broken off.
 
         A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is
-        made anew. Unless ``counted`` its time is not the study's.
-
-        Returns:
-            The trial; WAITING if the user broke it off.
-
-        Raises:
-            StudyBusyError: another tuner runs this study; nothing was stored.
-            StoreError: the database failed; everything acknowledged before is kept.
-            MachineError: no trial can be run at present; the trial is WAITING.
+        made anew. Unless ``counted`` its time is not the study's. Raises as ``run``, or ``MachineError``: no trial
+        can be run at present, so it is WAITING.
         """
         with self.store.lock(self.study.id):
-            new = Ledger(self.store, self._clock, self.study.id, self._held) if counted else None
-            ledger = new or Uncounted(self.store, self.study.id)
+            ledger = Ledger(self.store, self._clock, self.study.id, self._held, counted=counted)
             try:
                 self._recover()
                 trial = self._waiting(draft) or self.store.add_trial(self.study.id, draft, self._clock.now())
@@ -235,19 +220,10 @@ class StudyLoop:
         self._recommend(self._history.trials(), before.ended_by)
 
     def _say_budget(self) -> None:
-        """For the record, and for `status` in another terminal."""
-        limits = self.budget
-        self._say(
-            "session_started",
-            "the tuner started",
-            None,
-            wall_s=limits.wall_s,
-            max_trials=limits.max_trials,
-            gpu_hours=limits.gpu_hours,
-            at_once=limits.at_once,
-            places=list(self._crew.places),
-            nodes=list(self._crew.nodes),
-        )
+        """Stores the limits, for `status` in another terminal."""
+        limits = {name: getattr(self.budget, name) for name in ("wall_s", "max_trials", "gpu_hours", "at_once")}
+        where = {"places": list(self._crew.places), "nodes": list(self._crew.nodes)}
+        self._say("session_started", "the tuner started", None, **limits, **where)
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
@@ -361,15 +337,8 @@ class StudyLoop:
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
             name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
-            lost = f": {report.place_lost}" if report.place_lost else ""
-            self._say(
-                "place_left",
-                f"{name} gets no more trials{lost}",
-                None,
-                place=name,
-                node=self._crew.nodes[place],
-                why=why,
-            )
+            message = f"{name} gets no more trials" + (f": {report.place_lost}" if report.place_lost else "")
+            self._say("place_left", message, None, place=name, node=self._crew.nodes[place], why=why)
 
     def _say_neighbours(self, trial: Trial) -> None:
         """Shows the result of the copies of the baseline, after the last of them."""

@@ -51,15 +51,8 @@ def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Tr
     for trial in trials:
         if trial.kind is TrialKind.CONFIRM and trial.pair is not None and trial.fits:
             rounds.setdefault((trial.pair, trial.node), set()).add(trial.configuration.key)
-    lost = [
-        t
-        for t in trials
-        if t.kind is TrialKind.CONFIRM
-        and t.state.is_finished
-        and t.node not in nodes
-        and t.pair is not None
-        and len(rounds.get((t.pair, t.node), ())) < 2
-    ]
+    halves = (t for t in trials if t.kind is TrialKind.CONFIRM and t.pair is not None and t.state.is_finished)
+    lost = [t for t in halves if t.node not in nodes and len(rounds.get((t.pair or 0, t.node), ())) < 2]
     return [t for t in trials if t not in lost] if lost else trials
 
 

@@ -43,7 +43,7 @@ from .prompt_rows import (
     task_rows,
 )
 from .rewards import OF_FRAMEWORK, create_task, load_reward
-from .trial_reward import RewardCost, check_rewards, name_of
+from .trial_reward import check_rewards, name_of
 from .user_environment import put_environment
 
 PROMPTS_FILE = "prompts.jsonl"
@@ -98,7 +98,7 @@ def main(directory: Path) -> Result:
 
     ``Result.data``: ``count`` of ``found`` prompts (0 = not known) that were written, ``longest_prompt``
     and ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards``
-    (names of the functions that were tried), ``reward_s`` (``RewardCost``), ``model`` (facts by the names of
+    (names of the functions that were tried), ``reward_s`` (as of ``check_rewards``), ``model`` (facts by the names of
     ``ModelFacts``, ``None`` where not known), ``model_folder`` and ``commit`` (``None`` for a folder).
     """
     paths = RunPaths(directory)
@@ -158,12 +158,10 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
     arguments = as_mapping(wanted.passthrough.get("chat_template_kwargs"), "chat_template_kwargs")
     lengths = measure([row["prompt"] for row in asked], tokenizer, wanted.model, arguments)
     refuse_long(lengths, wanted.max_prompt_length or max(lengths))
-    cost = RewardCost()
-    if rewards:
-        mark.set(Phase.REWARD.value)
-        scored = asked if made is not None and made.scored else rows
-        cost = check_rewards(rewards, scored[:TRIED_PROMPTS], tokenizer)
-        mark.set(StartupPart.LOAD.value)
+    mark.set(Phase.REWARD.value)
+    scored = asked if made is not None and made.scored else rows
+    cost = check_rewards(rewards, scored[:TRIED_PROMPTS], tokenizer) if rewards else (0.0, 0.0)
+    mark.set(StartupPart.LOAD.value)
     kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
     text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
     prompts = directory / PROMPTS_FILE
@@ -177,7 +175,7 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
         "prompts": str(prompts),
         "columns": sorted(rows[0]),
         "rewards": [name_of(reward) for reward in rewards],
-        "reward_s": cost._asdict(),
+        "reward_s": list(cost),
         "model": model_facts(str(folder)),
         "model_folder": str(folder),
         "commit": commit_of(folder, wanted.model),

@@ -24,8 +24,6 @@ PART = 1.2
 """Seconds of one measurement at most."""
 LEAST = 0.02
 """Seconds of one timed run, so that clocks and launches do not matter; work is doubled until it takes as long."""
-THIN = 256
-"""Width of the product of a CPU's average: as short as a model's, so that threads wait for each other as often."""
 LARGEST = 1 << 28
 CHAIN = 200
 """Tiny kernels in a row."""
@@ -45,36 +43,22 @@ def main(directory: Path) -> Result:
     """
     paths = RunPaths(directory)
     try:
-        path = paths.config
-        figures = measure(read_seconds(path), read_device(path), average if read_sustained(path) else fastest)
-        result = Result(ok=True, data=figures)
+        seconds, device, sustained = read_question(paths.config)
+        result = Result(ok=True, data=measure(seconds, device, average if sustained else fastest))
     except Exception as error:
         result = classify(error, None)
     write_atomic(paths.result, dumps(result))
     return result
 
 
-def read_seconds(path: Path) -> float:
-    """The time asked for, at least a twentieth of a second and at most ``SECONDS``."""
-    value = _wanted(path).get("seconds", SECONDS)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return SECONDS
-    return min(SECONDS, max(0.05, float(value)))
-
-
-def read_device(path: Path) -> str:
-    """The device that the file asks for: ``cpu``, or empty for any."""
-    return "cpu" if _wanted(path).get("device") == "cpu" else ""
-
-
-def read_sustained(path: Path) -> bool:
-    """Whether averages are asked for, not the fastest runs."""
-    return _wanted(path).get("sustained") is True
-
-
-def _wanted(path: Path) -> Dict[str, Any]:
+def read_question(path: Path) -> Tuple[float, str, bool]:
+    """Returns the seconds, within bounds, the device (``cpu``, or empty for any) and whether averages are wanted."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found if isinstance(found, dict) else {}
+    wanted = found if isinstance(found, dict) else {}
+    value = wanted.get("seconds")
+    seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else SECONDS
+    device = "cpu" if wanted.get("device") == "cpu" else ""
+    return min(SECONDS, max(0.05, seconds)), device, wanted.get("sustained") is True
 
 
 def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
@@ -189,14 +173,17 @@ def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> 
 
 
 def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """FLOP/s of the square product of a size that takes ``LEAST`` seconds; of a CPU's average, of a ``THIN`` one."""
+    """Returns the FLOP/s of the square product of a size that takes ``LEAST`` seconds.
+
+    A CPU's average is that of one as thin as a model's: there threads wait for one another as often as in a training.
+    """
 
     def seconds_of(size: int) -> float:
         a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
         return fastest(lambda: torch.mm(a, b), finish, 0.0)
 
     thin = timed is average and device == "cpu"
-    size = THIN if thin else largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
+    size = 256 if thin else largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
     a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
     return 2.0 * size**3 / timed(lambda: torch.mm(a, b), finish, limit)
 

@@ -78,11 +78,7 @@ def plain(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> List[Row]:
-    """The rows of a JSONL file.
-
-    Raises:
-        UnusablePromptsError: naming the file and line.
-    """
+    """Returns the rows of a JSONL file. Raises ``UnusablePromptsError`` naming the file and line."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: JSON text may hold U+2028
     except UnicodeDecodeError as error:

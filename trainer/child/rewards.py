@@ -73,11 +73,7 @@ def close_rewards(rewards: Sequence[Any]) -> None:
 
 
 def create_task(name: str, options: Mapping[str, Any]) -> Any:
-    """A reasoning-gym dataset.
-
-    Raises:
-        RewardLoadError: the package is missing, there is no such task, or it refuses the options.
-    """
+    """Returns a reasoning-gym dataset. Raises ``RewardLoadError``: package or task is missing, or an option wrong."""
     try:
         import reasoning_gym
     except ImportError as error:

@@ -7,7 +7,7 @@ import inspect
 import math
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .failures import RewardFailedError, describe
 from .reward_files import Reward
@@ -19,16 +19,10 @@ NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns of the prompts TRL does not pass on to a reward."""
 
 
-class RewardCost(NamedTuple):
-    """Seconds of all rewards together."""
+def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Tuple[float, float]:
+    """Calls every reward as TRL does, for every row and ``TEXTS``: once for the first row, once for the others.
 
-    call: float = 0.0
-    completion: float = 0.0
-    """Of each completion, beside."""
-
-
-def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> RewardCost:
-    """Call every reward for every row and ``TEXTS`` as TRL calls it: once for the first row, once for the others.
+    Returns the seconds of a call, and of each completion beside, of all rewards together.
 
     Raises:
         RewardFailedError: one raised, or did not return a finite number or ``None`` for each completion; or
@@ -47,14 +41,13 @@ def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], 
             "the reward function %s returned None for all %d completions it was tried on, so there is nothing to learn"
             % (names, len(rows) * len(TEXTS))
         )
-    return cost_of(calls)
+    return cost_of(*calls[0], *calls[-1])
 
 
-def cost_of(calls: Sequence[Tuple[int, float]]) -> RewardCost:
-    """Returns the reward's cost from one or two calls (completions, seconds), the larger last, without set-up."""
-    (fewer, first), (many, last) = calls[0], calls[-1]
-    each = max(0.0, last - first) / (many - fewer or math.inf)
-    return RewardCost(max(0.0, last - many * each), each)
+def cost_of(few: int, first: float, many: int, last: float) -> Tuple[float, float]:
+    """Returns the cost by two calls for ``few`` and ``many`` completions, without the set-up of the first."""
+    each = max(0.0, last - first) / (many - few or math.inf)
+    return max(0.0, last - many * each), each
 
 
 def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[float]]:

@@ -140,11 +140,7 @@ def checkout_asked(word: str | None, folder: Path, framework: Integration) -> st
 
 
 def framework_asked(word: str | None, baseline: str | None) -> str:
-    """The framework's name: the one of ``--framework``, else the published baseline's, else TRL.
-
-    Raises:
-        UsageError: there is no such framework or baseline.
-    """
+    """Returns the name of ``--framework``, else the published baseline's, else TRL's. Raises ``UsageError``."""
     found = None if baseline is None else published_named(baseline).framework
     return framework_named(word or found or "trl").name
 

@@ -13,7 +13,7 @@ from autotune.domain import StudySpec
 from autotune.specification import sizing
 from autotune.specification.build import load_space
 from autotune.specification.request import CPU_SIZE, Request, with_defaults
-from autotune.specification.sizing import Open, Sized, Sizing, StoredStudy
+from autotune.specification.sizing import Open, Sized, Sizing
 from tests.support import factories as f
 from tests.unit.specification.test_fewer_layers import _model as a_model
 from trainer.child.contract import Result
@@ -25,7 +25,7 @@ FACTS = {"parameters": 134_515_008, "layers": 30, "hidden_size": 576, "vocabular
 class Python:
     """An interpreter on a machine of so many FLOP/s; ``None``: it cannot be measured."""
 
-    def __init__(self, flops: float | None, reward: Mapping[str, float] | None = None) -> None:
+    def __init__(self, flops: float | None, reward: tuple[float, float] | None = None) -> None:
         self.flops = flops
         self.reward = reward
         self.measured = 0
@@ -62,7 +62,7 @@ def settled(
 ) -> Sized:
     bundled = tmp_path / "bundled"
     request = request or Request()
-    settle = sizing_of(python, tmp_path, request, budget_s, None if there is None else StoredStudy(there, measured))
+    settle = sizing_of(python, tmp_path, request, budget_s, None if there is None else (there, measured))
     whole = with_defaults(request, CPU_SIZE, str(bundled))
     return settle.settle(whole, Open.of(request, machine(), str(bundled)))
 
@@ -72,7 +72,7 @@ def sizing_of(
     tmp_path: Path,
     request: Request | None = None,
     budget_s: float | None = 600.0,
-    there: StoredStudy | None = None,
+    there: tuple[StudySpec, bool] | None = None,
 ) -> Sizing:
     bundled = tmp_path / "bundled"
     if not bundled.is_dir():
@@ -149,8 +149,10 @@ def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path
     assert len(again.plan.steps) == 1
 
 
-@pytest.mark.parametrize(("cost", "seconds"), [({"call": 2.0}, 2.0), ({"call": 1.0, "completion": 0.5}, 5.0)])
-def test_the_seconds_of_a_reward_belong_to_the_forecast(tmp_path: Path, cost: dict[str, float], seconds: float) -> None:
+@pytest.mark.parametrize(("cost", "seconds"), [((2.0, 0.0), 2.0), ((1.0, 0.5), 5.0)])
+def test_the_seconds_of_a_reward_belong_to_the_forecast(
+    tmp_path: Path, cost: tuple[float, float], seconds: float
+) -> None:
     plain, slow = (settled(Python(10 * IDLE, reward), tmp_path).plan for reward in (None, cost))
     assert plain is not None
     assert slow is not None

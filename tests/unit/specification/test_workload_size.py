@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from autotune.domain import CycleKind, Trial
 from autotune.specification.request import CPU_SIZE, GPU_SIZE
 from autotune.specification.workload_size import (
-    LEAST_ROWS,
-    LEAST_TOKENS,
+    LEAST,
     TRIALS,
     Pace,
     Plan,
@@ -71,7 +70,7 @@ def test_what_the_user_said_is_on_every_step(rows: bool, tokens: bool, found: li
 
 def test_the_ladder_of_a_gpu_ends_at_the_least_too() -> None:
     last = list(ladder(GPU_SIZE, rows=True, tokens=True))[-1]
-    assert (last.rows, last.tokens) == (LEAST_ROWS, LEAST_TOKENS)
+    assert (last.rows, last.tokens) == (LEAST.rows_per_update, LEAST.max_completion_length)
 
 
 def test_a_study_is_the_baseline_the_search_and_one_round_of_confirmation() -> None:

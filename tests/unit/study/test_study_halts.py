@@ -10,7 +10,7 @@ import pytest
 from autotune.domain import Budget, Event, FailureReason, Outcome, StudyStatus, TrialState
 from autotune.errors import MachineError
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
-from autotune.study.halting import ENOUGH, ENOUGH_ABSENT
+from autotune.study.crews import ENOUGH, ENOUGH_ABSENT
 from autotune.study.protocols import retry_draft
 from tests.support.fakes import FakeStop
 from tests.support.simulated import SimulatedRunner

@@ -69,24 +69,18 @@ def test_work_is_doubled_until_it_takes_long_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("{}", 12.0), ('{"seconds": 3}', 3.0), ('{"seconds": 99}', 12.0), ('{"seconds": -1}', 0.05), ("[]", 12.0),
-     ('{"seconds": true}', 12.0), ('{"seconds": "3"}', 12.0)],
+    ("text", "seconds", "device", "sustained"),
+    [("{}", 12.0, "", False), ("[]", 12.0, "", False), ('{"seconds": 3}', 3.0, "", False),
+     ('{"seconds": 99, "device": "cpu"}', 12.0, "cpu", False), ('{"seconds": -1, "device": "cuda"}', 0.05, "", False),
+     ('{"seconds": true, "sustained": true}', 12.0, "", True), ('{"seconds": "3", "sustained": 1}', 12.0, "", False)],
 )  # fmt: skip
-def test_the_time_asked_for_stays_within_bounds(tmp_path: Path, text: str, seconds: float) -> None:
+def test_a_question_is_read_within_its_bounds(
+    tmp_path: Path, text: str, seconds: float, device: str, sustained: bool
+) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
-    assert probe_speed.read_seconds(path) == seconds
-    assert probe_speed.read_seconds(tmp_path / "absent.json") == 12.0
-
-
-@pytest.mark.parametrize(
-    ("text", "device"), [("{}", ""), ('{"device": "cpu"}', "cpu"), ('{"device": "cuda"}', ""), ("[]", "")]
-)
-def test_a_study_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, text: str, device: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert probe_speed.read_device(path) == device
+    assert probe_speed.read_question(path) == (seconds, device, sustained)
+    assert probe_speed.read_question(tmp_path / "absent.json") == (12.0, "", False)
 
 
 def test_beside_others_the_average_counts_and_not_the_run_that_was_left_alone() -> None:
@@ -94,15 +88,6 @@ def test_beside_others_the_average_counts_and_not_the_run_that_was_left_alone() 
     assert probe_speed.average(clock.work, clock.finish, 8.5, clock) == pytest.approx((1.0 + 5.0 + 3.0) / 3)
     assert clock.finished == clock.runs == 4, "the first run does not count, and nothing is begun after the limit"
     assert probe_speed.average(clock.work, clock.finish, 0.0, clock) == pytest.approx(7.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "asked"), [("{}", False), ('{"sustained": true}', True), ('{"sustained": 1}', False), ("[]", False)]
-)
-def test_averages_are_measured_where_they_are_asked_for(tmp_path: Path, text: str, asked: bool) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert probe_speed.read_sustained(path) is asked
 
 
 def test_a_probe_without_torch_is_a_result_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
