@@ -108,10 +108,7 @@ _LISTED: dict[int, dict[str, Any]] = {}
 
 
 def h100(costs: Costs = Costs.PLAIN) -> Place:
-    """The recorded study's: 1.5B parameters, 128 rows per update, TRL's defaults as baseline, sampler ``grey``.
-
-    The space is the preset that a user of one GPU gets.
-    """
+    """The recorded study's: 1.5B parameters, 128 rows per update, TRL's defaults; the preset that a user of it gets."""
     with recorded.STUDY.open(encoding="utf-8") as file:
         head = json.loads(file.readline())
     gpu = head["hardware"]["gpus"][0]

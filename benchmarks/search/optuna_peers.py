@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.samplers.plain import STARTUP_TRIALS
 from autotune.proposals.translation import (
     Observation,
@@ -34,8 +34,6 @@ KEPT_FASTEST, KEPT_NEWEST = 48, 80
 """Of a longer history only the fastest and the newest trials are told: a fit is cubic in their number."""
 WEIGHED = 2048
 """Candidates looked at, drawn evenly, where more are left."""
-NEIGHBOURS = 256
-"""Besides them, those nearest to the fastest trial: where one differs in few knobs, a draw seldom has it."""
 BATCH = 256
 """Candidates evaluated at once, which bounds memory."""
 PENALTY = 1.0
@@ -48,10 +46,8 @@ Choose = Callable[[CandidateGrid, Mask, Sequence[Observation], int], int]
 
 def startup(left: Mask, evidence: Sequence[Observation], seed: int) -> int | None:
     """A row by chance while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on."""
-    if sum(e.standing is not OptunaTrialStatus.PENDING for e in evidence) >= STARTUP_TRIALS:
-        return None
-    indices = np.flatnonzero(left)
-    return int(indices[seed % len(indices)])
+    decided, indices = sum(e.standing is not OptunaTrialStatus.PENDING for e in evidence), np.flatnonzero(left)
+    return None if decided >= STARTUP_TRIALS else int(indices[seed % len(indices)])
 
 
 def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> int:
@@ -64,19 +60,13 @@ def gp(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: i
     if first is not None:
         return first
     kept = selected(evidence, KEPT_FASTEST, KEPT_NEWEST)
-    indices = _weighed(grid, left, kept, seed)
+    indices = _weighed(left, seed)
     study = _study(_held_to(grid, indices, seed))
     study.add_trials(_logs(grid, kept))
     trial = study.ask(distributions(grid))
     index = grid.at(tuple(int(trial.params[d.name]) for d in grid.dimensions))
     # The process cannot be fitted where no two told trials differ in a knob; then chance decides.
     return index if index is not None and left[index] else int(indices[seed % len(indices)])
-
-
-def _around(grid: CandidateGrid, point: Point, indices: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Of ``indices`` those whose candidates differ from ``point`` in the fewest knobs."""
-    apart = np.sum(grid.places(indices) != np.array(point, dtype=np.int64), axis=1)
-    return indices[np.argsort(apart, kind="stable")[:NEIGHBOURS]]
 
 
 def _logs(grid: CandidateGrid, evidence: Sequence[Observation]) -> list[FrozenTrial]:
@@ -97,16 +87,13 @@ def _logs(grid: CandidateGrid, evidence: Sequence[Observation]) -> list[FrozenTr
     ]
 
 
-def _weighed(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> NDArray[np.int64]:
+def _weighed(left: Mask, seed: int) -> NDArray[np.int64]:
     """The candidates looked at, in their order."""
     indices = np.flatnonzero(left)
     if len(indices) <= WEIGHED:
         return indices
     drawn = np.random.default_rng(seed).choice(indices, size=WEIGHED, replace=False)
-    best = max((e for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: e.value, default=None)
-    point = None if best is None else grid.point(best.configuration)
-    near = drawn[:0] if point is None else _around(grid, point, indices)
-    return np.unique(np.concatenate([drawn, near]))
+    return np.sort(drawn)
 
 
 def _held_to(grid: CandidateGrid, indices: NDArray[np.int64], seed: int) -> optuna.samplers.BaseSampler:
