@@ -1,4 +1,4 @@
-"""Chooses the next configuration: the best forecast and one-knob steps in turns, until neither promises a gain.
+"""Chooses the next trial: the best forecast and one-knob steps in turns, until neither promises more than noise.
 
 * The best forecast that fits goes first. It stays in the living process while what a restart adds is small.
 * A forecast that did not pay is answered by a step from the best measured configuration, two forecasts in a row by two
@@ -60,7 +60,7 @@ CAREFUL = (0.95, 0.99)
 
 @dataclass(frozen=True)
 class Outlook:
-    """Candidates of one grid with their forecasts."""
+    """Candidates of one grid with their forecasts, relative to the best measured one."""
 
     grid: CandidateGrid
     open_: Mask
@@ -78,7 +78,7 @@ class Outlook:
 
 
 def improvement(gain: Array, spread: Array) -> Array:
-    """Returns the expected value of the positive part of a normal variable."""
+    """Returns the expected positive part of a normal variable."""
     spread = np.maximum(spread, 1e-3)
     z = gain / spread
     found: Array = spread * (z * normal_below(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
@@ -92,7 +92,7 @@ Choice = tuple[CandidateGrid, int]
 def best_forecast(
     outlooks: Sequence[Outlook], base: Point | None, worth: Worth, *, uncertain: bool = False
 ) -> Choice | None:
-    """The candidate with the best forecast, if it is worth a trial.
+    """Returns the candidate with the best forecast, if it is worth a trial.
 
     Args:
         base: what the nearest of equals is near to.
@@ -128,7 +128,7 @@ def best_step(
     *,
     misled: bool = False,
 ) -> Choice | None:
-    """The step to make next: the most promising, those in the living process and in the longest phase first.
+    """Returns the next step: the most promising, those in the living process and in the longest phase first.
 
     Args:
         outlook: of the grid that the steps are in.
@@ -153,7 +153,7 @@ def best_step(
 
 
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:
-    """Steps due before the next forecast.
+    """Counts the steps due before the next forecast.
 
     Args:
         track: observations by trial number, the baseline first.
@@ -174,7 +174,7 @@ def steps_owed(track: Sequence[Observation], forecast: str) -> int:
 
 
 def was_misled(track: Sequence[Observation], forecast: str) -> bool:
-    """Whether a forecast chose what was far slower than the best so far, or was stopped because it cannot win.
+    """Tells whether a forecast chose a trial that was far slower than the best so far, or that was stopped early.
 
     Arguments as of ``steps_owed``.
     """
@@ -189,7 +189,7 @@ def was_misled(track: Sequence[Observation], forecast: str) -> bool:
 
 
 def likely_from(measured: int, ran_out: int) -> float:
-    """Probability of fitting from which a candidate is tried.
+    """Returns the probability of fitting from which a candidate is tried.
 
     Args:
         measured: trials whose peaks are known.

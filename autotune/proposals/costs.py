@@ -1,4 +1,4 @@
-"""The process in which the next trial may continue, and the settings that need a new one. Pure."""
+"""The process in which the next trial may continue, and the restart that each candidate needs. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RestartTable:
             self._columns[name] = places, np.array([places.setdefault(v, len(places)) for v in said], dtype=np.int64)
 
     def since(self, last: Configuration | None) -> Restarts:
-        """``restart_between`` of each after ``last``; the whole process where there is none."""
+        """Returns ``restart_between`` of each after ``last``; the whole process where there is none."""
         if last is None:
             return np.full(self._size, int(Restart.PROCESS), dtype=np.int64)
         found = np.zeros(self._size, dtype=np.int64)
@@ -45,7 +45,7 @@ class RestartTable:
 def living_process(
     trials: Sequence[Trial], framework: str, device: str, here: Sequence[Trial] | None = None
 ) -> Configuration | None:
-    """What the process holds that the next trial may go on with; ``None``: it needs a new one.
+    """Returns the configuration of the process that the next trial may use; ``None``: it needs a new one.
 
     On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md).
 

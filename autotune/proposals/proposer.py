@@ -1,4 +1,4 @@
-"""Decides what to try next: an Optuna study proposes, whatever the sampler.
+"""Decides the next trial: an Optuna study proposes, whatever the sampler.
 
 For each proposal a study is rebuilt from the trials so far (``translation``) and asked. Nothing illegal, repeated or
 known not to fit is proposed. Two tracks share the proposals: the headline, and what needs other numerics or learning,
@@ -114,7 +114,7 @@ class TwoTrackProposer:
         self._beside = lru_cache(maxsize=32)(self._grid_beside)
 
     def seeded(self, seed: int) -> TwoTrackProposer:
-        """A copy with another seed, which shares what was computed about the candidates."""
+        """Returns a copy with another seed, which shares the tables of candidates."""
         other = copy.copy(self)
         other._seed, other._memory, other._read = seed, dominance.RegionCache(), {}
         return other
@@ -187,7 +187,7 @@ class TwoTrackProposer:
         return chosen, f"{asking.source}/{track.name}"
 
     def _waits(self, history: Sequence[Trial]) -> bool:
-        """Whether what leads is to be confirmed, and has not been."""
+        """Tells whether the leader is to be confirmed, and has not been."""
         baseline = next(iter(self._as_candidate))
         if any(t.feasible and not t.tokens_per_hour for t in history):
             history = [t for t in history if t.tokens_per_hour or not t.feasible]
@@ -196,7 +196,7 @@ class TwoTrackProposer:
         return leader != baseline and leader not in _confirmed(history)
 
     def _others(self, track: Track, point: _Point) -> Iterable[Field]:
-        """What the living process can run, then the neighbours of the leader, where candidates are not all listed."""
+        """Yields candidates of the living process, then neighbours of the leader, where the space was drawn from."""
         same = track is self._headline
         if self._alongside is not None and point.process is not None and same:
             key = restart_key(point.process, Restart.NONE, self._framework)
@@ -206,7 +206,7 @@ class TwoTrackProposer:
             yield self._around(track, point, point.leader or self._baseline)
 
     def _around(self, track: Track, point: _Point, configuration: Configuration) -> Field:
-        """The neighbours of a configuration that belong to the track."""
+        """Returns the neighbours of a configuration that belong to the track."""
         found: tuple[Configuration, ...] = ()
         if self._nearby is not None:
             found = self._nearby(configuration, same_learning=track is self._headline)
@@ -274,7 +274,7 @@ def _never() -> bool:
 
 
 def _leader(trials: Sequence[Trial], same: Sequence[Observation]) -> Configuration | None:
-    """The fastest configuration that held, in its confirmation too."""
+    """Returns the fastest configuration that held, in its confirmation too."""
     lost = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.state is TrialState.FAIL}
     held = (e for e in same if e.standing is OptunaTrialStatus.FEASIBLE and e.configuration not in lost)
     best = max(held, key=lambda e: (e.value, -e.number), default=None)
@@ -286,7 +286,7 @@ def _confirmed(trials: Sequence[Trial]) -> set[Configuration]:
 
 
 def _lasted_s(trials: Sequence[Trial]) -> float:
-    """Seconds from the first trial's start to the last end."""
+    """Returns the seconds from the first trial's start to the last end."""
     starts = [t.started_at for t in trials if t.started_at is not None]
     ends = [t.finished_at for t in trials if t.finished_at is not None]
     return max(ends) - min(starts) if starts and ends else 0.0

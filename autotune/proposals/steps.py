@@ -50,7 +50,7 @@ class Step:
 
 
 def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float | None]]) -> Progress | None:
-    """The progress that trials make, in their order; ``None`` before anything held.
+    """Reads the progress of trials, in their order; ``None`` before anything held.
 
     Args:
         seen: where each lies and its log tokens/hour; ``None`` if it failed or was stopped because it cannot win.
@@ -79,12 +79,12 @@ def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float 
 
 
 def _leading(changed: Collection[str]) -> list[str]:
-    """Of the knobs that changed, those that did not merely follow: an engine's own settings follow the engine."""
+    """Returns the knobs that did not merely follow another: an engine's own settings follow the engine."""
     return [n for n in changed if n not in KNOBS or not set(KNOBS[n].needs) & set(changed)]
 
 
 def steps(grid: CandidateGrid, open_: Mask, here: Progress) -> list[Step]:
-    """One-knob steps both ways from the base, or to any other value of a choice, among the candidates of ``open_``."""
+    """Lists steps both ways from the base, or to any other value of a choice, among the candidates of ``open_``."""
     found = []
     for axis, dimension in enumerate(grid.dimensions):
         for way in _ways(dimension, here.base[axis]):
@@ -107,7 +107,7 @@ def _ways(dimension: Dimension, own: int) -> list[Sequence[int]]:
 
 
 def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int) -> tuple[bool, int | None]:
-    """Whether a candidate has that place and else agrees with ``base``, and the nearest that is open.
+    """Tells whether a candidate has that place and else agrees with ``base``, and the nearest that is open.
 
     What follows from the knob may differ, and there may be fewer rows where it does not fit otherwise.
     """
@@ -123,7 +123,7 @@ def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int)
 
 
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
-    """Whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on.
+    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on.
 
     Args:
         knob: ``None`` for one that is not in the catalogue, which may act on all.
@@ -138,5 +138,5 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
 
 
 def expert_rank(name: str) -> int:
-    """Place of a knob in an expert's order."""
+    """Returns the place of a knob in an expert's order."""
     return EXPERT.index(name) if name in EXPERT else len(EXPERT)

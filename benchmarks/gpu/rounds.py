@@ -38,14 +38,14 @@ Run = Callable[[Configuration, float], Trial]
 """A configuration, run for so many seconds at most."""
 
 
-ENGINE, VLLM = "rollout_engine", "vllm"
+ENGINE = "rollout_engine"
 
 
 def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
     """Returns the configurations to compare by label, the defaults first."""
     spec = study.spec
     found = {"defaults": spec.baseline}
-    competent = _competent(study, trials)
+    competent = _competent(study)
     if competent is not None:
         found["competent"] = competent
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
@@ -54,17 +54,13 @@ def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration
     return found
 
 
-def _competent(study: Study, trials: Sequence[Trial]) -> Configuration | None:
-    """Colocated vLLM and all else as in the baseline: what the study tried of that, else a candidate."""
-    space = SearchSpace.from_json(study.spec.space)
-    whole = space.complete(study.spec.baseline, study.spec.resources)
-    if whole.get(ENGINE) == VLLM:
-        return None
-    own = {name for name, knob in KNOBS.items() if ENGINE in knob.needs} | {ENGINE}
-    same = space.candidates(study.spec.baseline, study.spec.resources, same_learning=True)
-    found = [c for c in (*(t.configuration for t in trials), *same) if c.get(ENGINE) == VLLM]
-    competent = (c for c in found if set(c.difference(whole)) <= own)
-    return min(competent, key=lambda c: len(c.difference(whole)), default=None)
+def _competent(study: Study) -> Configuration | None:
+    """Returns the baseline with colocated vLLM, and with few other settings of the engine."""
+    space, where = SearchSpace.from_json(study.spec.space), (study.spec.baseline, study.spec.resources)
+    whole, own = space.complete(*where), {name for name, knob in KNOBS.items() if ENGINE in knob.needs} | {ENGINE}
+    found = [c for c in space.candidates(*where, same_learning=True) if set(c.difference(whole)) <= own]
+    other = (c for c in found if c.get(ENGINE) == "vllm" != whole.get(ENGINE))
+    return min(other, key=lambda c: len(c.difference(whole)), default=None)
 
 
 def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:

@@ -63,7 +63,7 @@ class Models:
 
 
 def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
-    """The phase-time model and the memory model of a study, which know no trial of it yet.
+    """Builds the phase-time model and the memory model of a study, which know no trial of it yet.
 
     They begin with what earlier studies measured. Without a probe of the study's own kind of device the hardware is
     presumed.
@@ -79,7 +79,7 @@ def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
 
 
 class GreyBoxSampler(CandidateSampler):
-    """The Optuna sampler that proposes what ``choice`` chose."""
+    """The Optuna sampler that proposes the candidate of ``choice``."""
 
 
 class GreySampler(StudySampler):
@@ -157,7 +157,7 @@ class FittedGrey(StudySampler):
         return Asking(TpeSampler().sampler(turn), TpeSampler.name, field, TpeSampler.asks)
 
     def _refined(self, choice: Choice, turn: Turn, base: Point | None, least: float) -> Choice:
-        """The best forecast by single changes from ``choice``, which was drawn; of equals the nearest to the base."""
+        """Returns the best forecast by single changes from a drawn candidate; of equals the nearest to the base."""
         around = turn.around
         if around is None:
             return choice
@@ -183,7 +183,7 @@ class FittedGrey(StudySampler):
         return choice
 
     def _located(self, turn: Turn) -> list[tuple[Point, Observation]]:
-        """The decided observations that lie on the track's grid, and where."""
+        """Returns the decided observations on the track's grid, with their points."""
         decided = [e for e in turn.track if e.standing is not OptunaTrialStatus.PENDING]
         points = turn.field.grid.points([e.configuration for e in decided])
         return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
@@ -214,7 +214,7 @@ class FittedGrey(StudySampler):
         return self._models.peaks.fitted(self._models.task, self._read)
 
     def _least(self, fields: Sequence[Field], *, held: bool) -> float:
-        """Probability of fitting that is enough; less where nothing has it, any while nothing has ``held``."""
+        """Returns the least probability of fitting; lower where nothing has it, any while nothing has ``held``."""
         if self.peaks is None:
             return 0.0
         measured = sum(t.state in (TrialState.COMPLETE, TrialState.PRUNED) for t in self._trials)
@@ -245,7 +245,7 @@ class FittedGrey(StudySampler):
         return Outlook(grid, open_, value, spread, grid.restarts(turn.process, self._framework))
 
     def _level(self, track: Sequence[Observation]) -> tuple[float, float, float]:
-        """Constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
+        """Returns the constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
 
         The tokens of a cycle are fixed by the recorded lengths. Each measured value is weighed with its forecast by
         their variances, so that one lucky trial is not what has to be beaten. What runs counts by its forecast.

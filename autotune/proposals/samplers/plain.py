@@ -43,7 +43,7 @@ class TpeSampler(StudySampler):
 
 
 class RandomSampler(StudySampler):
-    """Draws without looking at what is known; the floor every other sampler is compared with."""
+    """Draws without looking at any trial; the floor that every other sampler is compared with."""
 
     name = "random"
 

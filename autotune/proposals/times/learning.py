@@ -114,7 +114,7 @@ def _groups(parts: Parts) -> tuple[Mapping[str, Column], ...]:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Observations of a phase: a Gaussian process through measured rows; with none it is the prior."""
+    """A phase's Gaussian process through measured rows; with none it is the prior."""
 
     known: Measurements
     level_sd: float
@@ -152,8 +152,8 @@ class Posterior:
         return mean, np.maximum(variance, 1e-6)
 
     def _features(self, rows: Rows) -> tuple[Column, Matrix, Column]:
-        """The roofline's log seconds, rows x features (the level, factors of parts, effects of knobs), and the variance
-        by values that nobody measured."""
+        """Returns the roofline's log seconds, rows x features (level, factors of parts, effects of knobs), and the
+        variance by values that were not measured."""
         size = len(rows.keys)
         base, jacobian = linear(rows.parts, self.factors, size)
         effects, variance = self._knobs.columns(rows.own, size, self.scale)
@@ -183,7 +183,7 @@ class Posterior:
 
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
-    """Log seconds at factors of 1, by the tangent at ``factors``, and its slopes in units of the factors' spreads."""
+    """Returns log seconds at factors of 1, by the tangent at ``factors``, and the slopes in the factors' spreads."""
     seconds, shares = parts.shares(factors)
     base = np.log(np.maximum(np.broadcast_to(seconds, (size,)), 1e-12))
     columns = []
@@ -202,12 +202,12 @@ class Knobs:
 
     @classmethod
     def of(cls, own: Mapping[str, Column]) -> Knobs:
-        """Those of some measured rows."""
+        """Reads the values of measured rows."""
         acting = {name: column[column != OFF] for name, column in own.items()}
         return cls({n: (float(np.mean(c)) if len(c) else 0.0, np.unique(c)) for n, c in acting.items()})
 
     def columns(self, own: Mapping[str, Column], size: int, scale: float) -> tuple[Matrix, Column]:
-        """Effects of knobs as features, rows x effects, and their variance; a value nobody measured has no feature."""
+        """Returns effects of knobs as features and their variance; a value that was not measured has no feature."""
         found, variance = [np.zeros((size, 0))], np.zeros(size)
         for name, (middle, values) in self.values.items():
             weight, here = scale * (1.0 if name in STRONG else WEAK), own[name]
@@ -223,7 +223,7 @@ class Knobs:
 
 
 def fit(known: Measurements, level_sd: float) -> Posterior:
-    """The posterior of the most probable scales."""
+    """Fits the posterior with the most probable scales."""
     count = len(known.logs)
     if not count:
         return Posterior(known, level_sd, 1.0, 0.05, {}, np.zeros((0, 0)), np.zeros(0), 0.0)
@@ -264,7 +264,7 @@ def _posterior(
 
 @dataclass(frozen=True)
 class PhasePosterior:
-    """A phase's posterior, and what of a study's trials it was learnt from."""
+    """A phase's posterior, and the trials in which the phase occurred."""
 
     known: Posterior
     trials: NDArray[np.bool_]
@@ -276,7 +276,7 @@ class PhasePosterior:
 def measurements(
     phase: str, rows: PhaseRows, parts: Parts, found: Measured, study: int = -1
 ) -> tuple[Measurements, NDArray[np.bool_], float]:
-    """What trials measured of a phase, in which of them it occurred, and the variance between trials of a row.
+    """Returns a phase's measurements, the trials in which it occurred, and the variance between trials of a row.
 
     Args:
         phase: ``Phase`` value.
@@ -302,7 +302,7 @@ def measurements(
 def learn(
     phase: str, rows: PhaseRows, parts: Parts, found: Measured, level_sd: float, carried: Measurements | None = None
 ) -> PhasePosterior:
-    """The posterior of a phase, learnt from trials; arguments as of ``measurements``.
+    """Learns the posterior of a phase from trials; arguments as of ``measurements``.
 
     Args:
         level_sd: of the prior.
@@ -319,10 +319,10 @@ def learn(
 
 
 def doubted(measured: Measurements, distance: float) -> Measurements:
-    """An earlier study's measurements, as uncertain as they are here; ``distance`` in doublings."""
+    """Returns an earlier study's measurements, as uncertain as they are here; ``distance`` in doublings."""
     return replace(measured, noise=measured.noise + (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2)
 
 
 def rows_of(rows: PhaseRows, parts: Parts) -> Rows:
-    """Rows to be forecast."""
+    """Makes rows to be forecast."""
     return Rows(rows.own, parts, rows.keys, np.full(len(rows.keys), -1, dtype=np.intp))

@@ -60,7 +60,7 @@ class Account:
 def account(
     prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Measurements]
 ) -> Account:
-    """Posterior of each phase over the prior's seconds.
+    """Learns the posterior of each phase over the prior's seconds.
 
     Args:
         prior: parts of each phase.
@@ -79,7 +79,7 @@ def account(
 
 
 def left_out(ours: Account) -> tuple[Column, Column]:
-    """Log seconds of each measured cycle predicted from all others, and their standard deviations."""
+    """Predicts log seconds of each measured cycle from all others, and their standard deviations."""
     found = ours.found
     total, moment = np.zeros(len(found.whole)), np.zeros(len(found.whole))
     for phase, known in ours.learnt.items():
@@ -93,7 +93,7 @@ def left_out(ours: Account) -> tuple[Column, Column]:
 
 
 def trustworthy(ours: Account) -> bool:
-    """Whether the model predicts what it was not told; true while too few trials say anything of that."""
+    """Tells whether the model predicts left-out trials; true while there are too few of them."""
     found = ours.found
     if found.different < LEAST_CONFIGURATIONS:
         return True
@@ -105,13 +105,13 @@ def trustworthy(ours: Account) -> bool:
 
 
 def rank_correlation(first: Column, second: Column) -> float:
-    """Spearman's, ties in the order given."""
+    """Returns Spearman's coefficient, ties in the order given."""
     ranks = [np.argsort(np.argsort(column, kind="stable")) for column in (first, second)]
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _with_prior(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Parts]]:
-    """The measurements by the phases that occur in the prior, and the prior's parts of each trial."""
+    """Returns the measurements by the phases that occur in the prior, and the prior's parts of each trial."""
     observed = Observed(found.computed, found.prompt)
     parts = {phase: prior(phase, _each(table.phases[phase]), world, observed) for phase in PHASES}
     seconds = {phase: np.broadcast_to(parts[phase].seconds({}), found.whole.shape) for phase in PHASES}
