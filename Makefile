@@ -105,7 +105,8 @@ check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the chi
 	"$(TOOL)/bin/python" -m tools.knob_table --check
 	"$(TOOL)/bin/python" -m pytest --collect-only -qq >/dev/null || "$(TOOL)/bin/python" -m pytest --collect-only -qq
 
-openapi: setup-tool ## write docs/openapi.json anew, after a change of the API that is meant
+openapi: setup-tool ## write docs/openapi.json and its examples anew, after a change of the API that is meant
+	"$(TOOL)/bin/python" -m tests.support.api_examples
 	"$(TOOL)/bin/python" -m tools.openapi
 
 knob-table: setup-tool ## write the table of frameworks and knobs in docs/frameworks.md, after a change of the catalogue

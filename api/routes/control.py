@@ -16,8 +16,8 @@ from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, dumps
 from api.schemas.events import Requested
+from api.schemas.examples import example
 from api.schemas.problems import problems
-from api.schemas.study_examples import REQUEST_EXAMPLE
 from autotune.documents.study import event_json
 from autotune.domain import Event
 from autotune.ports import Store
@@ -50,7 +50,7 @@ async def allowed(request: Request) -> None:
     operation_id="askTuner",
     status_code=202,
     response_model=Requested,
-    responses={**problems(400, 403, 404, 409, 415, 422, 503), **REQUEST_EXAMPLE},
+    responses={**problems(400, 403, 404, 409, 415, 422, 503), 202: {"content": example("askTuner")}},
     dependencies=[Depends(allowed)],
 )
 def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Response:

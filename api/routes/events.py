@@ -16,7 +16,6 @@ from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import STREAM, Events
 from api.schemas.problems import described, problems
-from api.schemas.study_examples import EVENTS_EXAMPLE
 from autotune.documents.study import event_json, plain
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
@@ -34,7 +33,7 @@ class EventsQuery(Parameters):
     cursor: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next_cursor` of the page before.")
 
 
-@router.get("/events", **described("listEvents", Events, EVENTS_EXAMPLE, 404))
+@router.get("/events", **described("listEvents", Events, 404))
 def list_events(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[EventsQuery, Query()]
 ) -> Response:

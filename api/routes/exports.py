@@ -14,7 +14,6 @@ from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.exports import Export
 from api.schemas.problems import described
-from api.schemas.study_examples import EXPORT_EXAMPLE
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
 from autotune.recommendation.export import ExportChoice, Exported, native_sentence, seam_sentence
@@ -32,7 +31,7 @@ class ExportQuery(Parameters):
     native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
 
 
-@router.get("/export", **described("exportFiles", Export, EXPORT_EXAMPLE, 404, 409))
+@router.get("/export", **described("exportFiles", Export, 404, 409))
 def export_files(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
 ) -> Response:

@@ -15,7 +15,7 @@ from api.deps import Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.answers import Answer
-from api.schemas.examples import ANSWER_EXAMPLE
+from api.schemas.examples import example
 from api.schemas.problems import problems
 from autotune.errors import UsageError
 from autotune.forecast.explain import explain
@@ -62,7 +62,7 @@ class RecommendationQuery(Parameters):
             "content": {
                 YAML: {"schema": {"type": "object"}},
                 SHELL: {"schema": {"type": "string"}},
-                **ANSWER_EXAMPLE,
+                **example("getRecommendation"),
             }
         },
     },

@@ -14,7 +14,6 @@ from api.deps import Parameters, PredictorDep, StudiesDep
 from api.paging import Key, after, cursor_of, next_link
 from api.predicting import Predictor
 from api.responses import JSON, conditional, dumps, joined
-from api.schemas.examples import MATCHES_EXAMPLE
 from api.schemas.matches import Matches
 from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
@@ -57,7 +56,7 @@ class MatchQuery(Parameters):
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
-@router.get("/recommendations", **described("findRecommendations", Matches, MATCHES_EXAMPLE))
+@router.get("/recommendations", **described("findRecommendations", Matches))
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:

@@ -13,7 +13,6 @@ from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
 from api.schemas.problems import described
 from api.schemas.studies import Fingerprints, Status, Studies
-from api.schemas.study_examples import FINGERPRINTS_EXAMPLE, STATUS_EXAMPLE, STUDIES_EXAMPLE
 from autotune.documents.study import hardware_json, plain, study_json, timestamp
 from autotune.recommendation.current import status_document
 
@@ -28,7 +27,7 @@ class StudiesQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
 
-@router.get("/studies", **described("listStudies", Studies, STUDIES_EXAMPLE))
+@router.get("/studies", **described("listStudies", Studies))
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
     """Every study, newest first."""
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
@@ -37,7 +36,7 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
-@router.get("/studies/{study_id}", **described("getStudy", Status, STATUS_EXAMPLE, 404))
+@router.get("/studies/{study_id}", **described("getStudy", Status, 404))
 def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """How a study stands, as `autotune status --json` prints it."""
     found = studies.snapshot(study_id)
@@ -45,9 +44,7 @@ def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
     return conditional(request, dumps(document), JSON)
 
 
-@router.get(
-    "/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, FINGERPRINTS_EXAMPLE, 404)
-)
+@router.get("/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, 404))
 def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
 

@@ -16,9 +16,7 @@ from api.filters import TrialConditions, knob_filter
 from api.logs import open_below
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
-from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import described
-from api.schemas.study_examples import CYCLES_EXAMPLE, MEMORY_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, MemoryTimeline, OneTrial, Trials
 from autotune.documents.memory_timeline import read, timeline_json
 from autotune.documents.study import cycle_json, place_json, plain, trial_json
@@ -87,7 +85,7 @@ class CyclesQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
 
-@router.get("/trials", **described("listTrials", Trials, TRIALS_EXAMPLE, 404))
+@router.get("/trials", **described("listTrials", Trials, 404))
 def list_trials(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[TrialsQuery, Query()]
 ) -> Response:
@@ -106,7 +104,7 @@ def list_trials(
     return conditional(request, body, JSON, next_link(request, following))
 
 
-@router.get("/trials/{number}", **described("getTrial", OneTrial, TRIAL_EXAMPLE, 404))
+@router.get("/trials/{number}", **described("getTrial", OneTrial, 404))
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
@@ -117,7 +115,7 @@ def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     return conditional(request, dumps({"study": plain(found.study.spec.name), "trial": document}), JSON)
 
 
-@router.get("/trials/{number}/cycles", **described("listCycles", Cycles, CYCLES_EXAMPLE, 404))
+@router.get("/trials/{number}/cycles", **described("listCycles", Cycles, 404))
 def list_cycles(
     request: Request,
     studies: StudiesDep,
@@ -143,7 +141,7 @@ def list_cycles(
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
-@router.get("/trials/{number}/memory", **described("getMemory", MemoryTimeline, MEMORY_EXAMPLE, 404))
+@router.get("/trials/{number}/memory", **described("getMemory", MemoryTimeline, 404))
 def get_memory(
     request: Request,
     studies: StudiesDep,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from api.schemas.base import Shape
+from api.schemas.examples import example
 
 
 class FieldError(Shape):
@@ -52,9 +52,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": words.get(status, "Refused"), "content": content} for status in statuses}
 
 
-def described(
-    operation: str, model: type[BaseModel], example: Mapping[int | str, dict[str, Any]], *refusals: int
-) -> dict[str, Any]:
+def described(operation: str, model: type[BaseModel], *refusals: int) -> dict[str, Any]:
     """What FastAPI is told of a reading route: it may refuse with ``refusals``, and with 422 and 503 as all of them."""
-    responses = {**problems(*refusals, 422, 503), **example}
+    responses = {**problems(*refusals, 422, 503), 200: {"content": example(operation)}}
     return {"operation_id": operation, "response_model": model, "responses": responses}

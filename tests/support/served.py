@@ -17,7 +17,7 @@ from api.guard.codes import Codes
 from api.guard.security import Access
 from api.listening import listen, url_of
 from api.server import ThreadServer
-from autotune.domain import Budget, Study
+from autotune.domain import Budget, Study, TrialKind, TrialState
 from autotune.ports import Store
 from autotune.proposals.proposer import make_proposer
 from autotune.settings import Settings, read_settings
@@ -26,7 +26,7 @@ from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
-from tests.support.recorded import copied_study
+from tests.support.recorded import copied_study, record
 from tests.support.simulated import SimulatedRunner
 
 SPACE = SearchSpace.from_json(
@@ -79,6 +79,25 @@ def _run(store: Store, name: str, changes: Mapping[str, Any]) -> Study:
         directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
     ).run()
     return store.study(study.id)
+
+
+def _begin(store: Store) -> Study:
+    made = store.create_study(factories.study_spec(), factories.NOW)
+    faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+    bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
+    record(store, made, factories.finished(0, cycle_seconds=10.0))
+    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=faster))
+    record(store, made, factories.failed(2, configuration=bigger))
+    record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
+    record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
+    store.add_event(made.id, factories.event("session_started", data={"wall_s": 600.0, "max_trials": 9}))
+    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
+    return made
+
+
+def running_study(settings: Settings) -> Study:
+    """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
+    return copied_study("running-study", settings.database, _begin)
 
 
 class Served:

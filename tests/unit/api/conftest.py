@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain import Study, TrialKind, TrialState
-from autotune.ports import Store
+from autotune.domain import Study
 from autotune.settings import Settings
-from tests.support import factories
-from tests.support.recorded import copied_study, record
-from tests.support.served import Reader, settings_in, whole_study
+from tests.support.served import Reader, running_study, settings_in, whole_study
 
 
 @pytest.fixture(scope="session")
@@ -40,21 +37,7 @@ def reader(settings: Settings) -> Iterator[Reader]:
     made.cache.close()
 
 
-def _running_study(store: Store) -> Study:
-    made = store.create_study(factories.study_spec(), factories.NOW)
-    faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
-    bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
-    record(store, made, factories.finished(0, cycle_seconds=10.0))
-    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=faster))
-    record(store, made, factories.failed(2, configuration=bigger))
-    record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
-    record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
-    store.add_event(made.id, factories.event("session_started", data={"wall_s": 600.0, "max_trials": 9}))
-    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
-    return made
-
-
 @pytest.fixture
 def study(settings: Settings) -> Study:
     """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
-    return copied_study("running-study", settings.database, _running_study)
+    return running_study(settings)

@@ -8,12 +8,14 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from api.schemas.base import Shape
+from tests.support import api_examples
 from tests.support.served import Reader
 from tools import openapi
 
 
-def test_the_committed_description_is_the_present_one() -> None:
+def test_the_committed_description_and_its_examples_are_the_present_ones() -> None:
     assert openapi.FILE.read_text() == openapi.description(), "review the difference, then `make openapi`"
+    assert api_examples.FILE.read_text() == api_examples.text(), "`make openapi` writes them"
 
 
 def test_a_difference_is_shown_and_fails_the_check(
