@@ -145,12 +145,12 @@ class FittedGrey(StudySampler):
                 return choice, source
         if turn.waits():
             return None
-        if trusted:
-            step = self._step(turn, here, least, LEFT)
-            forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
-            if forecast is not None:
-                return forecast, GREY
-            step = step or self._step(turn, here, least, ANY)
+        step = self._step(turn, here, least, LEFT)
+        forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
+        if forecast is not None and self.times is not None:
+            return forecast, GREY
+        step = step or self._step(turn, here, least, ANY)
+        if step is not None or trusted:
             return None if step is None else (step, STEP)
         likely = Field(turn.field.grid, outlooks[0].open_)
         field = likely if likely.left.any() else turn.field
