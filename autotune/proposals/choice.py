@@ -46,8 +46,10 @@ LEFT = Worth(0.004, 0.01)
 """The same when there is nothing to confirm."""
 ANY = Worth(0.0, 0.0)
 """In the end every step is made: where the formulas are wrong and nothing showed it, they say that none is worth it."""
-STAY = 0.1
-"""What a restart has to promise beyond the best that runs in the living process: it costs as much as several trials."""
+STAY = 0.2
+"""What a restart has to promise beyond the best that runs in the living process."""
+RESTART_COST = 4.0
+"""Trials in a living process that cost as much as one that starts a process."""
 ALIKE = 0.01
 """Forecasts this close are equal; then the one nearest to the base is tried."""
 MISLED = 0.1
@@ -150,6 +152,14 @@ def best_step(
         order = (restart, not longest, rank, -hope) if worth is not None else (restart, rank, not longest, -hope)
         ranked.append((order, step.index))
     return (outlook.grid, min(ranked)[1]) if ranked else None
+
+
+def is_dear(forecast: Choice, step: Choice, outlooks: Sequence[Outlook], of_step: Outlook) -> bool:
+    """Tells whether a step in the living process promises more for its cost than a forecast that needs a restart."""
+    gain, restart = next((o.gain[forecast[1]], o.restarts[forecast[1]]) for o in outlooks if o.grid is forecast[0])
+    if int(restart) == int(Restart.NONE) or int(of_step.restarts[step[1]]) != int(Restart.NONE):
+        return False
+    return RESTART_COST * of_step.improvement(step[1]) >= float(gain)
 
 
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:

@@ -22,6 +22,7 @@ from autotune.proposals.choice import (
     Worth,
     best_forecast,
     best_step,
+    is_dear,
     likely_from,
     steps_owed,
     was_misled,
@@ -136,21 +137,24 @@ class FittedGrey(StudySampler):
         outlooks = [self._outlook(field, turn, least, suspects=0) for field in fields]
         trusted = self.times is not None and self.times.trusted
         forecast = best_forecast(outlooks, base, WORTH) if trusted else None
-        if forecast is not None and turn.around is not None:
-            forecast = self._refined(forecast, turn, base, least)
         step = self._step(turn, here, least, WORTH if trusted else None)
+        owed = steps_owed(turn.track, GREY) > 0
+        if forecast is not None and step is not None and not owed:
+            owed = is_dear(forecast, step, outlooks, self._outlook(fields[-1], turn, least, suspects=1))
+        if forecast is not None:
+            forecast = self._refined(forecast, turn, base, least)
         first = (step, STEP), (forecast, GREY)
-        for choice, source in first if steps_owed(turn.track, GREY) else first[::-1]:
+        for choice, source in first if owed else first[::-1]:
             if choice is not None:
                 return choice, source
         if turn.waits():
             return None
-        if trusted:
-            step = self._step(turn, here, least, LEFT)
-            forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
-            if forecast is not None:
-                return forecast, GREY
-            step = step or self._step(turn, here, least, ANY)
+        step = self._step(turn, here, least, LEFT)
+        forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
+        if forecast is not None and self.times is not None:
+            return forecast, GREY
+        step = step or self._step(turn, here, least, ANY)
+        if step is not None or trusted:
             return None if step is None else (step, STEP)
         likely = Field(turn.field.grid, outlooks[0].open_)
         field = likely if likely.left.any() else turn.field

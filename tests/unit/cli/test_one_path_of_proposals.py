@@ -40,6 +40,8 @@ class Patient(optuna.samplers.RandomSampler):
     def __init__(self, seed=None):
         super().__init__(seed=seed)
 """
+GREY = (GreyBoxSampler, optuna.samplers.TPESampler)
+"""Where nothing is trusted and every step was made, TPE is asked."""
 TRIALS = 9
 FAILS = 1
 
@@ -106,10 +108,17 @@ def run(home: Path, sampler: str) -> Any:
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
     ("sampler", "kind"),
-    [("grey", GreyBoxSampler), ("tpe", optuna.samplers.TPESampler), ("patient:Patient", optuna.samplers.RandomSampler)],
+    [
+        ("grey", GREY),
+        ("tpe", optuna.samplers.TPESampler),
+        ("patient:Patient", optuna.samplers.RandomSampler),
+    ],
 )
 def test_what_is_run_is_what_an_optuna_study_was_asked_for(
-    sampler: str, kind: type, simulated: Path, proposed: list[tuple[optuna.Study, optuna.trial.FrozenTrial]]
+    sampler: str,
+    kind: type | tuple[type, ...],
+    simulated: Path,
+    proposed: list[tuple[optuna.Study, optuna.trial.FrozenTrial]],
 ) -> None:
     result = run(simulated, sampler)
     assert result.exit_code == 0, result.output
