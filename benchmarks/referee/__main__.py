@@ -1,4 +1,4 @@
-"""``python -m benchmarks.referee STUDY [--home H]``: is the gain that a study states true? The framework is the judge.
+"""``python -m benchmarks.referee STUDY [--home H] [--trial N]``: is the gain that a study states true? The framework is the judge.
 
 It runs the baseline's export and the answer's in turns, with no code of the tool but what an export holds, and its own
 log is read (``autotune verify --against-baseline``). Three more forms:
@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("study", nargs="?", help="name or id of a finished study")
     made.add_argument("--home", type=os.path.abspath, help="its home; $AUTOTUNE_HOME if left out")
+    made.add_argument("--trial", type=int, metavar="N", help="the configuration of trial N instead of the answer's")
     made.add_argument("--rounds", type=int, default=3, help="turns of each side (3)")
     made.add_argument("--updates", type=int, default=10, help="steps of a turn that count, after two that do not (10)")
     made.add_argument("--json", action="store_true", help="print one JSON object")
@@ -62,7 +63,8 @@ def _answer(wanted: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if wanted.summary is not None:
         figures = summary([row for path in wanted.summary for row in rows_of(path, *ROW)])
         return figures, words(figures)
-    verdict = ask_referee(wanted.study, wanted.home and Path(wanted.home), wanted.rounds, wanted.updates)
+    home = None if wanted.home is None else Path(wanted.home)
+    verdict = ask_referee(wanted.study, home, wanted.rounds, wanted.updates, wanted.trial)
     gain, shown = verdict["stated_gain"], figures_of(verdict)
     stated = "none" if gain is None else f"{gain['value']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
     ratio = "none: the machine was not quiet"

@@ -121,10 +121,11 @@ def is_decided(row: Mapping[str, Any] | None) -> bool:
     return bool(gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
 
 
-def ask_referee(study: str, home: Path | None, rounds: int, updates: int) -> dict[str, Any]:
-    """Returns what ``autotune verify --against-baseline`` says of a study."""
-    words = ("verify", "--against-baseline", "--rounds", str(rounds), "--updates", str(updates), "--json")
-    verdict: dict[str, Any] = json.loads(command((*words, study), home=home)[1])
+def ask_referee(study: str, home: Path | None, rounds: int, updates: int, trial: int | None = None) -> dict[str, Any]:
+    """Returns what ``autotune verify --against-baseline`` says of a study's answer, or of one of its trials."""
+    words = ("verify", study, "--against-baseline", "--rounds", str(rounds), "--updates", str(updates), "--json")
+    chosen = () if trial is None else ("--trial", str(trial))
+    verdict: dict[str, Any] = json.loads(command((*words, *chosen), home=home)[1])
     return verdict
 
 

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +34,12 @@ StepsOption = Annotated[
     str | None,
     typer.Option(help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"),
 ]
+RoundsOption = Annotated[
+    int | None, typer.Option(min=1, max=100, help="Runs in fresh processes: 1, against the baseline 3 of each.")
+]
+UpdatesOption = Annotated[
+    int | None, typer.Option(min=2, max=10_000, help="Updates that count in each run: 8, against the baseline 10.")
+]
 BaselineOption = Annotated[
     bool, typer.Option("--against-baseline", help="Run the baseline's export too, in turns, and compare the gain.")
 ]
@@ -46,13 +51,8 @@ def verify(
     trial: TrialOption = None,
     native_only: NativeOption = False,
     against_baseline: BaselineOption = False,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Runs in fresh processes: 1, against the baseline 3 of each.")
-    ] = None,
-    updates: Annotated[
-        int | None,
-        typer.Option(min=2, max=10_000, help="Updates that count in each run: 8, against the baseline 10."),
-    ] = None,
+    rounds: RoundsOption = None,
+    updates: UpdatesOption = None,
     steps: StepsOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -81,45 +81,26 @@ def verify(
       autotune verify --against-baseline
       autotune verify --steps 10x
     """
-    raise typer.Exit(
-        _verified(study, choice_of(row, trial, native_only), steps, against_baseline, rounds, updates, as_json, home)
-    )
-
-
-def _verified(
-    study: str | None,
-    choice: ExportChoice,
-    steps: str | None,
-    against_baseline: bool,
-    rounds: int | None,
-    updates: int | None,
-    as_json: bool,
-    home: Path | None,
-) -> int:
-    """Runs the kind of verification that the options ask for; the exit code."""
+    choice = choice_of(row, trial, native_only)
     if steps is not None and against_baseline:
         raise UsageError("--steps is one long run and --against-baseline many short ones; give one of them")
     if steps is not None:
         from autotune.cli.commands.verify_runs import run
 
-        return run(study, choice, steps, as_json, home)
+        raise typer.Exit(run(study, choice, steps, as_json, home))
     with reading(home) as (settings, store):
         read = read_study(store, find_study(store, study))
         if against_baseline:
-            return _against_baseline(read, choice, store, settings, rounds or 3, updates or 10, as_json)
-        verdict, document = _run_exported(read, choice, store, settings, rounds or 1, updates or 8)
-    if as_json:
-        console.document(document)
-    else:
-        _tell_verdict(verdict)
-    differs = MachineError.exit_code if verdict.undecided else exit_codes.NOTHING_FEASIBLE
-    return 0 if verdict.agrees else differs
+            code = _against_baseline(read, choice, store, settings, rounds or 3, updates or 10, as_json)
+        else:
+            code = _run_exported(read, choice, store, settings, rounds or 1, updates or 8, as_json)
+    raise typer.Exit(code)
 
 
 def _run_exported(
-    read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int
-) -> tuple[RunVerdict, dict[str, Any]]:
-    """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
+    read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int, as_json: bool
+) -> int:
+    """Runs the export under the study's lock, stores and shows the verdict; returns the exit code."""
     from autotune.recommendation import export
     from autotune.verify import exported_run
 
@@ -133,7 +114,12 @@ def _run_exported(
         verdict = exported_run.verify(rehearsal, rounds)
         document = _verdict_document(found, made, verdict)
         store.add_event(found.id, Event("verified", _sentence(verdict), document, at=time.time()))
-    return verdict, document
+    if as_json:
+        console.document(document)
+    else:
+        _tell_verdict(verdict)
+    differs = MachineError.exit_code if verdict.undecided else exit_codes.NOTHING_FEASIBLE
+    return 0 if verdict.agrees else differs
 
 
 @contextmanager
