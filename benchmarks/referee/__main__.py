@@ -1,4 +1,4 @@
-"""``python -m benchmarks.referee STUDY [--home H] [--trial N]``: is the gain that a study states true? The framework is the judge.
+"""``python -m benchmarks.referee STUDY [--home H] [--trial N]``: is a stated gain true? The framework is the judge.
 
 It runs the baseline's export and the answer's in turns, with no code of the tool but what an export holds, and its own
 log is read (``autotune verify --against-baseline``). Three more forms:
