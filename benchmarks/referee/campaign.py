@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -68,8 +67,6 @@ def go_on(campaign: Campaign, count: int, say: Callable[[str], None]) -> None:
         row = run_study(campaign, number)
         with campaign.out.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
         shutil.rmtree(campaign.folder)
         say(json.dumps({key: row[key] for key in ("study", "trials", "stated", "decided", "referee")}))
 
