@@ -114,8 +114,8 @@ def run_study(campaign: Campaign, number: int) -> dict[str, Any]:
 
 def is_decided(row: Mapping[str, Any] | None) -> bool:
     """Returns whether an answer states a gain whose interval excludes none."""
-    gain = row and row["gain"]
-    return bool(gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
+    gain = row["gain"] if row else None
+    return bool(row and gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
 
 
 def ask_referee(study: str, home: Path | None, rounds: int, updates: int, trial: int | None = None) -> dict[str, Any]:
