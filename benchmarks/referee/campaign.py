@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -68,8 +67,6 @@ def go_on(campaign: Campaign, count: int, say: Callable[[str], None]) -> None:
         row = run_study(campaign, number)
         with campaign.out.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
         shutil.rmtree(campaign.folder)
         say(json.dumps({key: row[key] for key in ("study", "trials", "stated", "decided", "referee")}))
 
@@ -117,8 +114,8 @@ def run_study(campaign: Campaign, number: int) -> dict[str, Any]:
 
 def is_decided(row: Mapping[str, Any] | None) -> bool:
     """Returns whether an answer states a gain whose interval excludes none."""
-    gain = row and row["gain"]
-    return bool(gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
+    gain = row["gain"] if row else None
+    return bool(row and gain and row["changes"] and (gain["low"] > 0 or gain["high"] < 0))
 
 
 def ask_referee(study: str, home: Path | None, rounds: int, updates: int, trial: int | None = None) -> dict[str, Any]:
