@@ -79,6 +79,6 @@ def fit_table(every: Sequence[Recording]) -> str:
         lines.append(f"| {name} | {fit.cycles} | {fit.slope:.2f} | {fit.scatter:.2f} |")
     trials = [trial_of(row, STUDY.name) for row in trial_rows([STUDY])]
     gain = product.stated(trials, trials[-1].configuration, trials[0].configuration)
-    words = "nothing" if gain is None else " to ".join(f"{math.expm1(at):+.1%}" for at in (gain.low, gain.high))
+    words = "nothing" if gain is None else ", ".join(f"{math.expm1(at):+.1%}" for at in gain[:3])
     lines += ["", f"The recorded study of the H100, vLLM over TRL's defaults, one round, read again: {words}."]
     return "\n".join(lines)
