@@ -46,9 +46,8 @@ def knob_chart(shares: KnobShares | None) -> Chart:
         parts.append(label(frame.left - 8, y + 4, share.knobs[0] + more, "row-name", "end"))
     says = f"{summary_words(shares).capitalize()}."
     rows = tuple((", ".join(share.knobs), range_words(share)) for share in shares.shares)
-    note = f"By one model of {shares.trials} trials; intervals are 95 % ones."
     drawn = drawing(frame.bottom + 26, parts, says, "knobs")
-    return Chart("knobs", title, says, drawn, ("knob", "share"), rows, note=note)
+    return Chart("knobs", title, says, drawn, ("knob", "share"), rows, note="By one model; intervals are 95 % ones.")
 
 
 def useful_share(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:

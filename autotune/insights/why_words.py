@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS = 8
 LEAST_ELSEWHERE = 0.05
-"""Of a change in phases that no changed knob acts on; of less nothing is said."""
+"""Change in phases that no changed knob acts on from which it is told."""
 LARGEST_PERCENT, WIDEST = 10.0, 4.0
 """A larger gain is told in times, and an interval whose ends differ by more than so many times in words."""
 
@@ -41,10 +41,11 @@ def range_words(share: Share) -> str:
 
 
 def summary_words(shares: KnobShares) -> str:
-    """Returns ``together +134 %; no single knob is proven``, and how much changed where none of the knobs acts."""
-    proven = [" with ".join(share.knobs) for share in shares.shares if share.proven]
+    """Returns ``together +134 % by all 15 trials; no single knob is proven``, and how much changed elsewhere."""
+    proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
     together = range_words(shares.together).partition(" (")[0]
-    parts = [f"together {together}", f"proven: {', '.join(proven)}" if proven else "no single knob is proven"]
+    verdict = f"proven: {proven}" if proven else "no single knob is proven"
+    parts = [f"together {together} by all {shares.trials} trials", verdict]
     if abs(shares.elsewhere) >= LEAST_ELSEWHERE:
         parts.append(f"not theirs: {_whole(shares.elsewhere)} % in phases that none of them acts on")
     return "; ".join(parts)
@@ -124,11 +125,12 @@ def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
     def figures(share: Share) -> dict[str, Any]:
         return {"gain": share.value, "low": share.low, "high": share.high, "proven": share.proven}
 
-    def changes(share: Share) -> list[dict[str, Any]]:
-        return [encode(Change(name, *shares.changes[name])) for name in share.knobs]
-
+    changes = {name: encode(Change(name, *pair)) for name, pair in shares.changes.items()}
     return {
-        "knobs": [{"changes": changes(s), **figures(s), "words": share_words(shares, s)} for s in shares.shares],
+        "knobs": [
+            {"changes": [changes[name] for name in s.knobs], **figures(s), "words": share_words(shares, s)}
+            for s in shares.shares
+        ],
         "together": figures(shares.together),
         "elsewhere": shares.elsewhere,
         "trials": shares.trials,
