@@ -109,10 +109,10 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
     )
 
 
-def first_shares(found: StudyReading) -> KnobShares | None:
-    """Returns the contribution of each changed knob to the first answer's gain; ``None`` without a gain."""
-    row = found.first_row
-    return None if row is None else knob_shares(found.trials, found.study.spec.baseline, row.configuration)
+def first_shares(reading: StudyReading) -> KnobShares | None:
+    """Returns the shares of the knobs that the first answer changes; ``None`` where there is no such thing."""
+    row = reading.first_row
+    return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 
 
 def _fingerprint(found: StudyReading) -> tuple[tuple[str, str], ...]:

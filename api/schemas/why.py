@@ -41,7 +41,7 @@ class KnobShares(Shape):
         description="Ratio minus one of what changed in phases that no changed knob acts on; in no share."
     )
     trials: int = Field(description="That the model rests on.")
-    words: str = Field(examples=["together +134 %; no single knob is proven"])
+    words: str = Field(examples=["together +134 % by all 15 trials; no single knob is proven"])
 
 
 class FailedNeighbour(Shape):

@@ -27,27 +27,27 @@ class Share:
     number: int | None = None
 
 
-def knob_chart(found: KnobShares | None) -> Chart:
-    """Draws the contribution of each changed knob to the first answer's gain, with its interval."""
+def knob_chart(shares: KnobShares | None) -> Chart:
+    """Draws the share of each changed knob in the first answer's gain, with its interval where that is of use."""
     title = "What each changed knob contributes"
-    if found is None:
+    if shares is None:
         return empty("knobs", title, "No knob is changed, or what it was changed from has no figure.")
-    shown = [(s, share_words(found, s)) for s in found.shares if 1.0 + s.high <= WIDEST * (1.0 + s.low)]
-    frame = Frame(230.0, 800.0, 6.0, 6.0 + ROW * max(1, len(shown)))
-    lines = Bands(len(shown), frame.top, frame.bottom)
-    across = linear([end for s, _ in shown for end in (s.low, s.high)], frame.left, frame.right)
+    narrow = [share for share in shares.shares if 1.0 + share.high <= WIDEST * (1.0 + share.low)]
+    frame = Frame(230.0, 800.0, 6.0, 6.0 + ROW * max(1, len(narrow)))
+    lines = Bands(len(narrow), frame.top, frame.bottom)
+    across = linear([end for share in narrow for end in (share.low, share.high)], frame.left, frame.right)
     parts = [bottom_axis(frame, across, lambda v: f"{v:+.0%}", "", 5)]
-    for place, (share, words) in enumerate(shown):
+    for place, share in enumerate(narrow):
         y, ends = lines.centre(place), sorted((across.at(0.0), across.at(share.value)))
         bar = tag("rect", x=ends[0], y=y - 7, width=max(1.0, ends[1] - ends[0]), height=14, class_="share")
-        parts.append(linked(bar + line(across.at(share.low), y, across.at(share.high), y, "anchor"), "", words))
+        reach = line(across.at(share.low), y, across.at(share.high), y, "anchor")
+        parts.append(linked(bar + reach, "", share_words(shares, share)))
         more = f" with {len(share.knobs) - 1} more" if share.knobs[1:] else ""
         parts.append(label(frame.left - 8, y + 4, share.knobs[0] + more, "row-name", "end"))
-    says = f"{summary_words(found).capitalize()}."
-    rows = tuple((", ".join(s.knobs), range_words(s)) for s in found.shares)
+    says = f"{summary_words(shares).capitalize()}."
+    rows = tuple((", ".join(share.knobs), range_words(share)) for share in shares.shares)
     drawn = drawing(frame.bottom + 26, parts, says, "knobs")
-    note = f"By one model of {found.trials} trials; intervals are 95 % ones."
-    return Chart("knobs", title, says, drawn, ("knob", "share"), rows, note=note)
+    return Chart("knobs", title, says, drawn, ("knob", "share"), rows, note="By one model; intervals are 95 % ones.")
 
 
 def useful_share(trials: Sequence[Trial], baseline: Configuration, href: Href = nowhere) -> Chart:

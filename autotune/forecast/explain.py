@@ -31,7 +31,6 @@ def explain(found: StudyReading) -> Why | None:
         space = SearchSpace.from_json(spec.space)
     except SpaceError:
         return None
-    rows = tuple(_row(trials, row, spec.baseline) for row in recommendation.rows)
     answers = {n for row in recommendation.rows for n in row.trials}
     answers |= {t.number for t in trials if t.configuration == anchor.configuration}
     explanation = space.explain(spec.baseline, spec.resources)
@@ -46,7 +45,7 @@ def explain(found: StudyReading) -> Why | None:
         for name, count in explanation.removed.items()
     ]
     return Why(
-        rows=rows,
+        rows=tuple(_row(trials, row, spec.baseline) for row in recommendation.rows),
         ruled_out=(
             *legality,
             *_by_memory(spec, space, trials, explanation.legal),
@@ -74,8 +73,8 @@ def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[Recommendat
 def _row(trials: Sequence[Trial], row: RecommendationRow, baseline: Configuration) -> RowReasons:
     failed = failed_neighbours(trials, row.configuration)
     beyond = [f"one step further, {failed_neighbour_words(f)}" for f in failed if (f.cause or "").startswith("OOM")]
-    limits = (row.limit, *beyond) if row.limit else tuple(beyond)
-    return RowReasons(row.title, limits, knob_shares(trials, baseline, row.configuration), failed)
+    shares = knob_shares(trials, baseline, row.configuration)
+    return RowReasons(row.title, tuple(filter(None, (row.limit, *beyond))), shares, failed)
 
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:

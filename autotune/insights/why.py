@@ -1,19 +1,22 @@
-"""Explains a recommended configuration: what each changed knob contributes, and the failures one knob away. Pure."""
+"""Explains a recommended configuration: the share of each changed knob, and the failures one knob away. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
 from autotune.domain.differences import chosen_differences
 from autotune.insights.feasibility import cause
 from autotune.insights.ruled_out import RuledOut
 from autotune.statistics import evidence
-from autotune.statistics.knob_shares import KnobShares
 from autotune.statistics.retries import disproved
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
+
+if TYPE_CHECKING:  # it imports numpy and scipy, which a short command has no need of
+    from autotune.statistics.knob_shares import KnobShares
 
 MOST_FAILED = 20
 """Failed neighbours that are shown; a study of thousands has thousands."""

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.documents.study import plain
 from autotune.insights.ruled_out import RuledOut, RulingCause
 from autotune.insights.why import Change, FailedNeighbour, RowReasons, Why
-from autotune.statistics.knob_shares import KnobShares, Share
 from autotune.wording.numbers import counted, signed_percent
 from autotune.wording.text import knob_value
 from trainer.child.contract import encode
 
+if TYPE_CHECKING:
+    from autotune.statistics.knob_shares import KnobShares, Share
+
 MOST_NUMBERS = 8
 LEAST_ELSEWHERE = 0.05
-"""Of a change in phases that no changed knob acts on; of less nothing is said."""
+"""Change in phases that no changed knob acts on from which it is told."""
 LARGEST_PERCENT, WIDEST = 10.0, 4.0
 """A larger gain is told in times, and an interval whose ends differ by more than so many times in words."""
 
 
-def share_words(found: KnobShares, share: Share) -> str:
-    """``gradient_checkpointing off with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
-    what = " with ".join(f"{name} {knob_value(found.changes[name][1])}" for name in share.knobs)
-    return f"{what}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
+def share_words(shares: KnobShares, share: Share) -> str:
+    """Returns ``gradient_checkpointing off with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
+    changes = " with ".join(f"{name} {knob_value(shares.changes[name][1])}" for name in share.knobs)
+    return f"{changes}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
 
 
 def range_words(share: Share) -> str:
-    """``+25 % (-1 to +57 %)``; in words what nobody can use in figures."""
+    """Returns ``+25 % (-1 to +57 %)``; in words where nobody can use the figures."""
     low, high = 1.0 + share.low, 1.0 + share.high
     if low == high:
         return "nothing, it acts on no phase of these cycles"
@@ -38,30 +40,31 @@ def range_words(share: Share) -> str:
     return f"{_whole(share.value)} % ({_whole(share.low)} to {_whole(share.high)} %)"
 
 
-def shares_lines(found: KnobShares | None) -> list[str]:
-    """Returns the contribution of each changed knob, a line each, then their sum; nothing without a change."""
-    if found is None:
-        return []
-    return [*(share_words(found, share) for share in found.shares), summary_words(found)]
-
-
-def knob_lines(row: RowReasons) -> list[str]:
-    """What is known of a row's knobs: what the changed ones contribute, and what failed one knob away."""
-    return [*shares_lines(row.shares), *map(failed_neighbour_words, row.failed_neighbours)]
-
-
-def summary_words(found: KnobShares) -> str:
-    """``together +134 %; no single knob is proven``, and how much changed where none of them acts."""
-    proven = [" with ".join(share.knobs) for share in found.shares if share.proven]
-    together = range_words(found.together).partition(" (")[0]
-    parts = [f"together {together}", f"proven: {', '.join(proven)}" if proven else "no single knob is proven"]
-    if abs(found.elsewhere) >= LEAST_ELSEWHERE:
-        parts.append(f"not theirs: {_whole(found.elsewhere)} % in phases that none of them acts on")
+def summary_words(shares: KnobShares) -> str:
+    """Returns ``together +134 % by all 15 trials; no single knob is proven``, and how much changed elsewhere."""
+    proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
+    together = range_words(shares.together).partition(" (")[0]
+    verdict = f"proven: {proven}" if proven else "no single knob is proven"
+    parts = [f"together {together} by all {shares.trials} trials", verdict]
+    if abs(shares.elsewhere) >= LEAST_ELSEWHERE:
+        parts.append(f"not theirs: {_whole(shares.elsewhere)} % in phases that none of them acts on")
     return "; ".join(parts)
 
 
 def _whole(ratio: float) -> str:
     return f"{round(100.0 * ratio):+d}"
+
+
+def shares_lines(shares: KnobShares | None) -> list[str]:
+    """Returns a line for the share of each changed knob, and one for all together; none where no knob is changed."""
+    if shares is None:
+        return []
+    return [*(share_words(shares, share) for share in shares.shares), summary_words(shares)]
+
+
+def knob_lines(row: RowReasons) -> list[str]:
+    """Returns the lines of a row's knobs: shares of the changed ones, and failures one knob away."""
+    return [*shares_lines(row.shares), *map(failed_neighbour_words, row.failed_neighbours)]
 
 
 def failed_neighbour_words(failed: FailedNeighbour) -> str:
@@ -114,23 +117,24 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
     return document
 
 
-def shares_json(found: KnobShares | None) -> dict[str, Any] | None:
-    """Returns the contribution of each changed knob as JSON; intervals are two-sided 95 %."""
-    if found is None:
+def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
+    """Returns the shares of changed knobs as JSON; intervals are two-sided 95 %."""
+    if shares is None:
         return None
 
     def figures(share: Share) -> dict[str, Any]:
         return {"gain": share.value, "low": share.low, "high": share.high, "proven": share.proven}
 
-    def changes(share: Share) -> list[dict[str, Any]]:
-        return [encode(Change(name, *found.changes[name])) for name in share.knobs]
-
+    changes = {name: encode(Change(name, *pair)) for name, pair in shares.changes.items()}
     return {
-        "knobs": [{"changes": changes(s), **figures(s), "words": share_words(found, s)} for s in found.shares],
-        "together": figures(found.together),
-        "elsewhere": found.elsewhere,
-        "trials": found.trials,
-        "words": summary_words(found),
+        "knobs": [
+            {"changes": [changes[name] for name in s.knobs], **figures(s), "words": share_words(shares, s)}
+            for s in shares.shares
+        ],
+        "together": figures(shares.together),
+        "elsewhere": shares.elsewhere,
+        "trials": shares.trials,
+        "words": summary_words(shares),
     }
 
 

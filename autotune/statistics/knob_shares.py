@@ -1,10 +1,10 @@
-"""Contribution of each changed knob to the gain of an answer over its baseline, by one model of all trials; pure.
+"""The share of each changed knob in the gain of an answer over its baseline, by one model of all trials; pure.
 
 In each phase of a cycle the logarithm of the time of a token is a sum: an effect of each value that differs from the
 baseline's, of the knobs that act on the phase, a small one of each pair of them, what the machine did meanwhile, and
 the noise of a process and its cycles. All are normal: a Gaussian linear model (Lindley and Smith, J. R. Stat. Soc. B
-34, 1972), whose estimates are those of a ridge (Hoerl and Kennard, Technometrics 12, 1970). It is solved in the trials,
-which are fewer than the effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
+34, 1972), whose estimates are a ridge's (Hoerl and Kennard, Technometrics 12, 1970), solved in the trials, which are
+fewer than the effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
 
 A knob's share is its Shapley value (Contributions to the Theory of Games II, 1953): its gain, averaged over all orders
 in which the changes could be made. In such a sum that is the knob's effect and half of each of its pairs', so shares
@@ -15,6 +15,7 @@ with which changes of their logarithms add up to that of the cycle.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial, TrialKind
 from autotune.domain.differences import STEPS, Differences, chosen_differences, update_share
+from autotune.statistics.components import DRIFT_SPREAD
 from autotune.statistics.distributions import t95
 from autotune.statistics.evidence import process_noise, reference
 from autotune.statistics.lengths import left_open
-from autotune.statistics.noise import fit_prior, sample_of
+from autotune.statistics.noise import Sample, fit_prior, left_in_median, sample_of
 from search_spaces.knobs import KNOBS
 
 Array = NDArray[np.float64]
@@ -36,8 +38,6 @@ EFFECT, PAIR = 0.25, 0.08
 """Standard deviations of what a change, and a pair of changes beyond their sum, does to the logarithm of the speed."""
 SCALES = (1.0, 2.0, 4.0)
 """Times as large effects may be in a phase, each presumed less likely by its square; the likeliest is taken."""
-DRIFT = 0.03
-"""Standard deviation of what the machine does from one moment to another (``components.DRIFT_SPREAD``)."""
 LEAST_SHARE = 0.01
 """Share of a cycle as which a shorter phase counts: its logarithm is mostly noise."""
 MOST_TRIALS = 120
@@ -89,33 +89,32 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
     before, after = np.array([not own for own in values]), np.array([own == goal for own in values])
     if not goal or not before.any() or not after.any():
         return None
-    names = [name for name, _ in sorted(goal, key=str)]
     changes = [*sorted(goal, key=str), *sorted(frozenset().union(*values) - goal, key=str)]
     has = np.array([[change in own for change in changes] for own in values])
-    phases, times = _phase_times(runs)
+    samples = [sample_of(trial) for trial in runs]
+    phases, times = _phase_times(runs, samples)
     acts = np.array([[name not in KNOBS or KNOBS[name].acts_on(phase) for name, _ in changes] for phase in phases])
-    weights = _phase_weights(times, before, after)
-    noise, scale = process_noise(trials).process, 1.0 / float(np.linalg.norm(weights))
-    errors = scale**2 * _errors(runs, noise.variance)
+    noise, weights = process_noise(trials).process, _phase_weights(times, before, after)
+    scale = 1.0 / float(np.linalg.norm(weights))  # phases vary independently, and a cycle as much as is known of it
+    errors = scale**2 * _errors(runs, samples, noise.variance)
     fits = [_posterior(-own, has & acting, len(goal), errors, scale) for own, acting in zip(times, acts, strict=True)]
     mean = weights @ np.array([middle for middle, _ in fits])
     covariance = np.tensordot(weights**2, np.array([error for _, error in fits]), axes=1)
-    longer = [k for k, name in enumerate(names) if name in KNOBS and KNOBS[name].moves_lengths]
+    longer = [k for k, (name, _) in enumerate(changes[: len(goal)]) if name in KNOBS and KNOBS[name].moves_lengths]
     covariance[longer, longer] += left_open(*([runs[i] for i in np.flatnonzero(end)] for end in (before, after)))
-    untouched = ~acts[:, : len(goal)].any(axis=1)
-    moved = times[:, before].mean(axis=1) - times[:, after].mean(axis=1)
+    moved = weights * (times[:, before].mean(axis=1) - times[:, after].mean(axis=1))
 
     def share(members: Sequence[int]) -> Share:
         error = t95(noise.degrees) * math.sqrt(max(0.0, float(covariance[np.ix_(members, members)].sum())))
         ends = (float(mean[members].sum()) + d for d in (0.0, -error, error))
-        return Share(tuple(names[k] for k in members), *map(math.expm1, ends))
+        return Share(tuple(changes[k][0] for k in members), *map(math.expm1, ends))
 
     shares = [share(group) for group in _never_apart(has[:, : len(goal)], acts)]
     return KnobShares(
         changes=chosen_differences(base, answer),
         shares=tuple(sorted(shares, key=lambda one: (-abs(math.log1p(one.value)), one.knobs))),
         together=share(range(len(goal))),
-        elsewhere=math.expm1(float((weights * moved)[untouched].sum())),
+        elsewhere=math.expm1(float(moved[~acts[:, : len(goal)].any(axis=1)].sum())),
         trials=len(runs),
     )
 
@@ -125,22 +124,25 @@ def _measured(trials: Iterable[Trial]) -> list[Trial]:
 
     That one ran on a machine that had not run for minutes.
     """
-    found = [t for t in trials if t.feasible and not t.emulated and t.merit and t.phase_shares]
+    found = [t for t in trials if t.feasible and not (t.emulated or t.only_disturbed) and t.merit and t.phase_shares]
     again = {t.configuration for t in found if t.kind is not TrialKind.BASELINE}
     return [t for t in found if t.kind is not TrialKind.BASELINE or t.configuration not in again]
 
 
 def _changes(baseline: Configuration, configuration: Configuration) -> frozenset[tuple[str, object]]:
-    """Returns the knobs that differ from the baseline; steps per generation as a share of an update."""
+    """Returns the chosen values that are not the baseline's; steps per generation as a share of an update."""
     found = chosen_differences(baseline, configuration)
     return frozenset((n, update_share(configuration) if n == STEPS else after) for n, (_, after) in found.items())
 
 
-def _phase_times(runs: Sequence[Trial]) -> tuple[list[str], Array]:
+def _phase_times(runs: Sequence[Trial], samples: Sequence[Sample]) -> tuple[list[str], Array]:
     """Returns phases, and the logarithm of their time for a token, a row each, of every trial."""
-    phases = sorted({phase for t in runs for phase, share in t.phase_shares.items() if share >= LEAST_SHARE})
-    shares = np.array([[max(LEAST_SHARE, t.phase_shares.get(phase, 0.0)) for t in runs] for phase in phases])
-    return phases, np.log(shares / np.array([trial.merit for trial in runs]))
+    phases = sorted({phase for sample in samples for cycle in sample.phases for phase in cycle})
+    spent = np.array([[statistics.median(c.get(phase, 0.0) for c in s.phases) for s in samples] for phase in phases])
+    shares = spent / spent.sum(axis=0)
+    long = (shares >= LEAST_SHARE).any(axis=1)
+    times: Array = np.log(np.maximum(LEAST_SHARE, shares[long]) / np.array([trial.merit for trial in runs]))
+    return [phase for phase, counts in zip(phases, long, strict=True) if counts], times
 
 
 def _phase_weights(times: Array, before: Flags, after: Flags) -> Array:
@@ -154,12 +156,12 @@ def _logarithmic_mean(a: float, b: float) -> float:
     return (a - b) / math.log(a / b) if abs(a - b) > 1e-9 * a else a
 
 
-def _errors(runs: Sequence[Trial], process: float) -> Array:
+def _errors(runs: Sequence[Trial], samples: Sequence[Sample], process: float) -> Array:
     """Returns the covariance of the logarithms of the trials' speeds by chance alone."""
-    cycles = fit_prior([sample_of(trial) for trial in runs]).variance
+    cycles = fit_prior(samples)
     moments = np.array([t.number if t.pair is None else -1 - t.pair for t in runs])
-    own = np.diag([process + cycles / len(t.speed_cycles()) for t in runs])
-    found: Array = own + DRIFT**2 * (moments[:, None] == moments)
+    own = np.diag([process + left_in_median(sample.logs, cycles).variance for sample in samples])
+    found: Array = own + DRIFT_SPREAD**2 * (moments[:, None] == moments)
     return found
 
 

@@ -139,7 +139,7 @@ class Knob:
     """Sets of values among which a change has a milder effect than ``effect``."""
 
     def acts_on(self, phase: str) -> bool:
-        """Whether it acts on the time of ``phase``; a knob without phases acts on all if it moves memory."""
+        """Tells whether it acts on the time of ``phase``; a knob without phases acts on all if it moves memory."""
         return phase in self.phases or (not self.phases and bool(self.memory) and phase in TIMED)
 
     def effect_between(self, before: KnobValue | None, after: KnobValue | None) -> Effect:

@@ -22,6 +22,7 @@ from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
 from autotune.insights.standings import best_first, count
+from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
 from autotune.recommendation.places import busy_words, idle_words, running_trials
 from autotune.recommendation.reading import AnswerSource, StudyReading
@@ -168,7 +169,6 @@ def best(
     """
     from autotune.cli.screens.why import why_screen
     from autotune.forecast.explain import explain
-    from autotune.insights.why_words import why_json
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)

@@ -14,6 +14,7 @@ from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
+from autotune.insights.why_words import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
@@ -78,8 +79,6 @@ def report_command(
 
 def _document(found: StudyReading) -> Document:
     """The report as data: the answer, why, and all trials."""
-    from autotune.insights.why_words import why_json
-
     trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
     return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
 

@@ -188,8 +188,7 @@ def test_a_share_whose_interval_says_nothing_is_told_and_not_drawn() -> None:
     assert chart.drawing.count("<rect") == 1
     assert "gradient_checkpointing with 2 more" in chart.drawing
     assert [row[0] for row in chart.rows] == ["micro_batch_size", "gradient_checkpointing, optimizer, host_allocator"]
-    assert "7 trials" in chart.note
-    assert chart.says.startswith("Together +90 %; proven: gradient_checkpointing with")
+    assert chart.says.startswith("Together +90 % by all 7 trials; proven: gradient_checkpointing with")
 
 
 def test_the_share_that_teaches_has_an_interval_that_narrows() -> None:
