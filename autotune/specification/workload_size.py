@@ -135,7 +135,7 @@ class Plan:
         """Returns the plan where cycles take ``times`` as long: this one (``differs``) or a better one.
 
         The first smaller workload of which the time left holds ``TRIALS`` trials is chosen, without repeats. If it
-        holds so many of none, the smallest, with the fewest cycles, provided that makes room for more trials.
+        holds so many of none, the smallest, with the fewest cycles, provided that so many trials then end earlier.
 
         Args:
             began_s: seconds from the trial's start to its warm-up.
@@ -152,7 +152,7 @@ class Plan:
             return replace(smaller, steps=steps[first:])
         last = (steps[-1][0], replace(steps[-1][1], **FEWEST))
         fewest = replace(smaller, steps=(last,), protocol=replace(smaller.protocol, **FEWEST))
-        return fewest if fewest.pace.trials(left_s) > same.pace.trials(same.budget_s) else same
+        return fewest if fewest.pace.study_s() < same.pace.study_s() - elapsed_s else same
 
     def differs(self, other: Plan) -> bool:
         """Returns whether the baseline of ``other`` has to begin again for this plan."""

@@ -131,7 +131,7 @@ def test_a_slower_machine_gets_a_smaller_workload_that_is_said(slow: tuple[float
     assert house.slower.sizes[0] == 128
     assert set(house.slower.sizes[1:]) == {house.tokens} == {32 if times == 3.0 else 16}
     said = house.told("plan_changed")
-    assert len(said) == result.trials[0].attempt - 1 == 1
+    assert len(said) == result.trials[0].attempt - 1 == (2 if times == 20.0 else 1)
     late = "the first cycle has not ended after 4 times its forecast: the baseline begins again with 8 rows per "
     took = "the first cycle took 4.0 times its forecast: the baseline begins again with 8 rows per "
     assert said[0].startswith(took if times == 3.0 else late)
@@ -155,7 +155,7 @@ def test_nothing_of_the_larger_workload_stays(slow: tuple[float, Planned, StudyR
     assert stored.spec.workload.max_completion_length == house.tokens < 128
     assert stored.spec.digest == house.prepared.spec.digest  # type: ignore[union-attr]
     assert {t.protocol.max_repeats for t in result.trials} == {0}
-    assert first.protocol.recorded == 3
+    assert first.protocol.recorded == (2 if times == 20.0 else 3)
 
 
 def test_a_first_cycle_that_does_not_end_is_not_waited_for(slow: tuple[float, Planned, StudyResult]) -> None:
