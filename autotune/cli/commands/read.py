@@ -164,8 +164,7 @@ def best(
     Examples:
       autotune best
       autotune best --updates 2000 --price 2.50
-      autotune best --json | jq '.recommendation.rows[0].configuration'
-      autotune best --json | jq '.why.rows[0].knobs'
+      autotune best --json | jq '.why.rows[0].shares'
     """
     from autotune.cli.screens.why import why_screen
     from autotune.forecast.explain import explain
