@@ -37,7 +37,7 @@ class KnobShares(Shape):
 
     knobs: list[KnobShare] = Field(description="Largest first; 1 + `gain` multiply to that of `together`.")
     together: Contribution
-    elsewhere: float | None = Field(
+    elsewhere_share: float | None = Field(
         description="Ratio minus one of what changed in phases that no changed knob acts on; in no share."
     )
     trials: int = Field(description="That the model rests on.")

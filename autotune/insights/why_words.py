@@ -132,7 +132,7 @@ def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
             for s in shares.shares
         ],
         "together": figures(shares.together),
-        "elsewhere": shares.elsewhere,
+        "elsewhere_share": shares.elsewhere,
         "trials": shares.trials,
         "words": summary_words(shares),
     }

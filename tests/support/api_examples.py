@@ -66,11 +66,13 @@ def _asked(reader: Reader, paths: dict[str, str]) -> dict[str, Any]:
 
 
 def shortened(value: Any) -> Any:
-    """Cuts lists and texts that go on for long."""
+    """Cuts lists and texts that go on for long, and the digits of a figure that differ from machine to machine."""
     if isinstance(value, list):
         return [shortened(item) for item in value[:LONGEST_LIST]]
     if isinstance(value, dict):
         return {name: shortened(item) for name, item in value.items()}
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
     return value[:LONGEST_TEXT] if isinstance(value, str) else value
 
 

@@ -158,7 +158,7 @@ def test_looking_for_a_study_creates_no_database_and_finds_the_one_of_that_name(
     store.close()
     found = wiring.stored(settings, "first")
     assert found is not None
-    assert found.digest == f.study_spec().digest
+    assert (found[0].digest, found[1]) == (f.study_spec().digest, False)
     assert wiring.stored(settings, "second") is None
 
 

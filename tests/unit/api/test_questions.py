@@ -172,6 +172,6 @@ def test_a_study_of_any_framework_is_had_as_its_own_file(reader: Reader, setting
 
 
 def test_the_examples_of_the_description_are_of_its_shapes() -> None:
-    matches.Matches.model_validate(examples.MATCHES_DOCUMENT)
-    Answer.model_validate(examples.ANSWER_DOCUMENT)
-    Trials.model_validate(examples.TRIALS_DOCUMENT)
+    shapes = {"findRecommendations": matches.Matches, "getRecommendation": Answer, "listTrials": Trials}
+    for operation, shape in shapes.items():
+        shape.model_validate(examples.example(operation)["application/json"]["example"])

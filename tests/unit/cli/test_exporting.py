@@ -50,6 +50,12 @@ for step in range({steps}):
 """
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs take nothing: what runs beside the tests is no matter of theirs."""
+    monkeypatch.setattr("autotune.machine.other_load.busy_beside", lambda *_: 0.0)
+
+
 @pytest.fixture
 def python(tmp_path: Path) -> Any:
     """Writes the training interpreter; returns its path."""
