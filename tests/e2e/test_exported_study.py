@@ -87,7 +87,7 @@ def test_verify_measures_it_from_outside_and_best_says_so(home: Path, user: Path
     assert done.returncode in (0, 3, 5), done.stderr  # a busy machine may be 5 % off, or busier than then
     verdict = json.loads(done.stdout)
     assert (done.returncode == 0, done.returncode == 5) == (verdict["within_5_percent"], verdict["undecided"])
-    assert verdict["updates"] == 2
+    assert verdict["updates"] in (1, 2)  # one in which another test took CPU time is left out
     assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
     assert "verified" in autotune("best", home=home, cwd=tmp_path).stdout
     assert not (user / "out").exists()
