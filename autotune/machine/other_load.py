@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.machine.hardware import HOST, Files, kernel_text, memory_limits
@@ -35,11 +35,33 @@ def available_memory(files: Files = HOST) -> int | None:
     return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)
 
 
-def busy_beside(own_ticks: int, files: Files = HOST) -> float | None:
-    """Returns seconds that others kept the machine busy since it started: CPU time of all programs, stolen time too,
-    less ``own_ticks`` clock ticks, divided by the number of CPUs. ``None`` if the kernel does not report it."""
-    found = _counters(files)
-    return None if found is None else (found[0] - own_ticks) / os.sysconf("SC_CLK_TCK") / max(1, _cpus(files))
+class TakenTime:
+    """Sums the time that others took from a tree of processes: what they used while its threads waited for a CPU, and
+    what the hypervisor stole."""
+
+    def __init__(self, files: Files = HOST) -> None:
+        self._files = files
+        self._last: tuple[int, int, dict[str, int]] | None = None
+        self._total_s = 0.0
+
+    def total(self, own_ticks: int, pids: Iterable[int]) -> float | None:
+        """Returns seconds of the whole machine since the first call; ``None`` if the kernel does not report it.
+
+        Args:
+            own_ticks: clock ticks that the tree has used.
+            pids: its processes.
+        """
+        counters = _counters(self._files)
+        if counters is None:
+            return None
+        beside, waits = counters[0] - counters[2] - own_ticks, _waits(pids, self._files)
+        if self._last is not None:
+            used = max(0, beside - self._last[0]) / os.sysconf("SC_CLK_TCK")
+            waited = sum(max(0, ns - self._last[2].get(thread, 0)) for thread, ns in waits.items()) / 1e9
+            stolen = max(0, counters[2] - self._last[1]) / os.sysconf("SC_CLK_TCK")
+            self._total_s += ((min(used, waited) if waits else used) + stolen) / max(1, _cpus(self._files))
+        self._last = beside, counters[2], waits
+        return self._total_s
 
 
 def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
@@ -71,14 +93,21 @@ def _cpus(files: Files) -> int:
     return sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
 
 
-def _counters(files: Files) -> tuple[int, int] | None:
-    """(busy, all) clock ticks since the machine started, over all CPUs."""
+def _waits(pids: Iterable[int], files: Files) -> dict[str, int]:
+    """Thread -> nanoseconds it has waited for a CPU; empty if the kernel does not report it."""
+    threads = [thread for pid in pids for thread in (files.proc / str(pid) / "task").glob("*")]
+    words = {thread.name: kernel_text(thread / "schedstat").split() for thread in threads}
+    return {thread: int(some[1]) for thread, some in words.items() if len(some) > 1 and some[1].isdigit()}
+
+
+def _counters(files: Files) -> tuple[int, int, int] | None:
+    """(busy, all, stolen) clock ticks since the machine started, over all CPUs; stolen ones count as busy."""
     words = kernel_text(files.proc / "stat").partition("\n")[0].split()
     if len(words) < 5 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None
     ticks = [int(word) for word in words[1:9]]  # guest time, after them, is in user time already
     idle = sum(ticks[3:5])
-    return sum(ticks) - idle, sum(ticks)
+    return sum(ticks) - idle, sum(ticks), ticks[7] if len(ticks) > 7 else 0
 
 
 def _processes(files: Files) -> Mapping[str, tuple[str, int]]:

@@ -32,7 +32,7 @@ class OutputLine:
     """``Clock.monotonic`` when its end arrived."""
     text: str
     others_s: float | None = None
-    """Seconds that processes outside the command have kept the machine busy so far (``other_load.busy_beside``);
+    """Seconds of the machine that other programs have taken from the command so far (``other_load.TakenTime``);
     ``None`` if not known."""
 
 
@@ -144,10 +144,12 @@ def _listen(
     trouble: Callable[[], tuple[Stop, str] | None],
 ) -> tuple[tuple[Stop, str] | None, bool]:
     """The reason to end the command, and whether ``hear`` returned true."""
+    taken = other_load.TakenTime()
     while True:
         ended = child.poll() is not None
         waiting = lines.qsize()
-        others = other_load.busy_beside(sum(one.cpu_ticks for one in tree.refresh())) if waiting else None
+        members = tree.refresh() if waiting else ()
+        others = taken.total(sum(one.cpu_ticks for one in members), (one.pid for one in members)) if waiting else None
         for _ in range(waiting):
             if hear(replace(lines.get(), others_s=others)):
                 return None, True

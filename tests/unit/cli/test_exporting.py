@@ -53,7 +53,7 @@ for step in range({steps}):
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs take nothing: what runs beside the tests is no matter of theirs."""
-    monkeypatch.setattr("autotune.machine.other_load.busy_beside", lambda *_: 0.0)
+    monkeypatch.setattr("autotune.machine.other_load.TakenTime.total", lambda *_: 0.0)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_machine_that_was_busy_meanwhile_is_said_and_not_held_against_the_expo
     autotune: Run, home: HomePaths, finished: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = itertools.count()
-    monkeypatch.setattr("autotune.machine.other_load.busy_beside", lambda _: 1000.0 * next(looks))
+    monkeypatch.setattr("autotune.machine.other_load.TakenTime.total", lambda *_: 1000.0 * next(looks))
     done, out, _ = autotune("verify", "--updates", "2", "--rounds", "2")
     assert done == 5
     # Two lines of output may be read at one instant, and of a cycle without seconds no share is known.
@@ -285,7 +285,7 @@ def test_a_turn_that_others_disturb_is_repeated_and_then_nothing_is_decided(
     autotune: Run, finished: Study, python: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = itertools.count()
-    monkeypatch.setattr("autotune.machine.other_load.busy_beside", lambda _: 1000.0 * next(looks))
+    monkeypatch.setattr("autotune.machine.other_load.TakenTime.total", lambda *_: 1000.0 * next(looks))
     python(act=SLOW_BASELINE)
     code, out, err = autotune("verify", "--against-baseline", "--rounds", "1", "--updates", "2")
     assert code == 5

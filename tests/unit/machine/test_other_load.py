@@ -50,12 +50,22 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
 def test_a_kernel_that_does_not_tell(tmp_path: Path, files: Files, text: str) -> None:
     _write(tmp_path, "proc/stat", text)
     assert other_load.sample_load(lambda _: None, files) is None
-    assert other_load.busy_beside(0, files) is None
+    assert other_load.TakenTime(files).total(0, ()) is None
 
 
-def test_what_keeps_the_machine_busy_beside_some_ticks_of_our_own(tmp_path: Path, files: Files) -> None:
-    _stat(tmp_path, 1500, 10**6, {})
-    assert other_load.busy_beside(500, files) == pytest.approx(1000 / os.sysconf("SC_CLK_TCK") / 2)
+@pytest.mark.parametrize(("waited_s", "taken_s"), [(100.0, 5.0), (2.0, 1.0), (0.0, 0.0), (None, 5.0)])
+def test_what_others_used_counts_as_far_as_our_threads_waited(
+    tmp_path: Path, files: Files, waited_s: float | None, taken_s: float
+) -> None:
+    tick, taken = os.sysconf("SC_CLK_TCK"), other_load.TakenTime(files)
+    _stat(tmp_path, 1500 * tick, 10**6, {})
+    if waited_s is not None:
+        _write(tmp_path, "proc/7/task/8/schedstat", "5 1000000000 7\n")
+    assert taken.total(500 * tick, (7,)) == 0.0
+    _stat(tmp_path, 1520 * tick, 10**6, {})  # of these 20 s 10 were ours
+    if waited_s is not None:
+        _write(tmp_path, "proc/7/task/8/schedstat", f"5 {int((1 + waited_s) * 1e9)} 7\n")
+    assert taken.total(510 * tick, (7,)) == pytest.approx(taken_s)  # of two CPUs
 
 
 def test_no_time_passed_says_nothing(tmp_path: Path, files: Files) -> None:
