@@ -87,7 +87,7 @@ def _binned(masses: Array, values: Array) -> tuple[Array, Array]:
     """Returns at most ``BINS`` masses and their mean values: neighbours that differ by little are one."""
     logs = np.log(values)
     bins = ((logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * (BINS - 1)).astype(np.intp)
-    sums = np.bincount(bins, masses)
+    sums: Array = np.bincount(bins, masses).astype(np.float64)
     some = sums > 1e-12
     return sums[some], np.bincount(bins, masses * values)[some] / sums[some]
 
