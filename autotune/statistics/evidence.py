@@ -252,7 +252,10 @@ def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -
 
 
 def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
-    runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
+    """Returns the runs of what ran more than once, in their order; a single run says nothing of how processes
+    differ."""
+    later = ([t for t in group if t.kind is not TrialKind.BASELINE] for group in held.values())
+    runs = sorted((t for group in later if len(group) > 1 for t in group), key=lambda t: t.number)
     return [
         Run(
             configuration=t.configuration,
@@ -261,7 +264,6 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior
             variance=left_in_median(sample_of(t).logs, cycles).variance,
         )
         for t in runs
-        if t.kind is not TrialKind.BASELINE
     ]
 
 

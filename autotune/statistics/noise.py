@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from autotune.domain import CycleRecord, Trial
 from autotune.statistics.distributions import digamma, inverse_trigamma, trigamma
@@ -47,20 +47,15 @@ class Sample:
     disturbed: int = 0
     """Disturbed cycles; they are not among the others and do not count for a look."""
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return statistics.fmean(self.logs)
 
     @property
     def variance(self) -> float:
         """Variance between cycles; 0 for fewer than two."""
-        return _variance(self.logs)
-
-
-@lru_cache(4096)
-def _variance(logs: tuple[float, ...]) -> float:
-    """Kept: it is worked out in fractions, and each look at a study asks for that of the same trials again."""
-    return statistics.variance(logs) if len(logs) > 1 else 0.0
+        squares = math.fsum((log - self.mean) ** 2 for log in self.logs)
+        return squares / (len(self.logs) - 1) if len(self.logs) > 1 else 0.0
 
 
 @dataclass(frozen=True)
