@@ -1,6 +1,6 @@
-"""The words of the tuner as frozen values.
+"""Frozen values of the tuner: studies, trials, outcomes and recommendations.
 
-Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch.
+Durations are in seconds, memory in bytes, lengths in tokens; timestamps are UTC seconds since the epoch.
 """
 
 from autotune.domain.outcomes import Ceiling, Outcome

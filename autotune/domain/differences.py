@@ -1,4 +1,4 @@
-"""Differences between two configurations, two specifications or two pieces of plain data."""
+"""Compares two configurations, two study specifications or two pieces of plain data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import KNOBS
 
 Differences = dict[str, tuple[KnobValue | None, KnobValue | None]]
-"""Knob -> (before, after); ``None`` where a side does not set it."""
+"""Knob -> (value before, value after); ``None`` where a configuration does not set the knob."""
 
 DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
-"""Knobs that nobody chooses: their values follow from others."""
+"""Knobs whose values follow from other knobs."""
 
 STEPS, ACCUMULATION = "steps_per_generation", "gradient_accumulation_steps"
 
 SHORT_LIST = 8
-"""Longer ones are shown as a whole where two differ."""
+"""Longest list, in items, that is compared item by item; a longer one is shown as a whole."""
 
 
 def chosen_differences(before: Configuration, after: Configuration) -> Differences:
-    """``before.difference(after)`` without knobs that follow from others.
-
-    Steps per generation are compared as a share of an update, because that is what they do.
-    """
+    """Returns ``before.difference(after)`` without derived knobs. ``steps_per_generation`` counts only if the share of
+    an update that one generation produces differs."""
     found = {name: pair for name, pair in before.difference(after).items() if name not in DERIVED}
     share = update_share(before)
     if STEPS in found and share is not None and share == update_share(after):
@@ -36,18 +34,19 @@ def chosen_differences(before: Configuration, after: Configuration) -> Differenc
 
 
 def update_share(configuration: Configuration) -> Fraction | None:
-    """Share of an update's rows that one generation produces; ``None`` if the knobs are not numbers."""
+    """Returns the share of an update's rows that one generation produces; ``None`` if a knob is no whole number."""
     steps, whole = configuration.get(STEPS), configuration.get(ACCUMULATION)
     return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
 
 
 def spec_differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """``place: before -> after`` for everything in which two specifications differ."""
+    """Returns ``place: before -> after`` for each field in which two study specifications differ."""
     return differing(before.identity(), after.identity())
 
 
 def differing(before: Any, after: Any, where: str = "") -> list[str]:
-    """``place: before -> after`` for every leaf in which two pieces of plain data differ."""
+    """Returns ``place: before -> after`` for each leaf in which two pieces of plain data differ; ``where`` prefixes
+    places."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found: list[str] = []
         for key in sorted(set(before) | set(after)):

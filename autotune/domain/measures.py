@@ -1,4 +1,4 @@
-"""Memory peaks and seconds summed up over cycles, by phase."""
+"""Sums seconds and finds memory peaks over cycles, by phase."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from trainer.child.contract import CycleRecord, Peaks, Pool
 
 PeakOf = Callable[[Peaks], int | None]
-"""Reads one figure of a phase's peaks, in bytes; ``None`` if that figure was not measured."""
+"""Function that reads one memory figure of a phase's ``Peaks``, in bytes; ``None`` if it was not measured."""
 
 DEVICE_FIGURES: tuple[PeakOf, ...] = (
     lambda p: p.device_used,
     lambda p: p.device_reserved,
     lambda p: p.device_allocated,
 )
-"""Of a device, best first: what the driver saw in use, what the allocator reserved, what it gave out."""
+"""Readers of device memory, best first: in use by the driver, reserved by the allocator, allocated to tensors."""
 
 
 def peak_reader(cycles: Sequence[CycleRecord], pool: Pool) -> PeakOf:
-    """Function that reads one memory figure from the peaks of ``cycles``; of a device, the best figure that any cycle
-    has.
+    """Returns the function that reads the memory figure of ``pool`` from a phase's peaks.
 
-    One figure for all of them, because figures of different kinds do not compare. The rollout cache is reserved as a
-    whole, so it has no peak.
+    All cycles share one device figure, the best that any of them has, as figures of different kinds do not compare. The
+    rollout cache is reserved as a whole and has no figure.
     """
     if pool is Pool.HOST:
         return lambda p: p.host
@@ -35,7 +34,7 @@ def _no_figure(_: Peaks) -> None:
 
 
 def peaks_by_phase(cycles: Iterable[CycleRecord], read: PeakOf) -> dict[str, int]:
-    """Highest bytes by phase; phases without the figure are left out."""
+    """Returns the highest bytes by phase; phases without the figure are absent."""
     found: dict[str, int] = {}
     for cycle in cycles:
         for phase, peaks in cycle.peaks.items():
@@ -45,7 +44,7 @@ def peaks_by_phase(cycles: Iterable[CycleRecord], read: PeakOf) -> dict[str, int
 
 
 def phase_seconds(cycles: Iterable[CycleRecord]) -> dict[str, float]:
-    """Seconds by phase, summed over ``cycles``."""
+    """Returns the seconds spent in each phase, summed over ``cycles``."""
     found: dict[str, float] = {}
     for cycle in cycles:
         for phase, spent in cycle.phases.items():

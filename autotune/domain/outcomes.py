@@ -9,22 +9,22 @@ from trainer.child.contract import FailureReason, Pool
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Upper bound on the speed of a trial that was stopped early because it cannot win. Tokens/hour; see
-    ``statistics.early_stopping``."""
+    """Upper bound on the speed of a trial that was stopped early because it cannot win, in tokens/hour.
+    ``statistics.early_stopping`` computes it."""
 
     at_most: float
-    """What the trial can reach at most."""
+    """Highest tokens/hour that the stopped trial can reach."""
     best_at_least: float
-    """What the best it competes with has at least."""
+    """Lowest tokens/hour that the best competing trial has."""
     rival: int
-    """Number of that trial."""
+    """Number of the best competing trial."""
     cycles: int
-    """Speed cycles of the trial this rests on."""
+    """Number of speed cycles of the stopped trial that the bound rests on."""
     physical: bool = False
-    """By the phases of so few cycles that their noise is not known, not by the noise."""
+    """True if the bound follows from phase times, because there are too few cycles to estimate their noise."""
 
     def sentence(self) -> str:
-        """``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
+        """Returns ``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
         cycles = f"{self.cycles} cycle{'' if self.cycles == 1 else 's'}"
         most, best = (f"{v / 1000:.1f}k" if v >= 1000 else f"{v:.3g}" for v in (self.at_most, self.best_at_least))
         return f"stopped after {cycles}: at most {most} tokens/hour, the best has at least {best}"
@@ -32,19 +32,19 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an attempt. ``reason`` is ``None`` exactly when it ended OK."""
+    """Outcome of an attempt at a trial. ``reason`` is ``None`` exactly when the attempt ended OK."""
 
     reason: FailureReason | None = None
     phase: str | None = None
-    """``Phase`` or ``StartupPart`` value."""
+    """Phase or part of the start-up in which the attempt failed: a value of ``Phase`` or ``StartupPart``."""
     pool: Pool | None = None
     message: str = ""
     suggestion: str = ""
     log_path: str = ""
     fresh: bool = True
-    """The worker was fresh, or its memory was checked clean, when the trial began."""
+    """True if the worker was new, or its memory was checked clean, when the trial began."""
     ceiling: Ceiling | None = None
-    """Of a PRUNED trial: nothing went wrong, but it cannot win."""
+    """Speed bound of a PRUNED trial, which did not fail but cannot win; ``None`` for any other."""
 
     @property
     def ok(self) -> bool:
@@ -52,11 +52,11 @@ class Outcome:
 
     @property
     def inconclusive(self) -> bool:
-        """Whether the machine or a person ended the attempt, so that the configuration may hold or not."""
+        """True if the machine or a person ended the attempt, so that the configuration itself is not judged."""
         return self.reason is not None and not self.reason.blames_configuration
 
     def sentence(self) -> str:
-        """The outcome in a sentence: ``OOM in update (host memory): ...``, or ``OK``."""
+        """Returns the outcome in one sentence: ``OOM in update (host memory): ...``, or ``OK``."""
         if self.reason is None:
             return "OK" if self.ceiling is None else self.ceiling.sentence()
         where = f" in {self.phase}" if self.phase else ""

@@ -1,4 +1,4 @@
-"""The place where a trial runs: on which GPUs of which machine, as its notes say. Pure."""
+"""Place where a trial runs: its GPUs and its machine, read from the notes of the trial."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from dataclasses import dataclass
 from trainer.child.contract import NoteRecord
 
 PLACE = "place"
-"""Note of a trial that ran in one of several places: ``where``, and on which ``node`` if there are several."""
+"""Name of the note on the place of a trial: ``where`` is its name, ``node`` its machine if the study has several."""
 GPUS = "gpus"
-"""Note of a trial on GPUs: ``held``, each with its ``index`` and ``uuid``."""
+"""Name of the note on the GPUs of a trial: ``held`` lists the ``index`` and ``uuid`` of each."""
 
 
 @dataclass(frozen=True)
 class HeldGpu:
-    """A GPU of a trial."""
+    """A GPU that a trial holds."""
 
     index: int
-    """As NVML and ``nvidia-smi`` count on its machine."""
+    """Number of the GPU on its machine, as NVML and ``nvidia-smi`` count."""
     uuid: str
 
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """The place where a trial runs or ran; all fields empty if it has its machine to itself and no GPU."""
+    """Place where a trial runs or ran. All fields are empty for a trial with a machine to itself and no GPU."""
 
     name: str = ""
-    """One of the places side by side, each with another: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty where there is
-    only one."""
+    """Name of the place among several used side by side: ``GPU 3``, on a cluster ``n1 GPU 3``. Empty if only one."""
     gpus: tuple[HeldGpu, ...] = ()
     node: str = ""
-    """Empty where there is only one."""
+    """Name of the machine; empty if the study has only one."""
 
     @property
     def title(self) -> str:
-        """``GPU 3``, ``GPUs 2, 3``, ``CPUs 0-3``; empty where nothing is told."""
+        """Name of the place for people: ``GPU 3``, ``GPUs 2, 3``, ``CPUs 0-3``; empty if neither name nor GPUs are
+        recorded."""
         numbers = ", ".join(str(gpu.index) for gpu in self.gpus)
         return self.name or (f"GPU{'s' if len(self.gpus) > 1 else ''} {numbers}" if numbers else "")
 
     @property
     def short(self) -> str:
-        """``title``, with the node if there are several and the name does not begin with it."""
+        """``title`` followed by the node, unless there is one node or the title already names it."""
         node = f"node {self.node}" if self.node and not self.name.startswith(f"{self.node} ") else ""
         return ", ".join(part for part in (self.title, node) if part)
 
     @property
     def whole(self) -> str:
-        """``title`` with the UUID of each GPU."""
+        """``short`` followed by the UUID of each GPU."""
         uuids = ", ".join(gpu.uuid for gpu in self.gpus)
         return f"{self.short} ({uuids})" if uuids else self.short
 
 
 def place_of(notes: Sequence[NoteRecord]) -> TrialPlace:
-    """The place of the trial of these notes; every screen takes it from here."""
+    """Returns the place of a trial from the notes of its attempt."""
     found = {note.name: note.data for note in notes if note.name in (PLACE, GPUS)}
     where = found.get(PLACE, {})
     return TrialPlace(

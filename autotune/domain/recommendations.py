@@ -10,32 +10,32 @@ from search_spaces.configuration import Configuration
 from trainer.child.contract import FailureReason
 
 ALONE = "No other configuration has a figure yet."
-"""Note of a recommendation that keeps a baseline which nothing was compared with."""
+"""Note of a recommendation whose baseline was not compared with any other configuration."""
 ENOUGH_CYCLES = 2
-"""Undisturbed cycles that a side of a gain needs: a single one may be the odd one."""
+"""Undisturbed cycles that each side of a gain needs to be decided; a single cycle may be an outlier."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A ratio of throughputs minus one, with a two-sided interval; 0.25 means 25 % faster."""
+    """Ratio of two throughputs minus one, with a two-sided interval; 0.25 means 25 % faster."""
 
     value: float
     low: float
     high: float
     pairs: int
-    """Interleaved rounds it rests on; 0 means it was read from unconfirmed search trials."""
+    """Interleaved rounds of confirmation behind the gain; 0 if it rests on unconfirmed search trials."""
     cycles: int
-    """Undisturbed cycles on the smaller side."""
+    """Undisturbed cycles on the side that has fewer."""
     level: float = 0.95
-    """That the interval is stated for; 0.999 where rounds of a study on several nodes decide."""
+    """Confidence level of the interval, 0..1; 0.999 where confirmation rounds of a study on several nodes decide."""
 
     @property
     def decided(self) -> bool:
-        """Whether it rests on enough undisturbed cycles and its interval excludes zero."""
+        """True if both sides have ``ENOUGH_CYCLES`` cycles and the interval excludes zero."""
         return self.cycles >= ENOUGH_CYCLES and (self.low > 0 or self.high < 0)
 
     def times(self, factor: float) -> Gain:
-        """The gain if the ratio of throughputs were ``factor`` times as large."""
+        """Returns the gain for a ratio of throughputs that is ``factor`` times as large."""
         value, low, high = ((1.0 + ratio) * factor - 1.0 for ratio in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 
@@ -45,11 +45,11 @@ class LengthFigure:
     """Tokens/hour of a configuration at one distribution of completion lengths."""
 
     at: str
-    """``1x``: the recorded lengths; ``2x``: twice those, cut at the maximum; ``maximum``."""
+    """Lengths of the cycles: ``1x`` is the recorded lengths, ``2x`` twice those, cut at the maximum, or ``maximum``."""
     tokens_per_hour: float | None = None
-    """``None``: not measured."""
+    """Tokens/hour at these lengths; ``None`` if not measured."""
     mean_length: float | None = None
-    """Completion tokens of a row."""
+    """Mean completion tokens of a row; ``None`` if not measured."""
     cycles: int = 0
 
 
@@ -63,34 +63,35 @@ class RecommendationRow:
     low: float
     high: float
     gain: Gain | None
-    """Over the baseline, or over ``reference`` when the baseline failed; ``None`` if it is the reference itself. In the
-    study's objective."""
+    """Gain in the study's objective over the baseline, or ``reference`` if it failed; ``None`` for the reference
+    itself."""
     confirmed: bool
     worst_case_passed: bool
     phase_shares: Mapping[str, float]
-    """Share of cycle time by phase; they sum to 1."""
+    """Share of cycle time by phase; the shares sum to 1."""
     limit: str
-    """One sentence: what limits it."""
+    """Sentence on the limiting resource."""
     host_peak: int | None
     device_peak: int | None
     headroom: float | None
-    """1 - peak / limit of the pool closest to its limit; ``None`` if no limit is known."""
+    """Free share of the memory pool closest to its limit, 1 - peak / limit; ``None`` if no limit is known."""
     trials: tuple[int, ...]
-    """Numbers of the supporting trials."""
+    """Numbers of the trials that support the row."""
     changes: tuple[str, ...] = ()
     """Knobs that differ from the baseline, as ``name: before -> after``."""
     maximum_tokens_per_hour: float | None = None
-    """At maximum completion length."""
+    """Tokens/hour at the maximum completion length; ``None`` if not measured."""
     gpus: int = 0
-    """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
+    """GPUs the configuration holds, those of a rollout server included; 0 on a CPU."""
     lengths: tuple[LengthFigure, ...] = ()
-    """At 1x, 2x and the maximum length; empty where none was measured."""
+    """Figures at 1x, 2x and the maximum length; empty if none was measured."""
     objective: Objective = Objective.PER_HOUR
     reference_gpus: int = 0
-    """Held by what the gain is over; 0 on a CPU."""
+    """GPUs held by the configuration that ``gain`` compares with; 0 on a CPU."""
 
     def gain_in(self, objective: Objective) -> Gain | None:
-        """The gain in either objective: GPUs are counted, not estimated, so the interval moves with the value."""
+        """Returns the gain in ``objective``. The interval scales with the value, because GPUs are counted and not
+        estimated."""
         if self.gain is None or objective is self.objective or not (self.gpus and self.reference_gpus):
             return self.gain
         more = self.gpus / self.reference_gpus
@@ -104,15 +105,16 @@ class RecommendationRow:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer of a study."""
+    """Recommendation of a study, with one or two rows."""
 
     study: str
     rows: tuple[RecommendationRow, ...]
-    """First: same learning as the baseline. Second, if any: with permitted numerics or learning changes."""
+    """First the best configuration with the baseline's learning, then the best with permitted changes of numerics or
+    learning, if any."""
     baseline: str
-    """``ok``; or how the baseline failed, as ``Outcome.sentence``; or why nothing is stated over it."""
+    """``ok``, the baseline's failure as ``Outcome.sentence``, or the reason why no gain over it is stated."""
     reference: int | None
-    """Trial number gains are stated over; ``None`` if nothing ran."""
+    """Number of the trial that gains are stated over; ``None`` if no trial ran."""
     ended_by: str
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
@@ -120,6 +122,6 @@ class Recommendation:
 
     @property
     def baseline_failed(self) -> bool:
-        """Whether the baseline was measured and failed."""
+        """True if the baseline was measured and failed."""
         first = self.baseline.partition(":")[0].partition(" ")[0]
         return first in [reason.value for reason in FailureReason]

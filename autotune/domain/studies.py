@@ -1,5 +1,4 @@
-"""A study: specification, status, budget and events; workload and fingerprint, which have to be equal for figures to be
-compared."""
+"""A study: its specification, workload, status, budget and events, and the fingerprint of its machine and software."""
 
 from __future__ import annotations
 
@@ -18,33 +17,33 @@ from trainer.child.contract import Protocol, RewardSpec, encode
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of plain data, by its canonical JSON."""
+    """Returns the SHA-256 of plain data, taken over its canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything that must stay the same for two trials to be comparable."""
+    """Everything that must be equal for the figures of two trials to be comparable."""
 
     model: str
-    """Folder or hub id."""
+    """Folder of the model, or its hub id."""
     prompts: str
-    """Path of the JSONL file the parent wrote."""
+    """Path of the JSONL file of prompts that the tuner wrote."""
     prompts_sha256: str
     rewards: tuple[RewardSpec, ...]
-    """Summed by the framework, with ``reward_weights`` of the passthrough where there are any."""
+    """Rewards of a completion; the framework sums them, weighted by ``reward_weights`` of the passthrough if it has
+    any."""
     rows_per_update: int
     """Completions per optimizer update, over all ranks."""
     max_prompt_length: int
-    """Tokens."""
+    """Longest prompt, in tokens."""
     max_completion_length: int
-    """Tokens."""
+    """Longest completion, in tokens."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the user's own configuration that are not knobs, given to the framework unchanged."""
+    """Keys of the user's own configuration that are not knobs; the framework receives them unchanged."""
     model_sha256: str = ""
-    """Of a model folder's file names, sizes and config, so that another model under the same path is seen; the
-    commit of a hub id."""
+    """Hash of a model folder's file names, sizes and config, so that a replaced model is noticed; a hub id's commit."""
 
     @property
     def digest(self) -> str:
@@ -52,7 +51,7 @@ class Workload:
         return digest_of(self.identity())
 
     def identity(self) -> dict[str, Any]:
-        """Plain data that is equal for equal workloads; prompts count by their content, not by their path."""
+        """Returns plain data that is equal for equal workloads; the content of prompts counts, their path does not."""
         value: dict[str, Any] = encode(self)
         value.pop("prompts")
         return value
@@ -60,12 +59,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Hardware, driver, versions of all that moves the numbers, workload hash."""
+    """Hardware, driver and software versions that figures depend on, with the digest of the workload."""
 
     hardware: Mapping[str, Any]
     software: Mapping[str, str]
     workload: str
-    """Digest of the workload."""
+    """``Workload.digest``."""
 
     @property
     def digest(self) -> str:
@@ -73,11 +72,11 @@ class Fingerprint:
 
 
 SWEEP = "sweep"
-"""``StudySpec.sampler`` of a study that records a table (``autotune.tables.sweep``)."""
+"""Value of ``StudySpec.sampler`` for a study that records a table (``autotune.tables.sweep``)."""
 
 
 class StudyStatus(StrEnum):
-    """Whether a study can still gain trials on its own."""
+    """Status of a study: OPEN while the tuner may still add trials, DONE after that."""
 
     OPEN = "open"
     DONE = "done"
@@ -92,7 +91,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True)
 class StudySpec:
-    """Complete specification of a search: the same specification always means the same study.
+    """Complete specification of a study. Equal specifications mean the same study.
 
     The budget is not part of it: more budget continues a study.
     """
@@ -101,7 +100,7 @@ class StudySpec:
     workload: Workload
     framework: str
     space: Mapping[str, Any]
-    """The search space as plain data (``SearchSpace.as_json``)."""
+    """Search space as plain data (``SearchSpace.as_json``)."""
     baseline: Configuration
     resources: Resources
     sampler: str = "tpe"
@@ -109,22 +108,23 @@ class StudySpec:
     protocol: Protocol = field(default_factory=Protocol)
     memory_limit: int | None = None
     python: str = ""
-    """The training interpreter; part of the fingerprint, not of the identity."""
+    """Path of the training interpreter. Part of the fingerprint, not of the identity."""
     user_config: str = ""
-    """Text of the user's own configuration, as given by ``--config``. Not part of the identity: all it says
-    stands in the other fields too."""
+    """Text of the user's own configuration (``--config``). Not part of the identity, because the other fields repeat
+    its content."""
     user_folder: str = ""
-    """Working directory that configuration speaks of; not part of the identity."""
+    """Folder that relative paths in the user's configuration start from; not part of the identity."""
     user_prompts: bool = False
-    """The prompts are those that configuration names, not others given beside it; not part of the identity."""
+    """True if the prompts are those the user's configuration names; not part of the identity."""
     user_accelerate: str = ""
-    """Text of the accelerate file given beside it; not part of the identity."""
+    """Text of the user's accelerate file; empty without one; not part of the identity."""
     checkout: str = ""
-    """Folder of the framework's own source, where its trials run from one; as ``python``, not part of the identity."""
+    """Folder of the framework's source that trials run from; empty if they run an installed package. Not part of the
+    identity."""
     objective: Objective = Objective.PER_HOUR
 
     def identity(self) -> dict[str, Any]:
-        """Plain data that is equal for equal studies."""
+        """Returns plain data that is equal for equal studies."""
         value: dict[str, Any] = encode(self)
         value["workload"] = self.workload.identity()
         value["baseline"] = dict(self.baseline)
@@ -149,28 +149,28 @@ class StudySpec:
 
 @dataclass(frozen=True)
 class EarlierStudy:
-    """Reference to a stored study whose trials a search begins with."""
+    """Reference to a stored study whose trials a new search starts with."""
 
     study_id: int
     name: str
     trials: tuple[int, ...]
-    """Numbers of those that count. They had finished, so they never change."""
+    """Numbers of its finished trials that are used."""
     distance: float
-    """Doublings its figures have to be carried (``insights.related``)."""
+    """Distance between the two studies, in doublings (``insights.related``)."""
     sentence: str
-    """Which study it is, and what differs."""
+    """Sentence that names the study and its differences."""
 
 
 @dataclass(frozen=True)
 class PriorKnowledge:
-    """Prior knowledge of a search beside its specification; fixed at its first start."""
+    """Knowledge that a search starts with, beside its specification; fixed at the first start of the study."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: it could not be measured."""
+    """Measured speeds of the device (``Result.data`` of ``probe_speed``); empty if they could not be measured."""
     earlier: tuple[EarlierStudy, ...] = ()
-    """Nearest first."""
+    """Earlier studies, nearest first."""
     history: bool = True
-    """Earlier studies were looked for; otherwise the user wanted none."""
+    """True if earlier studies were looked for; False if the user declined them."""
 
 
 @dataclass(frozen=True)
@@ -182,38 +182,38 @@ class Study:
     created_at: float
     status: StudyStatus = StudyStatus.OPEN
     lengths: tuple[int, ...] = ()
-    """Recorded completion lengths that speed cycles replay, but where a knob moves the lengths
+    """Recorded completion lengths, in tokens, that speed cycles replay unless a knob changes lengths
     (``statistics.lengths.replayed``); empty until the reference has run."""
     revision: int = 0
-    """Grows with every change, so that a poller knows whether to look."""
+    """Counter that grows with every change of the study, so that a poller notices changes."""
     beforehand: PriorKnowledge | None = None
-    """``None``: nothing is known beforehand: the sampler asks for nothing."""
+    """Prior knowledge of the search; ``None`` if the sampler requires none."""
 
     def rows(self, configuration: Configuration) -> int:
-        """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
+        """Returns the rows per update of a configuration: micro-batch x accumulation x training ranks."""
         micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
         if isinstance(micro, int) and isinstance(accumulation, int):
             return micro * accumulation * data_ranks(configuration, self.spec.resources)
         return self.spec.workload.rows_per_update
 
     def draft(self, kind: TrialKind, configuration: Configuration, protocol: Protocol, source: str) -> TrialDraft:
-        """A trial of ``configuration``, with its rows; ``source`` proposed it."""
+        """Returns a draft of a trial of ``configuration`` with its rows per update; ``source`` names the proposer."""
         return TrialDraft(kind, configuration, protocol, self.rows(configuration), source=source)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a study; the first limit reached ends it. ``None`` = no such limit."""
+    """Limits of a study; the first limit reached ends the study. ``None`` means no limit."""
 
     wall_s: float | None = None
     max_trials: int | None = None
     gpu_hours: float | None = None
     at_once: int = 1
-    """Trials that may run side by side, each with as many GPUs as the study gives one."""
+    """Trials that may run side by side, each with the GPUs of one trial."""
 
     def seconds_on(self, gpus: int) -> float | None:
-        """Wall seconds of the whole budget, where a trial has ``gpus``; ``None`` without a time limit. GPU-hours limit
-        nothing without GPUs."""
+        """Returns the wall seconds of the whole budget if each trial has ``gpus``; ``None`` without a time limit.
+        Without GPUs, ``gpu_hours`` sets no limit."""
         by_gpus = self.gpu_hours * 3600.0 / (gpus * self.at_once) if self.gpu_hours is not None and gpus > 0 else None
         return min((limit for limit in (self.wall_s, by_gpus) if limit is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Interfaces of the tuner to the outside, as protocols. Each has a behavioural suite in tests/contracts."""
+"""Protocols between the tuner and its surroundings. Each has a suite of behavioural tests in tests/contracts."""
 
 from autotune.ports.frameworks import Companion, Framework, Place, ServerLaunch
 from autotune.ports.people import Clock, Observer, Requests, StopToken

@@ -14,15 +14,15 @@ from trainer.frameworks.common.failures import Diagnosis
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a trial, as far as the launch of a rollout server depends on it."""
+    """Interpreter, GPUs and ports that are available for the launch of a trial's rollout server."""
 
     python: str
     gpus: tuple[str, ...]
-    """Those held, as ``CUDA_VISIBLE_DEVICES`` names them; empty on a CPU."""
+    """GPUs held, as values of ``CUDA_VISIBLE_DEVICES``; empty on a CPU."""
     port: int
-    """Free on the loopback a moment ago; the server's."""
+    """Free loopback port for the server's HTTP requests."""
     group_port: int
-    """The same, for passing weights on."""
+    """Free loopback port for the transfer of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,37 +33,38 @@ class ServerLaunch:
     health: str
     """URL that answers 200 when the server is ready."""
     answer: str
-    """What that answer holds if it is this server that gives it, and no stranger at the same port."""
+    """Text in that answer which identifies this server, so that a foreign server at the same port is noticed."""
     ready_s: float
-    """How long it may take to be ready."""
+    """Longest time until the server is ready, in seconds."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The server's, on top of what a trial sees."""
+    """Environment variables of the server, added to those of a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Companion(ServerLaunch):
-    """Launch of a trial's rollout server, which runs from before the trial's process until after it."""
+    """Launch of a trial's rollout server. The server starts before the trial's process and ends after it."""
 
     spec: TrialSpec
-    """The trial's, with the way to the server."""
+    """Specification of the trial, with the settings that connect it to the server."""
     trial_environment: Mapping[str, str] = field(default_factory=dict)
-    """The trial's own, on top of what a trial sees."""
+    """Environment variables that only this trial has."""
 
 
 class Framework(Port):
-    """The parent's side of one training framework; pure."""
+    """Parent side of one training framework: renders trials and diagnoses failures. Pure."""
 
     @property
     def name(self) -> str: ...
 
     def render(self, assignment: Assignment) -> TrialSpec:
-        """The assignment in the framework's own configuration format."""
+        """Translates an assignment into the framework's own configuration format."""
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
-        """The rollout server the trial needs, if any. Raises ``ValueError``: it cannot be had on ``place``'s GPUs."""
+        """Returns the rollout server that the trial needs, or ``None``. Raises ``ValueError`` if it cannot be started.
+        """
 
     def diagnose(self, text: str) -> Diagnosis | None:
-        """Causes of a failure found in a log text by the framework's known error texts; last cause first."""
+        """Finds the causes of a failure in a log by the framework's known error texts; last cause first."""
 
     def suggest(self, outcome: Outcome) -> str:
-        """One suggestion for an outcome that has none yet; empty if there is nothing to say."""
+        """Returns one suggestion for an outcome that has none; empty if there is nothing to suggest."""

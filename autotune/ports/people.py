@@ -1,4 +1,4 @@
-"""Protocols of the clock, of requests to a running tuner, and of observers that display its progress."""
+"""Protocols of the clock, of requests to a running tuner, and of observers that display progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.child.contract import CurrentPhase
 
 
 class Clock(Port):
-    """A clock. ``monotonic`` never jumps; ``now`` is UTC seconds since the epoch, for people."""
+    """A clock. ``monotonic`` gives seconds that never jump; ``now`` gives UTC seconds since the epoch."""
 
     def monotonic(self) -> float: ...
 
@@ -19,7 +19,7 @@ class Clock(Port):
 
 
 class StopToken(Port):
-    """The user's stop request: 0 go on, 1 finish the running trial, 2 stop now."""
+    """Stop request of the user. ``level``: 0 continue, 1 finish the running trial, 2 stop at once."""
 
     @property
     def level(self) -> int: ...
@@ -30,22 +30,22 @@ class Requests(Port):
 
     @property
     def paused(self) -> bool:
-        """Whether no further trial shall start."""
+        """True if no further trial may start."""
 
     def hold(self) -> float:
-        """Waits while the study is paused; returns the seconds waited."""
+        """Waits while the study is paused. Returns the seconds waited."""
 
     def retries(self) -> tuple[int, ...]:
-        """Numbers of trials whose configurations are to be run again, each request once."""
+        """Returns the numbers of trials whose configurations are to run again; each request is returned once."""
 
 
 class Observer(Port):
-    """Receives the progress of a study for display; must not fail."""
+    """Receives the progress of a study for display. Its methods must not raise."""
 
     def event(self, event: Event) -> None: ...
 
     def trial(self, trial: Trial) -> None:
-        """A trial was added, started, gained a cycle, or ended."""
+        """Receives a trial that was added, started, gained a cycle, or ended."""
 
     def phase(self, trial: Trial, phase: CurrentPhase) -> None: ...
 

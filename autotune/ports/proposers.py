@@ -10,41 +10,40 @@ from autotune.domain import Configuration, Trial
 
 
 class Proposer(Port):
-    """Proposes the next configuration. Stateless: the same arguments always give the same answer."""
+    """Proposes the next configuration. Stateless: equal arguments give equal answers."""
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """The next configuration and who proposed it (``Trial.source``).
+        """Proposes a configuration, with its source (``Trial.source``).
 
         Args:
-            history: every trial of the study so far, any kind and state, by number. CANCELLED and
-                INFRA failures teach nothing; RUNNING ones count as taken.
-            number: of the trial to be proposed; with the study's seed it seeds the sampler.
+            history: all trials of the study, by number. CANCELLED and INFRA failures are ignored; RUNNING trials
+                count as taken.
+            number: number of the proposed trial; seeds the sampler together with the study's seed.
 
         Returns:
-            A legal configuration no trial of ``history`` has had and no OOM of it rules out, or
-            ``None`` when none is left.
+            A legal configuration that is not in ``history`` and that no OOM in it rules out; ``None`` if none is left.
         """
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
-        """The sentence on which OOM rules ``configuration`` out, or ``None``."""
+        """Returns the sentence on which OOM rules ``configuration`` out; ``None`` if none does."""
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
-        """Number of legal configurations that the OOMs of ``history`` rule out, including those that met one."""
+        """Counts the legal configurations that the OOMs in ``history`` rule out, those with an OOM included."""
 
 
 @runtime_checkable
 class FrugalProposer(Port):
-    """A proposer that can propose a trial without a process start, for when too little time is left for one."""
+    """Proposer that can avoid a process start, for when too little time is left for one."""
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """As ``Proposer.propose``, restricted to configurations that the newest trial's process can run unchanged."""
+        """Proposes as ``Proposer.propose``, but only configurations that the newest trial's process can run."""
 
 
 @runtime_checkable
 class PlacedProposer(Port):
-    """A proposer that can propose for one of several places, each with a process of its own that may go on."""
+    """Proposer for one of several places, each with a process that can go on to the next trial."""
 
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """As ``Proposer.propose``, where the next trial would follow ``here``: the finished trials of its place."""
+        """Proposes as ``Proposer.propose``, for the place whose finished trials are ``here``."""

@@ -13,51 +13,51 @@ from trainer.child.contract import CurrentPhase, Record, Result
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The address where the ranks of an attempt on several nodes meet, and the number of this node."""
+    """Address where the ranks of an attempt on several nodes meet, with the number of this node."""
 
     address: str
-    """Of the first node."""
+    """Host address of the first node."""
     port: int
-    """Free there."""
+    """Free port on the first node."""
     node: int
-    """From 0."""
+    """Number of this node, from 0."""
     nodes: int
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """An attempt at a trial: the input of a runner."""
+    """Input of a runner: one attempt at a trial."""
 
     study: Study
     trial: Trial
     directory: Path
-    """Empty or absent before the attempt; everything the attempt leaves is in it."""
+    """Folder of all files of the attempt; empty or absent before it."""
     deadline_s: float
     """Wall seconds after which the attempt is stopped as TIMEOUT."""
     meeting: Rendezvous | None = None
-    """Of one node's part in an attempt on several; ``None``: all of its ranks are on one."""
+    """Rendezvous of an attempt on several nodes, for the part of this node; ``None`` if all ranks are on one node."""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A runner's report after an attempt whose process tree is gone."""
+    """Report of a runner after an attempt whose process tree has ended."""
 
     outcome: Outcome
     seconds: float
     host_peak: int | None = None
-    """Highest summed PSS of the tree, in bytes."""
+    """Highest summed PSS of the process tree, in bytes."""
     bad_lines: int = 0
-    """Lines of ``metrics.jsonl`` that were no records."""
+    """Number of unreadable lines in ``metrics.jsonl``."""
     quarantined: tuple[int, ...] = ()
-    """Processes that could not be killed."""
+    """Ids of the processes that could not be killed."""
     gpu_faults: tuple[str, ...] = ()
-    """A sentence for each fault seen on a GPU; the runner keeps later trials off that GPU, as far as it has others."""
+    """One sentence for each fault of a GPU. The runner avoids that GPU for later trials while it has others."""
     compiled: bool = False
-    """A compiler ran in the attempt: one that begins after it may find what was made, and need less memory."""
+    """True if a compiler ran in the attempt. A later attempt may reuse its cache and need less memory."""
     absent: bool = False
-    """Something every trial needs (the model, the prompts, the reward, its place) was not there, so nothing ran."""
+    """True if nothing ran because something that every trial needs was missing: the model, prompts, reward or place."""
     place_lost: str = ""
-    """Why nothing can run in this place any more; empty: it can."""
+    """Reason why no trial can run in this place any more; empty if trials can."""
 
 
 class Watcher(Port):
@@ -65,9 +65,9 @@ class Watcher(Port):
 
     @property
     def enough(self) -> bool | None:
-        """Whether the trial may end because its recorded cycles suffice; ``None`` if no early stopping applies.
+        """True if the recorded cycles suffice and the trial may end as OK; ``None`` if no early stopping applies.
 
-        A runner looks after each RECORDED cycle it has passed on; a trial that ends for it has ended OK.
+        A runner reads it after each RECORDED cycle.
         """
 
     def record(self, record: Record) -> None: ...
@@ -75,56 +75,56 @@ class Watcher(Port):
     def phase(self, phase: CurrentPhase) -> None: ...
 
     def tick(self) -> None:
-        """Called at least once a second while the trial runs."""
+        """Receives a sign of life at least once a second while the trial runs."""
 
 
 class TrialRunner(Port):
-    """Runs one attempt at a time; no process is left but a warm worker that waits for the next trial."""
+    """Runs one attempt at a time. Between attempts, only an idle warm worker may remain."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
-        """Returns only when no process of the attempt is left (or it is quarantined), but for an idle worker.
+        """Runs an attempt. Returns when none of its processes is left but an idle worker or quarantined ones.
 
         Expected failures are outcomes, never exceptions.
         """
 
     def close(self) -> tuple[int, ...]:
-        """Ends the processes kept for a next trial; returns those that cannot be ended. May be called twice."""
+        """Ends the processes kept for a next trial. Returns the ids of those that do not end. May be called twice."""
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """Kills the processes that an earlier tuner of this study left; returns their ids."""
+        """Kills the processes that an earlier tuner of this study left. Returns their ids."""
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
-        """Whole records and the result (if any) that an interrupted attempt left in ``directory``."""
+        """Reads the whole records and the result, if any, that an interrupted attempt left in ``directory``."""
 
 
 class Crew(Port):
-    """Runs several attempts at a time, each in a place of its own: all a scheduler of trials talks to.
+    """Runs several attempts at a time, each in its own place, for the scheduler of trials.
 
-    Whatever the attempts tell their watchers is told on the thread that waits.
+    Watchers are called on the thread that waits.
     """
 
     @property
     def places(self) -> tuple[str, ...]:
-        """For each place where it is, in words (``GPU 3``); empty where there is nothing to tell apart."""
+        """Name of each place (``GPU 3``); empty if there is only one place."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """For each place the name of its machine; empty where there is one machine."""
+        """Machine of each place; empty if there is one machine."""
 
     def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
-        """Begins an attempt in a place that has none."""
+        """Starts an attempt in a free place."""
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """Places whose attempts have ended, with their reports: at the latest after ``timeout_s``, then none perhaps.
+        """Waits up to ``timeout_s`` seconds for attempts to end. Returns their places and reports, perhaps none.
 
         A crew of one place may take as long as its attempt.
         """
 
     def close(self) -> tuple[int, ...]:
-        """As ``TrialRunner.close``; attempts that still run are ended first, and their reports are lost."""
+        """Ends attempts that still run, without their reports, then closes as ``TrialRunner.close``."""
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """As ``TrialRunner.sweep``."""
+        """Kills left processes as ``TrialRunner.sweep``."""
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
-        """As ``TrialRunner.recover``."""
+        """Reads an interrupted attempt as ``TrialRunner.recover``."""

@@ -24,64 +24,64 @@ from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 
 class StudyLock(Port):
-    """A lock held while a tuner runs a study; released by leaving the ``with`` or by the process's death."""
+    """Lock that a tuner holds while it runs a study. Leaving the ``with`` or the death of the process releases it."""
 
     def __enter__(self) -> StudyLock: ...
 
     def __exit__(self, *details: object) -> None: ...
 
     def is_held(self) -> bool:
-        """Whether a tuner holds this study's lock, by this object or another."""
+        """Tells whether a tuner holds this study's lock, through this object or another."""
 
 
 class Store(Port):
-    """The database of studies. Values in and out are copies. Each method is one transaction.
+    """The database of studies. Each method is one transaction; values in and out are copies.
 
     Safe for one writing tuner and any number of readers in other processes.
 
     Raises (any method):
-        StoreError: the database cannot be read or written, and has not come back within the store's patience.
-        NotFoundError: no such study or trial.
-        StudyBusyError: a change, after another tuner has taken over a study this store had locked.
+        StoreError: the database cannot be read or written, and has not recovered within the store's time limit.
+        NotFoundError: the study or trial does not exist.
+        StudyBusyError: another tuner has taken over the study that a change is for.
     """
 
     def create_study(self, spec: StudySpec, now: float) -> Study:
-        """Raises ``AlreadyExistsError`` if the name is taken."""
+        """Stores a new study. Raises ``AlreadyExistsError`` if its name is taken."""
 
     def study(self, name_or_id: str | int) -> Study: ...
 
     def studies(self) -> tuple[Study, ...]:
-        """All studies, newest first."""
+        """Returns all studies, newest first."""
 
     def revisions(self) -> Mapping[int, int]:
-        """The revision of every study by its id, newest first: cheap to poll."""
+        """Returns the revision of each study by its id, newest first; cheap enough to poll."""
 
     def set_lengths(self, study_id: int, lengths: Sequence[int]) -> None:
-        """Sets the recorded lengths, once: raises ``FinishedTrialError`` if others are already set."""
+        """Sets the recorded lengths, in tokens. Raises ``FinishedTrialError`` if other lengths are already set."""
 
     def set_beforehand(self, study_id: int, beforehand: PriorKnowledge) -> Study:
-        """Stores prior knowledge unless some is stored. Returns the study as it is stored."""
+        """Stores prior knowledge unless the study has some. Returns the stored study."""
 
     def set_status(self, study_id: int, status: StudyStatus) -> None: ...
 
     def add_trial(self, study_id: int, draft: TrialDraft, now: float) -> Trial:
-        """Adds a WAITING trial with the next number (0, 1, 2 ... without gaps)."""
+        """Adds a WAITING trial with the next number: 0, 1, 2 ... without gaps."""
 
     def start_attempt(self, study_id: int, number: int, now: float, event: Event | None = None) -> Trial:
-        """WAITING -> RUNNING, ``attempt`` + 1. Raises ``FinishedTrialError`` from any other state.
+        """Moves a trial from WAITING to RUNNING and counts an attempt. Raises ``FinishedTrialError`` in other states.
 
-        ``event``, here and below: an event that is stored with the change, or neither is.
+        ``event``, here and below, is stored in the same transaction as the change.
         """
 
     def requeue(self, study_id: int, number: int, seconds: float, event: Event | None = None) -> Trial:
-        """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
+        """Moves a trial from RUNNING to WAITING for another attempt; ``seconds`` is how long the lost attempt took."""
 
     def begin_anew(self, study_id: int, spec: StudySpec, draft: TrialDraft, event: Event) -> Study:
-        """Gives a study whose only trial is its RUNNING baseline another specification, without prior knowledge, and
-        the baseline another draft, WAITING. Raises ``FinishedTrialError`` from any other state."""
+        """Replaces the specification of a study and the draft of its baseline, which becomes WAITING, and removes its
+        prior knowledge. Raises ``FinishedTrialError`` unless the only trial is the RUNNING baseline."""
 
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord, /) -> None:
-        """Stores a cycle, durably on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""
+        """Stores a cycle, durably on return; an equal cycle is stored once. Raises ``FinishedTrialError``."""
 
     def add_startup(self, study_id: int, number: int, attempt: int, part: StartupRecord, /) -> None: ...
 
@@ -100,55 +100,55 @@ class Store(Port):
         host_peak: int | None,
         event: Event | None = None,
     ) -> Trial:
-        """RUNNING -> a finished state. Raises ``FinishedTrialError`` if it is finished already."""
+        """Moves a trial from RUNNING to a finished state. Raises ``FinishedTrialError`` from any other state."""
 
     def trial(self, study_id: int, number: int) -> Trial:
-        """A trial with the cycles of its last attempt."""
+        """Returns a trial with the cycles of its last attempt."""
 
     def trials(self, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-        """Trials numbered from ``since`` to below ``until``, by number, with the cycles of their last attempt."""
+        """Returns the trials from number ``since`` to below ``until``, with the cycles of their last attempts."""
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
-        """Notes of the last attempt, in order; equal notes are stored once."""
+        """Returns the notes of the last attempt, in order; equal notes are stored once."""
 
     def worst_case(self, study_id: int, number: int) -> WorstCaseRecord | None:
-        """Worst-case record of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
+        """Returns the worst-case record of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
 
     def add_event(self, study_id: int, event: Event) -> Event:
         """Stores an event with the next id."""
 
     def events(self, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None) -> tuple[Event, ...]:
-        """Events with ids above ``after``, oldest first; ``kind``: only of this kind."""
+        """Returns at most ``limit`` events with ids above ``after``, oldest first, of one ``kind`` if it is given."""
 
     def last_event_id(self, study_id: int) -> int:
-        """The greatest id of the study's events; 0 before the first."""
+        """Returns the greatest id of the study's events; 0 before the first."""
 
     def open_session(self, study_id: int, now: float) -> int:
-        """Opens a session, one run of the tuner on the study; returns its id."""
+        """Opens a session, one run of the tuner on the study. Returns its id."""
 
     def spend(self, session_id: int, wall_s: float, gpu_s: float, now: float) -> None:
-        """Stores a session's totals so far (not increments)."""
+        """Stores the wall and GPU seconds that a session has used so far: totals, not increments."""
 
     def spent(self, study_id: int) -> tuple[float, float]:
-        """(wall seconds, GPU seconds) over all sessions."""
+        """Sums the sessions of a study. Returns (wall seconds, GPU seconds)."""
 
     def save_fingerprint(self, study_id: int, fingerprint: Fingerprint, now: float) -> None: ...
 
     def fingerprint(self, study_id: int) -> Fingerprint | None:
-        """The newest fingerprint."""
+        """Returns the newest fingerprint; ``None`` before the first."""
 
     def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-        """All fingerprints, each with the UTC seconds it was first seen at; oldest first."""
+        """Returns all fingerprints, oldest first, each with the UTC seconds of its first storage."""
 
     def save_recommendation(self, study_id: int, recommendation: Recommendation) -> None: ...
 
     def recommendation(self, study_id: int) -> Recommendation | None:
-        """The newest recommendation."""
+        """Returns the newest recommendation; ``None`` before the first."""
 
     def lock(self, study_id: int) -> StudyLock:
-        """Lock of a study. Entering raises ``StudyBusyError`` if another tuner holds it."""
+        """Returns the lock of a study. Entering it raises ``StudyBusyError`` if another tuner holds it."""
 
     def is_locked(self, study_id: int) -> bool:
-        """Whether a tuner holds the study's lock. The test refuses no tuner that starts meanwhile."""
+        """Tells whether a tuner holds the study's lock. The test never hinders a tuner that starts meanwhile."""
 
     def close(self) -> None: ...
