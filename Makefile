@@ -47,7 +47,7 @@ NO_OTHERS = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tool setup-training start test-unit test test-slow test-full test-frameworks check openapi knob-table bench-gpu bench-api \
-	env-search env-ray test-ray env-openr1 env-swift env-verl lock lock-check clean
+	docs env-search env-ray test-ray env-openr1 env-swift env-verl lock lock-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,12 @@ openapi: setup-tool ## write docs/openapi.json and its examples anew, after a ch
 
 knob-table: setup-tool ## write the table of frameworks and knobs in docs/frameworks.md, after a change of the catalogue
 	"$(TOOL)/bin/python" -m tools.knob_table
+
+docs: setup-tool ## the documents as a site, in build/site; fails at a link that leads nowhere
+	rm -rf build/site-pages && mkdir -p build/site-pages/benchmarks
+	cp -r docs CONTRIBUTING.md CHANGELOG.md SECURITY.md build/site-pages && cp README.md build/site-pages/index.md
+	cp -r benchmarks/tables build/site-pages/benchmarks && cp LICENSE build/site-pages
+	"$(TOOL)/bin/mkdocs" build --strict --quiet
 
 bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, in 7 minutes (ARGS=)
 	"$(TOOL)/bin/python" -m benchmarks.api $(ARGS)
