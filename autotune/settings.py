@@ -1,6 +1,6 @@
-"""The environment, read once: where everything is kept. (``NO_COLOR`` is honoured by rich itself.)
+"""Settings of this process, read once from the environment: the home folder and the database.
 
-A database address may hold a password, so none is ever shown as it was given.
+A database address may hold a password, so it is never shown as given.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ DEBUG_VARIABLE = "AUTOTUNE_DEBUG"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _USER = re.compile(r"[^:/@]*(:[^@]*)?@")
-"""User and password at the start of what follows ``://``."""
+"""User and password at the start of an address without its scheme."""
 _SECRET_OPTION = re.compile(r"(?:^|[?&;\s])\w*(?:password|passwd|secret|token)\w*\s*=", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class HomePaths:
-    """Every path below ``$AUTOTUNE_HOME``, in one place. Reading paths creates nothing."""
+    """Paths below ``$AUTOTUNE_HOME``. Reading them creates nothing."""
 
     root: Path
 
     @property
     def database(self) -> Path:
-        """The SQLite file used when no database URL is given."""
+        """SQLite file that is used if no database is named."""
         return self.root / "autotune.sqlite"
 
     @property
@@ -47,7 +47,7 @@ class HomePaths:
 
     @property
     def models(self) -> Path:
-        """Prepared models, kept between studies."""
+        """Folder of prepared models, which outlive studies."""
         return self.root / "models"
 
     @property
@@ -56,31 +56,31 @@ class HomePaths:
 
     @property
     def crashes(self) -> Path:
-        """Tracebacks of unexpected errors, one file each."""
+        """Folder of tracebacks of unexpected errors, one file each."""
         return self.root / "crashes"
 
     def study(self, study_id: int, name: str) -> Path:
-        """Folder of a study's runs and exported files."""
+        """Returns the folder of a study's runs and exported files."""
         slug = _UNSAFE.sub("-", name).strip("-.")[:48]
         return self.runs / (f"{study_id}-{slug}" if slug else str(study_id))
 
     def attempt(self, study_id: int, name: str, trial: int, attempt: int) -> Path:
-        """Folder of one attempt at one trial (``RunPaths`` names the files in it)."""
+        """Returns the folder of one attempt at a trial (``RunPaths`` names the files in it)."""
         return self.study(study_id, name) / str(trial) / str(attempt)
 
     def workers(self, study_id: int, name: str) -> Path:
-        """Mailboxes of a study's warm workers, while they live."""
+        """Returns the folder of messages to and from a study's warm workers."""
         return self.study(study_id, name) / "workers"
 
     def crash_file(self) -> Path:
-        """A file name no earlier crash of another process or second has."""
+        """Returns the path of a new crash file, unique by second and process."""
         return self.crashes / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
 
     def prepare(self) -> None:
-        """Create the home (readable by its owner only) and prove that it can be written.
+        """Creates the home folder, readable by its owner only, and tests that it can be written.
 
         Raises:
-            UsageError: with one sentence saying what stands in the way.
+            UsageError: the folder cannot be created or written; the sentence gives the reason.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,26 +96,26 @@ class HomePaths:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings from the environment and ``--home``."""
+    """Settings from the environment, ``--home`` and ``--database``."""
 
     home: HomePaths
     database: str = field(repr=False)
-    """A path or a database URL, as ``open_store`` takes it; a URL may hold a password, so it is never shown."""
+    """Path or URL of the database, as ``open_store`` takes it; never shown, because a URL may hold a password."""
     debug: bool = False
 
     @property
     def database_shown(self) -> str:
-        """The database as people may see it: without user, password and options."""
+        """Database address without user, password and options, for people."""
         return shown(self.database)
 
     @property
     def database_is_absent(self) -> bool:
-        """Whether the database is a SQLite file that does not exist."""
+        """True if the database is a SQLite file that does not exist."""
         return "://" not in self.database and not Path(os.path.expanduser(self.database)).exists()
 
     @property
     def database_file(self) -> DatabaseFile | None:
-        """The SQLite file that the database's path names now; ``None`` if there is none."""
+        """Identity of the SQLite file at the database's path; ``None`` if there is no file."""
         try:
             found = os.stat(os.path.expanduser(self.database))
         except OSError:  # a URL is no path either
@@ -124,14 +124,14 @@ class Settings:
 
     @property
     def own_database(self) -> bool:
-        """Whether the database is the file in the home, not one named by ``--database`` or the environment."""
+        """True if the database is the file in the home folder, not one that the user named."""
         return self.database == str(self.home.database)
 
 
 def read_settings(
     environ: Mapping[str, str] | None = None, home: Path | None = None, database: str | None = None
 ) -> Settings:
-    """The settings of this process; ``--home`` and ``--database`` go before the environment.
+    """Reads the settings of this process; ``home`` and ``database`` take precedence over the environment.
 
     Raises:
         UsageError: the home cannot be a folder, or ``database`` holds a password.
@@ -149,7 +149,7 @@ def read_settings(
 
 
 def shown(database: str) -> str:
-    """A database's path, or its URL without user, password and options."""
+    """Returns a database's path, or its URL without user, password and options."""
     scheme, sign, rest = database.partition("://")
     if not sign or scheme.startswith("sqlite"):
         return database

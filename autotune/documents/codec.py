@@ -1,7 +1,7 @@
-"""Frozen values <-> canonical JSON text, exactly: what is decoded equals what was encoded.
+"""Converts frozen values to canonical JSON text and back without loss.
 
-Text is ASCII with sorted keys, so equal values have equal text, any string survives any database, and
-NaN and the infinities are kept (JSON has no word for them, so they travel as ``{"$float": "nan"}``).
+Text is ASCII with sorted keys, so equal values have equal text and any database can store it. JSON has no NaN or
+infinity; they are written as ``{"$float": "nan"}``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.domain import Configuration
 
 _FLOAT = "$float"
 _ESCAPED = "$$"
-"""Put before a key that starts with ``$``, so that nobody's own ``$float`` is taken for ours."""
+"""Prefix of an encoded key that starts with ``$``, so that a user's own ``$float`` keeps its meaning."""
 
 _WORDS = {int: "a whole number", str: "text", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -28,23 +28,23 @@ _Decoder = Callable[[Any], Any]
 
 
 class CodecError(ValueError):
-    """A value is not plain data, or a text is not what its shape says; the message names the place."""
+    """Raised for a value that is not plain data, or a text that does not fit its type; the message names the place."""
 
 
 def dump(value: Any, *, canonical: bool = True) -> str:
-    """Text of a dataclass, enum, mapping, sequence or scalar; one that is not canonical keeps the order of mappings.
+    """Returns the text of a value; unless ``canonical``, mappings keep their order.
 
     Raises:
-        CodecError: somewhere in it is something else (a date, a set, a key that is no string).
+        CodecError: the value contains another type, such as a date, a set or a key that is no string.
     """
     return json.dumps(_plain(value, type(value).__name__), sort_keys=canonical, separators=(",", ":"), allow_nan=False)
 
 
 def load(shape: Any, text: str) -> Any:
-    """The value of type ``shape`` that ``dump`` wrote as ``text``; ``Any`` gives plain data.
+    """Returns the value of type ``shape`` that ``dump`` wrote as ``text``; the shape ``Any`` gives plain data.
 
     Raises:
-        CodecError: ``text`` was not written by ``dump`` from such a value.
+        CodecError: ``dump`` did not write ``text`` from a value of this type.
     """
     try:
         value = json.loads(text)
@@ -54,7 +54,7 @@ def load(shape: Any, text: str) -> Any:
 
 
 def decode(shape: Any, value: Any) -> Any:
-    """``load`` of what is JSON's own values already."""
+    """Decodes as ``load`` does, from parsed JSON. Raises ``CodecError``."""
     return _decoder(shape)(value)
 
 
@@ -82,7 +82,7 @@ def _key(key: Any, where: str) -> str:
 
 @cache
 def _decoder(shape: Any) -> _Decoder:
-    """Built once for each shape: thousands of the same are read at a time."""
+    """Builds the decoder of a type, once per type, because thousands of values of one type are read at a time."""
     if shape is Any:
         return _unescaped
     origin, arguments = typing.get_origin(shape), typing.get_args(shape)
@@ -192,7 +192,7 @@ def _expect(shape: Any, value: Any) -> Any:
 
 
 def _unescaped(value: Any) -> Any:
-    """Plain data as it was before ``_plain``."""
+    """Decodes plain data from JSON values: the inverse of ``_plain``."""
     if isinstance(value, list):
         return [_unescaped(v) for v in value]
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The memory of an attempt at a trial over its time: series of bounded length, in a small file beside its log.
+"""Memory use of an attempt at a trial over time: two series of bounded length, in a small file beside the log.
 
-The tuner writes the file, but what runs in a trial is the user's and could write there too: what is read is checked.
+The trial runs the user's code, which could change the file; a reader therefore checks its content.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from autotune.wording.numbers import format_duration
 from autotune.wording.text import clean
 
 MOST_POINTS = 300
-"""Of each series, in the file and in every answer."""
+"""Most points of a series, in the file and in every answer."""
 FINEST_S = 0.125
-"""The shortest stretch of time that has a point of its own: a power of two, so that places are exact."""
+"""Shortest interval that has its own point, in seconds: a power of two, so that intervals are exact floats."""
 LARGEST_BYTES = 1 << 17
-"""Of the file; one whose phases are those we know has less than a third of it."""
+"""Largest file that is read, in bytes; a file with known phases takes less than a third of it."""
 VERSION = 1
 
 _LONGEST_PHASE = 64
 _LARGEST = 2**53 - 1
-"""What every JSON reader can tell apart."""
+"""Largest integer that every JSON reader represents exactly."""
 _LONGEST_S = 1e9
 
 
@@ -37,13 +37,13 @@ class Point:
     """Memory in use at one moment."""
 
     seconds: float
-    """Since the attempt began."""
+    """Seconds since the attempt began."""
     used: int
-    """Bytes."""
+    """Memory in use, in bytes."""
     phase: str = ""
-    """``Phase`` or ``StartupPart`` value; empty before the first."""
+    """Value of ``Phase`` or ``StartupPart``; empty before the first phase."""
     cycle: int = -1
-    """-1 in the start-up."""
+    """Index of the cycle; -1 during the start-up."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class MemoryTimeline:
     """Memory of host and GPU over time; both series ascend in time and have at most ``MOST_POINTS`` points."""
 
     began_at: float
-    """UTC seconds."""
+    """Start of the attempt, in UTC seconds since the epoch."""
     host: tuple[Point, ...]
     """Summed PSS of the process tree."""
     device: tuple[Point, ...] = ()
-    """Of the GPUs held the fullest one, by the driver; empty on a CPU."""
+    """Memory in use by the driver's figure, on the fullest of the GPUs held; empty on a CPU."""
 
 
 _Row = tuple[float, int, str, int]
@@ -63,7 +63,7 @@ _Row = tuple[float, int, str, int]
 
 @dataclass(frozen=True)
 class _File:
-    """Contents of the file; a row has the fields of a ``Point``."""
+    """Content of the file; a row has the fields of a ``Point``."""
 
     version: int
     began_at: float
@@ -72,7 +72,7 @@ class _File:
 
 
 def stretch(end: float, most: int) -> float:
-    """``FINEST_S``, doubled until ``most`` stretches of so many seconds, from the beginning on, go beyond ``end``."""
+    """Returns an interval width in seconds: ``FINEST_S``, doubled until ``most`` intervals reach beyond ``end``."""
     width = FINEST_S
     while end >= width * most:
         width *= 2
@@ -80,12 +80,12 @@ def stretch(end: float, most: int) -> float:
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """The highest point of each of at most ``most`` equal stretches of time, the first of equals. Pure.
+    """Selects the highest point of each of at most ``most`` equal intervals of time, the first of equals. Pure.
 
-    Stretches only ever double, so it is the same whether points are thinned on the way or at the end.
+    Widths only double, so thinning a series in steps gives the same points as thinning it at the end.
 
     Args:
-        points: growing in time.
+        points: ascending in time.
         most: at least 1.
     """
     width = stretch(points[-1].seconds, most) if points else FINEST_S
@@ -99,24 +99,24 @@ def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ..
 
 
 def peak(points: Sequence[Point]) -> Point | None:
-    """The highest, the first of equals; ``None`` of no points."""
+    """Returns the point with the most memory in use, the first of equals; ``None`` for no points."""
     return max(points, key=lambda point: point.used, default=None)
 
 
 def phase_words(point: Point) -> str:
-    """``update of cycle 3``, ``first batch``; empty before the first phase."""
+    """Returns the phase of a point in words: ``update of cycle 3``, ``first batch``; empty before the first phase."""
     phase = clean(point.phase).replace("_", " ")
     return f"{phase} of cycle {point.cycle}" if phase and point.cycle >= 0 else phase
 
 
 def moment_words(point: Point) -> str:
-    """``after 41 s, in update of cycle 3``."""
+    """Returns the time and phase of a point in words: ``after 41 s, in update of cycle 3``."""
     phase = phase_words(point)
     return f"after {format_duration(point.seconds)}" + (f", in {phase}" if phase else "")
 
 
 def timeline_json(timeline: MemoryTimeline) -> Document:
-    """The timeline as the REST API has it."""
+    """Converts a timeline to the JSON of the REST API."""
     return {
         "began_at": timestamp(timeline.began_at),
         "host": [_point_json(point, "host_bytes") for point in timeline.host],
@@ -130,13 +130,13 @@ def _point_json(point: Point, name: str) -> Document:
 
 
 def text_of(timeline: MemoryTimeline) -> str:
-    """Text of the file."""
+    """Converts a timeline to the text of its file."""
     host, device = (tuple(map(astuple, points)) for points in (timeline.host, timeline.device))
     return codec.dump(_File(VERSION, timeline.began_at, host, device), canonical=False)
 
 
 def parse(data: bytes) -> MemoryTimeline | None:
-    """The timeline in ``text_of``'s form; ``None`` for any other text."""
+    """Parses the bytes of a timeline file; returns ``None`` if ``text_of`` did not write them."""
     try:
         found: _File = codec.load(_File, data.decode())
     except (ValueError, OverflowError):  # ``CodecError`` and ``UnicodeDecodeError`` are the first
@@ -148,12 +148,12 @@ def parse(data: bytes) -> MemoryTimeline | None:
 
 
 def plain_file(path: Path) -> int:
-    """A descriptor of a file that a trial may have written: a link is not followed, nor a pipe waited for."""
+    """Opens a file that a trial may have written; follows no link and waits for no pipe. Returns the descriptor."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def read(path: Path, opened: Callable[[Path], int] = plain_file) -> MemoryTimeline | None:
-    """The timeline in a file; ``None`` if it cannot be read; ``opened`` gives its descriptor."""
+    """Reads the timeline in a file; ``None`` if it cannot be read. ``opened`` gives a path's descriptor."""
     try:
         file = opened(path)
     except (OSError, NotFoundError):

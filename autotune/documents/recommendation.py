@@ -8,7 +8,7 @@ from autotune.statistics.lengths import figures_of
 
 
 def recommendation_json(recommendation: Recommendation) -> Document:
-    """What a study hands back; intervals are two-sided 95 %, that of a gain its ``level``."""
+    """Converts a recommendation to JSON. Intervals are two-sided 95 %, that of a gain its ``level``."""
     rows = [row_json(row) for row in recommendation.rows]
     return {
         **fields_json(recommendation, {"rows": ""}),
@@ -29,7 +29,7 @@ _ROW = {
 
 
 def row_json(row: RecommendationRow) -> Document:
-    """One configuration with its evidence."""
+    """Converts one recommended configuration with its evidence to JSON."""
     return {
         **fields_json(row, _ROW),
         "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
@@ -46,10 +46,10 @@ def _gain(row: RecommendationRow, objective: Objective) -> Document | None:
 
 
 def gain_json(gain: Gain) -> Document:
-    """Ratios minus one: 0.25 is 25 % faster."""
+    """Converts a gain to JSON: ratios minus one, so that 0.25 is 25 % faster."""
     return fields_json(gain)
 
 
 def length_json(figure: LengthFigure) -> Document:
-    """Tokens/hour at 1x, 2x or the maximum length; ``null`` where that was not measured."""
+    """Converts tokens/hour at 1x, 2x or the maximum length to JSON; ``null`` if they were not measured."""
     return fields_json(figure, {"mean_length": "mean_completion_tokens"})

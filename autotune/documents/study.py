@@ -1,8 +1,8 @@
 """The public JSON of studies, trials and events: one shape for every ``--json`` and every client.
 
-Names are stable; a key that carries a measurement ends in its unit (``_seconds``, ``_bytes``,
-``_tokens``, ``tokens_per_hour``, ``_share`` for 0..1). Times are UTC in ISO 8601. Unknown is ``null``;
-NaN and infinities never appear.
+Names are stable; a key that carries a measurement ends in its unit (``_seconds``, ``_bytes``, ``_tokens``,
+``tokens_per_hour``, ``_share`` for 0..1). Times are UTC in ISO 8601. Unknown is ``null``; NaN and infinities never
+appear.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Document = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """Any value -> what JSON can carry: non-finite numbers become ``null``, lone surrogates a mark."""
+    """Converts any value to plain JSON data: a non-finite number becomes ``null``, a lone surrogate ``?``."""
     if value is None or type(value) in (int, bool):  # most are
         return value
     if isinstance(value, Enum):
@@ -52,14 +52,14 @@ def plain(value: Any) -> Any:
 
 
 def fields_json(value: Any, names: Mapping[str, str] = MappingProxyType({})) -> Document:
-    """The fields of a dataclass in their order, each as it is called in ``names``, else by its own name; without those
-    that are called nothing there."""
+    """Converts a dataclass to JSON, in the order of its fields. ``names`` renames fields; an empty name omits the
+    field."""
     called = {each.name: names.get(each.name, each.name) for each in fields(value)}
     return {name: plain(getattr(value, own)) for own, name in called.items() if name}
 
 
 def timestamp(at: float | None) -> str | None:
-    """``2026-11-20T12:00:00.000Z``; ``None`` for a time that is not known or cannot be one."""
+    """Formats UTC seconds as ``2026-11-20T12:00:00.000Z``; ``None`` for a time that is unknown or not representable."""
     if at is None or not math.isfinite(at) or at == 0:
         return None
     try:
@@ -70,23 +70,23 @@ def timestamp(at: float | None) -> str | None:
 
 
 def configuration_json(configuration: Configuration) -> Document:
-    """Knob name -> value, ordered by name."""
+    """Returns knob name -> value, ordered by name."""
     return {name: plain(configuration[name]) for name in configuration}
 
 
 def changes_json(configuration: Configuration, baseline: Configuration) -> Document:
-    """Knob name -> ``{"baseline", "here"}`` for every knob that differs."""
+    """Returns knob name -> ``{"baseline", "here"}`` for every knob that differs from the baseline."""
     difference = configuration.difference(baseline)
     return {name: {"baseline": plain(there), "here": plain(here)} for name, (here, there) in difference.items()}
 
 
 def budget_json(budget: Budget) -> Document:
-    """A study's budget; ``null`` = no such limit."""
+    """Converts a study's budget to JSON; ``null`` means no limit."""
     return fields_json(budget, {"wall_s": "wall_seconds", "at_once": "trials_at_once"})
 
 
 def study_json(study: Study) -> Document:
-    """A study's specification and state, without its trials."""
+    """Converts a study's specification and state to JSON, without its trials."""
     spec, resources = study.spec, study.spec.resources
     return {
         "id": study.id,
@@ -122,7 +122,7 @@ _TRIAL = {
 
 
 def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -> Document:
-    """A trial; with ``cycles`` also its protocol and every cycle."""
+    """Converts a trial to JSON, with its protocol and every cycle if ``cycles`` is set."""
     document: Document = {
         **fields_json(trial, _TRIAL),
         "changes": changes_json(trial.configuration, baseline),
@@ -144,7 +144,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
 
 
 def place_json(place: TrialPlace) -> Document:
-    """The place where a trial ran; ``null`` where there is nothing to tell apart."""
+    """Converts the place where a trial ran to JSON; a name is ``null`` where the study has only one."""
     return {
         "name": plain(place.title) or None,
         "node": plain(place.node) or None,
@@ -153,7 +153,7 @@ def place_json(place: TrialPlace) -> Document:
 
 
 def outcome_json(outcome: Outcome) -> Document:
-    """The outcome of a trial; ``reason`` is ``null`` exactly when ``ok``."""
+    """Converts the outcome of a trial to JSON; ``reason`` is ``null`` exactly when ``ok``."""
     return {
         "ok": outcome.ok,
         **fields_json(outcome, {"fresh": "fresh_worker"}),
@@ -164,7 +164,7 @@ def outcome_json(outcome: Outcome) -> Document:
 
 
 def ceiling_json(ceiling: Ceiling) -> Document:
-    """Why a trial was ended before all its cycles."""
+    """Converts the speed bound of a trial that was stopped early to JSON."""
     bounds = {"at_most": "at_most_tokens_per_hour", "best_at_least": "best_at_least_tokens_per_hour"}
     return fields_json(ceiling, {**bounds, "rival": "best_trial", "physical": "by_phases"})
 
@@ -177,7 +177,7 @@ _PROTOCOL = {
 
 
 def protocol_json(protocol: Protocol) -> Document:
-    """The measurement protocol of a trial."""
+    """Converts the measurement protocol of a trial to JSON."""
     return fields_json(protocol, _PROTOCOL)
 
 
@@ -190,7 +190,7 @@ _CYCLE = {
 
 
 def cycle_json(cycle: CycleRecord) -> Document:
-    """One cycle as one rank saw it. A figure that is added to ``CycleRecord`` is shown without a change here."""
+    """Converts one cycle of one rank to JSON. A field added to ``CycleRecord`` appears without a change here."""
     return {
         **fields_json(cycle, _CYCLE),
         "started_at": timestamp(cycle.started),
@@ -217,27 +217,27 @@ _GPU = {
 
 
 def process_json(use: ProcessUse) -> Document:
-    """Resource use of a rank's process in a cycle; ``null`` for a counter that does not exist."""
+    """Converts the resource use of a rank's process in a cycle to JSON; ``null`` for a counter that does not exist."""
     return fields_json(use, _PROCESS)
 
 
 def gpu_json(use: GpuUse) -> Document:
-    """Use of the GPUs in a phase; ``null`` for what NVML does not report."""
+    """Converts the use of the GPUs in a phase to JSON; ``null`` for figures that NVML does not report."""
     return fields_json(use, _GPU)
 
 
 def cycle_rate(cycle: CycleRecord) -> float | None:
-    """Distinct completion tokens per hour of one cycle."""
+    """Returns the distinct completion tokens per hour of one cycle; ``None`` if it took no time."""
     return 3600.0 * cycle.completion_tokens / cycle.seconds if cycle.seconds > 0 else None
 
 
 def peaks_json(peaks: Peaks) -> Document:
-    """``null`` where the machine has no such figure."""
+    """Converts memory peaks to JSON, in bytes; ``null`` for a figure that the machine does not report."""
     return {f"{name}_bytes": value for name, value in fields_json(peaks).items()}
 
 
 def hardware_json(hardware: Mapping[str, Any]) -> Document:
-    """The hardware of a fingerprint, with the unit of memory in its name."""
+    """Converts the hardware of a fingerprint to JSON; ``memory`` becomes ``memory_bytes``."""
     found: Document = {}
     for name, value in hardware.items():
         if name == "memory":
@@ -250,5 +250,5 @@ def hardware_json(hardware: Mapping[str, Any]) -> Document:
 
 
 def event_json(event: Event) -> Document:
-    """Something that happened; ids grow."""
+    """Converts an entry of a study's log to JSON; ids grow."""
     return {**fields_json(event), "at": timestamp(event.at)}

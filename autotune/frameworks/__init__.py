@@ -1,4 +1,4 @@
-"""The training frameworks a study can be of, each an ``Integration``."""
+"""Training frameworks that a study can use, each an ``Integration``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
     "ms_swift": SwiftFramework,
     "verl": VerlFramework,
 }
-"""By the catalogue's name."""
+"""Name in the catalogue -> framework."""
 
 
 def framework_named(word: str) -> Integration:
-    """The framework of the catalogue's name or the command line's. Raises ``UsageError`` naming those there are."""
+    """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``."""
     name = resolved(word)
     if name not in FRAMEWORKS:
         there = ", ".join(SHORT[known] for known in FRAMEWORKS)
@@ -32,5 +32,5 @@ def framework_named(word: str) -> Integration:
 
 
 def environment_named(word: str) -> Environment:
-    """Packages the framework's interpreter needs. Raises ``UsageError`` as ``framework_named``."""
+    """Returns the packages that a framework's interpreter needs. Raises ``UsageError`` as ``framework_named`` does."""
     return framework_named(word).environment

@@ -15,11 +15,11 @@ class Needed:
     """A package without which no trial starts."""
 
     name: str
-    """Module, as the child's probe lists it."""
+    """Module name, as the child's probe lists it."""
     versions: str = ""
-    """Those that will do, as pip writes them; empty: any."""
+    """Supported versions, as pip writes them; empty: any."""
     distribution: str = ""
-    """What pip calls it, where that is not the module's name."""
+    """Name of the package for pip, if it differs from the module's."""
 
     @property
     def requirement(self) -> str:
@@ -27,7 +27,7 @@ class Needed:
         return f"{self.distribution or self.name}{self.versions}"
 
     def takes(self, version: str) -> bool:
-        """Whether this version will do; one that nobody can read will not, unless any does."""
+        """Tells whether a version is supported. A version that cannot be parsed is not, unless any is."""
         return not self.versions or within(self.versions, version)
 
 
@@ -37,11 +37,11 @@ class Wished:
 
     name: str
     known: SpecifierSet
-    """Versions the seams were made for."""
+    """Versions that our patches of the package were written for."""
     gives: str
-    """What it is good for."""
+    """Feature that the package provides."""
     without: str = ""
-    """What a machine with a GPU loses without it; empty where that is nothing to warn of."""
+    """Feature that a machine with a GPU lacks without the package; empty if no warning is needed."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class Environment:
     """Requirements on the interpreter of a framework's trials."""
 
     needed: tuple[Needed, ...]
-    """In the order they are shown."""
+    """Packages without which no trial starts, in display order."""
     wished: tuple[Wished, ...] = ()
     extra: str = ""
-    """The extra of our own distribution that names the tested stack; empty: none does."""
+    """Extra of our own distribution that installs the tested versions; empty if there is none."""
     python: str = ""
-    """Versions of Python the framework takes, as pip writes them; empty: any that starts a trial."""
+    """Supported versions of Python, as pip writes them; empty: any that starts a trial."""
     folders: tuple[str, ...] = ()
-    """Top-level folders of common names that its wheels bring, each with an ``__init__.py``: Python takes them before
-    folders of the user's that have none."""
+    """Top-level folders with common names in the framework's wheels, each with an ``__init__.py``: Python prefers them
+    to folders of the user's that have none."""
     judged_by_probe: bool = False
-    """The child's probe refuses what will not do by itself; else ``problem`` does."""
+    """True if the child's probe refuses unsupported versions itself; otherwise ``problem`` does."""
 
     @property
     def pip(self) -> str:
@@ -68,28 +68,25 @@ class Environment:
 
     @property
     def modules(self) -> Mapping[str, str]:
-        """Module -> distribution, for the child's probe to look for; empty where it judges by itself."""
+        """Module -> distribution that the child's probe looks for; empty if the probe judges versions itself."""
         return {} if self.judged_by_probe else {each.name: each.distribution or each.name for each in self.needed}
 
     def lacking(self, packages: Mapping[str, str]) -> tuple[Needed, ...]:
-        """Required packages that an interpreter lacks; ``packages``: name -> version, as installed."""
+        """Lists the required packages that an interpreter lacks; ``packages``: name -> installed version."""
         return tuple(each for each in self.needed if not packages.get(each.name))
 
     def outside(self, packages: Mapping[str, str]) -> tuple[Needed, ...]:
-        """Required packages that are installed in an unsupported version."""
+        """Lists the required packages whose installed version is not supported."""
         there = [each for each in self.needed if packages.get(each.name)]
         return tuple(each for each in there if not each.takes(packages[each.name]))
 
     def takes_python(self, version: str) -> bool:
-        """Whether the framework has a release for this Python."""
+        """Tells whether the framework has a release for this version of Python."""
         return not self.python or within(self.python, version)
 
     def problem(self, python: str, version: str, packages: Mapping[str, str]) -> str:
-        """Why ``python`` cannot run a trial, in one sentence with the command that mends it; empty if it can.
-
-        Args:
-            packages: name -> version, what it has.
-        """
+        """Explains in one sentence why ``python`` cannot run a trial, with the command that installs the missing
+        packages; empty if it can. ``packages``: name -> installed version."""
         if self.judged_by_probe:
             return ""
         if not self.takes_python(version):
@@ -104,7 +101,7 @@ class Environment:
 
 
 def within(versions: str, version: str) -> bool:
-    """Whether ``version`` lies within ``versions``, pre-releases included; one that nobody can read does not."""
+    """Tells whether ``version`` lies within ``versions``, pre-releases included; False if either cannot be parsed."""
     try:
         return SpecifierSet(versions).contains(Version(version), prereleases=True)
     except (InvalidVersion, InvalidSpecifier):
@@ -161,8 +158,8 @@ OPEN_R1 = Environment(
     ),
     python=">=3.10.9",
 )
-"""Open-R1's own pins (its setup.py), and what its rewards import whichever of them is named. The package itself is a
-checkout that the user points at."""
+"""Versions that Open-R1 pins in its setup.py, and the packages its rewards import in any case. Open-R1 itself is a
+checkout that the user names."""
 
 MS_SWIFT = Environment(
     needed=(
@@ -178,8 +175,8 @@ MS_SWIFT = Environment(
     wished=(_vllm(">=0.10.2,<0.32"), Wished("deepspeed", SpecifierSet(), "ZeRO")),
     python=">=3.10",
 )
-"""ms-swift's metadata; trl as its ``rlhf_trainers/arguments.py`` asks for it; msgspec it imports without declaring it.
-A trial needs Python 3.10."""
+"""Versions from ms-swift's metadata; trl from its ``rlhf_trainers/arguments.py``; msgspec is an undeclared import. A
+trial needs Python 3.10."""
 
 VERL = Environment(
     needed=(
@@ -198,7 +195,7 @@ VERL = Environment(
     python=">=3.10,<3.13",
     folders=("recipe", "scripts", "tests"),
 )
-"""verl's metadata, with its extra ``vllm``: batches are passed on by TransferQueue, and nothing else generates."""
+"""Versions from verl's metadata with its extra ``vllm``: TransferQueue passes batches on, and vLLM generates."""
 
 ENVIRONMENTS: Mapping[str, Environment] = {"trl": TRL, "open_r1": OPEN_R1, "ms_swift": MS_SWIFT, "verl": VERL}
-"""By the catalogue's name; known of a framework before its trials can be run."""
+"""Name in the catalogue -> environment, also for a framework whose trials cannot run yet."""

@@ -1,4 +1,4 @@
-"""A training framework as a user meets it: its trials, configuration files, exports, and the environment it needs."""
+"""A training framework as users see it: its trials, configuration files, exports, and the environment it needs."""
 
 from __future__ import annotations
 
@@ -39,43 +39,43 @@ _LISTENING = (
     "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",
     "--eval_on_start", "false", "--report_to", "none", "--push_to_hub", "false", "--log_completions", "false",
 )  # fmt: skip
-"""Arguments of transformers' trainers: a line for each update, and nothing kept or sent."""
+"""Arguments for trainers of transformers: log each update, save nothing, report to no service."""
 
 
 @dataclass(frozen=True)
 class ExportNames:
-    """Names of what an export holds."""
+    """File names of an export."""
 
     config: str
-    """The file that says what was tuned; where an export has none of this name, ``run`` says it."""
+    """File of the tuned settings; an export without such a file has them in ``run``."""
     run: str
-    """The script that trains; executable."""
+    """Executable script that trains."""
     prompts: str
     """Folder of the prompts."""
     launching: frozenset[str] = frozenset()
-    """Files that only start it: ``config`` alone trains as measured without them."""
+    """Files that only launch the training: ``config`` gives the measured settings without them."""
     helper: str = "launch.py"
-    """The file that sees to what the framework has no setting for."""
+    """File that applies settings for which the framework has no key."""
     helper_is_imported: bool = False
-    """It does not start the framework's own script, which imports it instead."""
+    """True if the framework's own script imports the helper; False if the helper starts that script."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A user's own configuration as it was given."""
+    """Text of a user's own configuration and of the files that belong to it."""
 
     text: str
     name: str
-    """What messages call its file."""
+    """File name in messages."""
     accelerate: str = ""
-    """Text of the accelerate file beside it; empty without one."""
+    """Text of the accelerate file; empty without one."""
     accelerate_name: str = ""
     server: str = ""
     """Text of the script that starts the rollout server; empty without one."""
     server_name: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ``UsageError`` for a program: what it gives its trainer is known only where it runs."""
+        """Raises ``UsageError`` for a Python program, whose settings are known only when it runs."""
         if PurePath(self.name).suffix in (".py", ".ipynb"):
             raise UsageError(
                 f"{self.name}: a Python program is not read; write what it gives its trainer into a YAML file, a key a "
@@ -93,11 +93,11 @@ class Package(Protocol):
 
     @property
     def render(self) -> Callable[..., TrialSpec]:
-        """As ``trainer.frameworks.trl.render``; some take more (``Integration._more``)."""
+        """Function as ``trainer.frameworks.trl.render``; ``Integration._more`` gives its further arguments."""
 
     @property
     def export(self) -> Callable[..., Export]:
-        """As ``trainer.frameworks.trl.export``."""
+        """Function as ``trainer.frameworks.trl.export``."""
 
     def diagnose(self, text: str) -> Diagnosis | None: ...
 
@@ -111,7 +111,7 @@ class Reader(Protocol):
 
     @property
     def import_config(self) -> Callable[..., Imported]:
-        """As ``trainer.frameworks.trl.import_config`` has it; what is ``_beside`` differs."""
+        """Function as ``trainer.frameworks.trl.import_config``; ``Integration._beside`` gives further arguments."""
 
 
 @contextmanager
@@ -126,10 +126,10 @@ def as_usage() -> Iterator[None]:
 def companion_of(
     argv: tuple[str, ...], spec: TrialSpec, place: Place, configuration: Mapping[str, KnobValue], led: Mapping[str, Any]
 ) -> Companion:
-    """The rollout server that ``argv`` starts and that answers ``/health/``; ``led`` are the settings that lead to it.
+    """Builds the launch of the rollout server that ``argv`` starts and that answers at ``/health/``.
 
-    Raises:
-        ValueError: the GPUs cannot be split as the configuration says.
+    ``led`` are the trainer's settings that connect it to the server. Raises ``ValueError`` if the configuration does
+    not fit the GPUs.
     """
     training, serving = split(place.gpus, configuration)
     return Companion(
@@ -144,47 +144,47 @@ def companion_of(
 
 
 class Integration:
-    """One framework whole, by what its package ``trainer.frameworks.NAME`` exports.
+    """One framework, built on the exports of its package ``trainer.frameworks.NAME``.
 
-    It runs trials, as ``ports.Framework`` says, and reads and writes what its users have. Pure. A framework is a class
-    of its own with these named.
+    Runs trials as ``ports.Framework`` says, and reads and writes the configuration files of the framework's users.
+    Pure. A framework is a subclass that sets the attributes below.
     """
 
     name: str
-    """In the catalogue."""
+    """Name in the catalogue."""
     package: Package
     reader: Reader
     names: ExportNames
     own_script: str
-    """The training program in words: "TRL's own script"."""
+    """Name of the training program in messages: "TRL's own script"."""
     model_key: str = "model_name_or_path"
-    """The key of its configuration that names the model."""
+    """Key of the framework's configuration that names the model."""
     data_key: str = "dataset_name"
-    """The key that names the prompts."""
+    """Key of the framework's configuration that names the prompts."""
     no_server: str = ""
-    """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
+    """Clause that explains why no trial can have a rollout server; empty if trials can."""
     beside_training: str = "colocate"
-    """Value of its key for ``rollout_mode`` when the training GPUs also generate."""
+    """Value of the framework's key for ``rollout_mode`` when the training GPUs also generate."""
     describes: bool = True
-    """Whether its interpreter is asked which keys it takes, with their types and defaults (``fields_of``)."""
+    """True if the interpreter is asked for the framework's keys, with types and defaults (``fields_of``)."""
     takes_accelerate: bool = False
-    """Whether an accelerate file beside the configuration says how it is sharded."""
+    """True if an accelerate file beside the configuration defines how the model is sharded."""
     takes_server: bool = False
-    """Whether a script beside the configuration says how its rollout server is started."""
+    """True if a script beside the configuration can define how the rollout server is started."""
     takes_next_port: bool = False
-    """Whether its rollout server takes the next port where its own was used a moment before."""
+    """True if the rollout server takes the next port when its own was used a moment before."""
     script: str = ""
-    """File in a checkout of the framework's source that its trials run; empty where they need none."""
+    """File in a checkout of the framework's source that trials run; empty if they need no checkout."""
     reads_datasets: bool = True
-    """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
+    """True if the tuner can prepare the prompts that a configuration names; otherwise the command line gives them."""
     names_reward: bool = True
-    """Whether a configuration has to name its reward; else the prompts may."""
+    """True if a configuration must name its reward; otherwise the prompts may contain it."""
     unset_completion: int | None = None
-    """Tokens of the longest completion where neither the configuration nor ``fields_of`` says it."""
+    """Longest completion, in tokens, if neither the configuration nor ``fields_of`` sets it."""
 
     @property
     def title(self) -> str:
-        """Its name in a sentence."""
+        """Name of the framework in sentences."""
         return TITLES[self.name]
 
     @property
@@ -193,16 +193,16 @@ class Integration:
 
     @property
     def supported(self) -> frozenset[str]:
-        """Knobs one of its trials can set."""
+        """Knobs that the framework's trials can set."""
         return self.package.SUPPORTED
 
     @property
     def native(self) -> Mapping[str, str]:
-        """Knob -> the key of its own whose value is the knob's."""
+        """Knob -> key of the framework whose value is the knob's."""
         return {knob: key for knob, key in self.package.NATIVE.items() if "disable" not in key}
 
     def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
-        """A sentence for each knob or value a trial cannot set."""
+        """Returns a sentence for each knob or value that a trial cannot set."""
         return self.package.unsupported(configuration)
 
     def render(self, assignment: Assignment) -> TrialSpec:
@@ -228,7 +228,7 @@ class Integration:
         )
 
     def _more(self, assignment: Assignment) -> dict[str, Any]:
-        """What else the package's ``render`` takes."""
+        """Returns the further arguments of the package's ``render``."""
         del assignment
         return {}
 
@@ -247,64 +247,64 @@ class Integration:
         return self.package.suggest(outcome.reason, outcome.phase, outcome.pool)
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
-        """Key -> (path, line) of the files a user's configuration names. Raises ``UsageError``."""
+        """Returns key -> (path, line) of the files that a user's configuration names. Raises ``UsageError``."""
         with as_usage():
             return named_file(source.accelerate, source.accelerate_name) if source.accelerate else {}
 
     def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
-        """The configuration's keys as plain values; ``files``: key -> text of ``named_files``.
+        """Reads the configuration's keys as plain values; ``files``: key -> text of ``named_files``.
 
         Raises:
-            UsageError: it cannot be read, or a key is refused.
+            UsageError: the configuration cannot be read, or a key is refused.
         """
         del files  # for those whose keys they change
         with as_usage():
             return self.reader.read_keys(source.text, source.name)
 
     def serves(self, keys: Mapping[str, Any]) -> bool:
-        """Whether ``read_keys`` tell of a rollout server."""
+        """Tells whether the keys of ``read_keys`` configure a rollout server."""
         return keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
 
     @property
     def recorded_fields(self) -> Mapping[str, Any]:
-        """The fields that an interpreter of the tested version described; empty where none is asked."""
+        """Fields that an interpreter of the tested version described; empty if no interpreter is asked."""
         path = Path(frameworks.__file__ or "").parent / self.name / "fields.json"
         return json.loads(path.read_text(encoding="utf-8"))["fields"] if self.describes else {}
 
     def fields_of(self, described: Any) -> Mapping[str, Field]:
-        """The keys the interpreter said it takes; none where it is not asked."""
+        """Returns the keys that the interpreter described; empty if no interpreter is asked."""
         return fields_of(described) if self.describes else {}
 
     def import_config(
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
-        """The configuration understood.
+        """Translates the user's configuration to knobs.
 
         Args:
-            fields: of ``fields_of``.
-            files: as of ``read_keys``.
+            fields: keys of the framework, from ``fields_of``.
+            files: key -> text, as for ``read_keys``.
 
         Raises:
-            UsageError: naming file, line, key, and what was expected.
+            UsageError: naming file, line, key, and the expected value.
         """
         with as_usage():
             beside = self._beside(source, files)
             return self.reader.import_config(source.text, source.name, fields, processes, files, **beside)
 
     def _beside(self, source: Source, files: Mapping[str, str]) -> dict[str, Any]:
-        """What stands beside the configuration, as the reader takes it."""
+        """Returns the reader's further arguments: the files beside the configuration."""
         del files
         return {"server": source.server, "server_name": source.server_name} if self.takes_server else {}
 
     def launched(self, imported: Imported) -> int:
-        """Training processes the configuration itself was written for, on all machines; 0 if it does not say."""
+        """Returns the training processes, over all machines, that the configuration is written for; 0 if unknown."""
         return imported.processes
 
     def export(self, wanted: ExportRequest) -> Export:
-        """The files and the command.
+        """Builds the files of an export and its command.
 
         Raises:
-            UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
+            UsageError: the framework cannot express the configuration, or the user's file cannot be changed in place.
         """
         try:
             return self.package.export(wanted)
@@ -314,18 +314,18 @@ class Integration:
             raise UsageError(str(error)) from None
 
     def added(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """``ExportRequest.added`` of a configuration whose trials noted ``facts``, by the note's name."""
+        """Returns ``ExportRequest.added`` for a configuration whose trials recorded ``facts``, by the note's name."""
         del facts
         return {}
 
     def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
-        """Notes for ``doctor`` on a machine with so many CPU cores and GPUs, a sentence each."""
+        """Lists the notes of ``doctor`` on a machine with ``cores`` CPU cores and ``gpus`` GPUs, a sentence each."""
         del cores, gpus
         return ()
 
     def listening(self, output: str) -> tuple[str, ...]:
-        """Arguments that ``verify`` adds to the exported command: log each update, save nothing, report to no service.
+        """Returns the arguments that ``verify`` adds to the exported command: log each update, save nothing.
 
-        Empty where the framework prints no such lines as ``compare_run.read_step`` reads.
+        Empty if the framework prints no lines that ``compare_run.read_step`` can read.
         """
         return (*_LISTENING, "--output_dir", output)

@@ -1,4 +1,4 @@
-"""ms-swift behind the port: a script with one ``swift rlhf`` or ``megatron rlhf``, or the file such a command takes."""
+"""Integration of ms-swift: a script with one ``swift rlhf`` or ``megatron rlhf``, or the argument file of either."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainer.frameworks.ms_swift.megatron import PREFIX
 from trainer.frameworks.ms_swift.plugin import PLUGIN
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
-"""Arguments a trial adds to load a model and read its prompts where nobody names them."""
+"""Arguments that ms-swift derives to load a model and read its prompts if the user names none."""
 
 
 class SwiftFramework(Integration):
-    """ms-swift 4.6."""
+    """Integration of ms-swift 4.6."""
 
     name = "ms_swift"
     package = ms_swift

@@ -1,4 +1,4 @@
-"""Open-R1 behind the port: a recipe, the accelerate file it is launched with, and the checkout whose script trains."""
+"""Integration of Open-R1: a recipe, its accelerate file, and the checkout whose script trains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainer.frameworks.open_r1.keys import wants_server
 
 
 class OpenR1Framework(Integration):
-    """Open-R1 on TRL 0.18."""
+    """Integration of Open-R1 on TRL 0.18."""
 
     name = "open_r1"
     package = open_r1

@@ -1,4 +1,4 @@
-"""TRL behind the port, with its rollout server."""
+"""Integration of TRL with its rollout server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.frameworks.trl.launching import CONFIG
 
 
 class TrlFramework(Integration):
-    """TRL 1.16."""
+    """Integration of TRL 1.16."""
 
     name = "trl"
     package = trl

@@ -1,4 +1,4 @@
-"""verl behind the port: a script that runs ``verl.trainer.main_ppo``, or its overrides as a file."""
+"""Integration of verl: a script that runs ``verl.trainer.main_ppo``, or a file of its overrides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.frameworks.verl import import_config, ray
 
 
 class VerlFramework(Integration):
-    """verl 0.9.1."""
+    """Integration of verl 0.9.1."""
 
     name = "verl"
     package = verl

@@ -60,8 +60,8 @@ class Framework(Port):
         """Translates an assignment into the framework's own configuration format."""
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
-        """Returns the rollout server that the trial needs, or ``None``. Raises ``ValueError`` if it cannot be started.
-        """
+        """Returns the rollout server of the trial; ``None`` if it needs none. Raises ``ValueError`` if none can be
+        started."""
 
     def diagnose(self, text: str) -> Diagnosis | None:
         """Finds the causes of a failure in a log by the framework's known error texts; last cause first."""

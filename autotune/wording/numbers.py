@@ -1,4 +1,4 @@
-"""Numbers for people: rates, ratios, seconds, bytes and shares in few characters, the same on every screen."""
+"""Formats rates, ratios, seconds, bytes and shares in few characters, the same on every screen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def rate(value: float | None) -> str:
-    """Tokens/hour in four digits: ``820.8k``, ``1.234M``; ``-`` when there is none."""
+    """Formats tokens/hour in four digits: ``820.8k``, ``1.234M``; ``-`` for ``None``."""
     if value is None or not math.isfinite(value):
         return "-"
     number, unit = value, ""
@@ -27,27 +27,27 @@ def rate(value: float | None) -> str:
 
 
 def signed_percent(ratio: float) -> str:
-    """0.213 -> ``+21.3 %``; what rounds to nothing is ``+0.0 %``, from whichever side."""
+    """Formats a ratio minus one: 0.213 is ``+21.3 %``; a value that rounds to zero is ``+0.0 %``."""
     return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if math.isfinite(ratio) else "unknown"
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
+    """Formats a count with its noun: ``1 trial``, ``2 trials``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def figure(value: float | None, form: str) -> str:
-    """``value`` in a form such as ``{:.2f} s``; ``-`` where it is not known."""
+    """Formats ``value`` by a form such as ``{:.2f} s``; ``-`` for ``None``."""
     return "-" if value is None else form.format(value)
 
 
 def percent(share: float | None) -> str:
-    """``45 %``; ``-`` where it is not known."""
+    """Formats a share of 0..1: ``45 %``; ``-`` for ``None``."""
     return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def format_duration(seconds: float) -> str:
-    """For people, rounded to two units: ``850 ms``, ``45 s``, ``9 min 30 s``, ``4 h 05 min``, ``2 d 3 h``."""
+    """Formats seconds in at most two units: ``850 ms``, ``45 s``, ``9 min 30 s``, ``4 h 05 min``, ``2 d 3 h``."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 0:
@@ -71,7 +71,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: float) -> str:
-    """Three digits and a binary unit: ``512 MiB``, ``4.25 GiB``."""
+    """Formats bytes in three digits and a binary unit: ``512 MiB``, ``4.25 GiB``."""
     value = float(size)
     if value < 0:
         return "-" + format_size(-value)
@@ -83,7 +83,7 @@ def format_size(size: float) -> str:
 
 
 def known_size(size: float | None) -> str:
-    """``format_size``; ``-`` where it is not known."""
+    """Formats bytes as ``format_size`` does; ``-`` for ``None``."""
     return "-" if size is None else format_size(size)
 
 
@@ -94,7 +94,7 @@ def _three_digits(value: float, unit: str) -> str:
 
 
 def cells_for(shares: Sequence[float], width: int) -> tuple[int, ...]:
-    """Whole cells for shares of one bar, summing to ``width`` (largest remainders); shares need not sum to 1."""
+    """Returns whole cells for the shares of a bar, by largest remainders; the cells sum to ``width``."""
     weights = [share if math.isfinite(share) and share > 0 else 0.0 for share in shares]
     largest = max(weights, default=0.0)
     if largest <= 0 or width <= 0:

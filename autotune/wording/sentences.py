@@ -1,4 +1,4 @@
-"""A recommendation in sentences: what the end screen and the page both say, word for word."""
+"""Sentences about a recommendation, the same on the end screen and on the page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per 
 
 
 def model_name(model: str) -> str:
-    """The last part of a folder or hub id."""
+    """Returns the last part of a folder or hub id."""
     return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
 
 
 def machine_words(resources: Resources) -> str:
-    """``CPU, 2 cores, 2 training processes`` or ``2 GPUs``."""
+    """Describes the machine of a trial: ``CPU, 2 cores, 2 training processes`` or ``2 GPUs``."""
     if resources.gpus:
         return counted(resources.total_gpus, "GPU")
     ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
@@ -33,7 +33,7 @@ def machine_words(resources: Resources) -> str:
 
 
 def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
-    """The result of the first row in one sentence."""
+    """Describes the result of the first row in one sentence."""
     if row.configuration == baseline and ALONE in recommendation.notes:
         return "Only your baseline has a figure so far: there is nothing to compare it with."
     if row.configuration == baseline:
@@ -46,17 +46,17 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
 
 
 def over(recommendation: Recommendation) -> str:
-    """The reference in words."""
+    """Returns the name of the configuration that gains are stated over: ``the baseline`` or ``reference #3``."""
     return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
 
 
 def measured_words(trial: Trial) -> str:
-    """A trial's tokens/hour: ``226.0k``; ``≤ 171.2k`` of one that was stopped because it cannot win; ``-``."""
+    """Formats a trial's tokens/hour: ``226.0k``; ``≤ 171.2k`` if it was stopped early; ``-`` without a figure."""
     return rate(trial.tokens_per_hour) if trial.at_most is None else f"≤ {rate(trial.at_most)}"
 
 
 def speed_words(row: RecommendationRow) -> str:
-    """``226.0k (95 % interval 220.0k to 232.0k)``, and of several GPUs ``; 56.5k for each of 4 GPUs``."""
+    """Formats a row's speed: ``226.0k (95 % interval 220.0k to 232.0k)``, then ``; 56.5k for each of 4 GPUs``."""
     each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
     if row.low == row.high:
         return f"{rate(row.tokens_per_hour)} ({NO_INTERVAL}){each}"
@@ -64,7 +64,7 @@ def speed_words(row: RecommendationRow) -> str:
 
 
 def lengths_words(row: RecommendationRow) -> str:
-    """``226.0k at 1x (56 tokens a completion), 2x not measured, 180.0k at maximum (128)``."""
+    """Lists speeds by length: ``226.0k at 1x (56 tokens a completion), 2x not measured, 180.0k at maximum (128)``."""
     said = []
     for figure in figures_of(row):
         if figure.tokens_per_hour is None:
@@ -77,8 +77,8 @@ def lengths_words(row: RecommendationRow) -> str:
 
 
 def row_gain_words(row: RecommendationRow) -> str:
-    """``gain_words``; where another number of GPUs than the reference's was held, in both objectives, the study's own
-    first. Empty for the reference itself."""
+    """Formats the gain of a row as ``gain_words`` does, in both objectives if the reference holds another number of
+    GPUs. Empty for the reference itself."""
     if row.gain is None:
         return ""
     if row.gpus == row.reference_gpus or not row.reference_gpus:
@@ -89,7 +89,7 @@ def row_gain_words(row: RecommendationRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``, with its level; says so where nothing tells how sure it is."""
+    """Formats a gain: ``+40.0 % (95 % interval +30.0 % to +50.0 %)``; says so if it has no interval."""
     if gain.low == gain.high:
         return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
     interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
@@ -97,12 +97,12 @@ def gain_words(gain: Gain) -> str:
 
 
 def level_words(level: float) -> str:
-    """``95 %``, ``99.9 %``."""
+    """Formats a confidence level: ``95 %``, ``99.9 %``."""
     return f"{100.0 * level:g} %"
 
 
 def evidence_words(row: RecommendationRow) -> str:
-    """A row's confirmation in words, with the trials behind it."""
+    """Describes how a row was confirmed, with the numbers of its trials."""
     numbers = ", ".join(f"#{n}" for n in row.trials)
     worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
@@ -116,7 +116,7 @@ def evidence_words(row: RecommendationRow) -> str:
 
 
 def memory_words(row: RecommendationRow) -> str:
-    """Peaks and headroom."""
+    """Describes a row's memory: peaks of host and GPU, and the free share."""
     peaks = [("host", row.host_peak), ("GPU", row.device_peak)]
     known = [f"{name} peak {format_size(value)}" for name, value in peaks if value is not None]
     if row.headroom is not None:
@@ -125,7 +125,7 @@ def memory_words(row: RecommendationRow) -> str:
 
 
 def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
-    """The baseline's result in words."""
+    """Describes the baseline's result."""
     if recommendation.baseline == "ok":
         kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
         return "ok, and kept" if kept else "ok; gains are stated over it"
@@ -137,7 +137,7 @@ def baseline_words(recommendation: Recommendation, baseline: Configuration) -> s
 
 
 def nothing_words(trials: Sequence[Trial]) -> str:
-    """The result of a study that recommends nothing, in one sentence."""
+    """Describes the result of a study that recommends nothing, in one sentence."""
     ended = [t for t in trials if t.state.is_finished]
     if any(retries.decided(t) for t in ended):
         return "No configuration was feasible."
@@ -147,7 +147,7 @@ def nothing_words(trials: Sequence[Trial]) -> str:
 
 
 def phase_words(phase: CurrentPhase) -> str:
-    """``update, recorded cycle 2``, or the part of the start-up."""
+    """Describes a running trial's phase: ``update, recorded cycle 2``, or the part of the start-up."""
     name = clean(phase.phase).replace("_", " ")
     if phase.cycle < 0:
         return f"{name} (start-up)"

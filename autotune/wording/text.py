@@ -1,4 +1,4 @@
-"""Text for people: made harmless, and knobs in few characters, the same on every screen."""
+"""Cleans text for terminals and formats knobs in few characters, the same on every screen."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ SHORT_NAMES: Mapping[str, str] = {
     "steps_per_generation": "spg",
     "gradient_accumulation_steps": "acc",
 }
-"""Column heads for knobs, in the order they are shown: those that decide most first, derived ones last."""
+"""Column heads of knobs, in display order: knobs with the largest effect first, derived ones last."""
 
 _ORDER = {name: place for place, name in enumerate(SHORT_NAMES)}
 
 
 def clean(text: object) -> str:
-    """One line with nothing that could steer a terminal: no escapes, control or direction characters."""
+    """Returns text as one line without escape sequences, control characters or direction marks."""
     return " ".join(clean_line(line) for line in str(text).splitlines()).strip()
 
 
 def bounded(text: str, longest: int = 400) -> str:
-    """``text`` with each word of more than ``longest`` characters cut in the middle, and its length said."""
+    """Cuts each word of more than ``longest`` characters in the middle, and states its length."""
     return " ".join(
         word if len(word) <= longest else f"{word[: longest // 4]}...{word[-20:]} ({len(word):,} characters)"
         for word in text.split(" ")
@@ -57,7 +57,7 @@ def bounded(text: str, longest: int = 400) -> str:
 
 
 def clean_line(line: str) -> str:
-    """``clean`` for a log line: tabs become spaces and of a redrawn line only the last state is kept."""
+    """Cleans a log line as ``clean`` does; tabs become spaces, and of a redrawn line the last state stays."""
     bare = _ESCAPES.sub("", line)
     drawn = [part for part in bare.split("\r") if part.strip()]
     last = drawn[-1] if drawn else ""
@@ -74,7 +74,7 @@ def _harmless(character: str) -> str:
 
 
 def knob_value(value: KnobValue | None) -> str:
-    """``on``/``off`` for switches, ``-`` for a knob that is not set."""
+    """Formats the value of a knob: ``on`` or ``off`` for a switch, ``-`` for a knob that is not set."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -83,7 +83,7 @@ def knob_value(value: KnobValue | None) -> str:
 
 
 def short_name(knob: str) -> str:
-    """The column head of a knob: its short name, its name if that is short, else the first letters of its words."""
+    """Returns the column head of a knob: its short name, its own name if short, else the first letters of its words."""
     known = SHORT_NAMES.get(knob)
     if known is not None:
         return known
@@ -92,12 +92,12 @@ def short_name(knob: str) -> str:
 
 
 def in_order(knobs: Iterable[str]) -> tuple[str, ...]:
-    """Knob names in the order they are shown everywhere."""
+    """Sorts knob names into display order."""
     return tuple(sorted(set(knobs), key=lambda name: (_ORDER.get(name, len(_ORDER)), name)))
 
 
 def differing(configurations: Iterable[Configuration]) -> tuple[str, ...]:
-    """The knobs that do not have one and the same value in all ``configurations``."""
+    """Lists the knobs whose value is not the same in all ``configurations``, in display order."""
     found = list(configurations)
     names = {name for configuration in found for name in configuration}
     return in_order(name for name in names if len({(name in c, _key(c.get(name))) for c in found}) > 1)
@@ -108,16 +108,16 @@ def _key(value: KnobValue | None) -> tuple[str, str]:
 
 
 def changes(configuration: Configuration, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
-    """(knob, before, after) for every knob that differs from the baseline, as text."""
+    """Returns (knob, before, after) as text for every knob that differs from the baseline."""
     return change_words(baseline.difference(configuration))
 
 
 def change_words(found: Differences) -> tuple[tuple[str, str, str], ...]:
-    """(knob, before, after) as text, in the order knobs are shown everywhere."""
+    """Formats differences as (knob, before, after), in display order."""
     return tuple((clean(n), knob_value(found[n][0]), knob_value(found[n][1])) for n in in_order(found))
 
 
 def brief(configuration: Configuration, baseline: Configuration) -> str:
-    """``micro_batch_size 4, gradient_checkpointing off``: the knobs that differ from the baseline."""
+    """Describes the differences from the baseline: ``micro_batch_size 4, gradient_checkpointing off``."""
     parts = [f"{name} {after}" for name, _, after in changes(configuration, baseline)]
     return ", ".join(parts) or "as the baseline"
