@@ -1,4 +1,4 @@
-"""The database, the only room that imports sqlalchemy. ``open_store`` opens it."""
+"""The database of studies; the only room that imports sqlalchemy. ``open_store`` opens it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.store.repository import SqlStore
 from autotune.store.sqlite import SqliteFile, SqliteMemory
 
 BUSY_TIMEOUT_S = 10.0
-"""Seconds a transaction waits for another process's to end before it gives up."""
+"""Longest time, in seconds, that a transaction waits for another process's transaction."""
 
 
 def open_store(
@@ -33,22 +33,22 @@ def open_store(
     talk: Talk | None = None,
     stop: StopToken | None = None,
 ) -> Store:
-    """Open, and on first use create, the database at a path, ``:memory:``, ``sqlite:///`` or ``postgresql://``.
+    """Opens the database at a path, ``:memory:``, ``sqlite:///`` or ``postgresql://``; creates it on first use.
 
     A SQLite file that cannot be written, as on a read-only mount, is opened for reading.
 
     Args:
-        create: make the file, its folder and the tables if they are not there; without it their absence is an error.
-        busy_timeout_s: how long a transaction waits for another process's to end.
-        patience: how long a server may be away once the store is open, and another process may keep a file locked; a
-            server that is away is not waited for while opening.
-        talk: told in a sentence of a server that is away or back; standard error unless told.
-        stop: at level 2 a server that is away is not waited for any longer.
+        create: create the file, its folder and the tables if they are missing; without it a missing one is an error.
+        busy_timeout_s: longest wait of a transaction for another process's, in seconds.
+        patience: how long, once the store is open, a server may be away and another process may keep a file locked;
+            opening does not wait for a server.
+        talk: receives a sentence when a server goes away or comes back; a log warning by default.
+        stop: at level 2 calls no longer wait for a server.
 
     Raises:
-        UnfitDatabaseError: a file that cannot be opened or made; a database of another version, or none of ours.
-        NoDatabaseError: without ``create``, none is there.
-        StoreError: a server that does not answer or lets nobody in.
+        UnfitDatabaseError: the file cannot be opened or created, or the database is of another version or application.
+        NoDatabaseError: the database does not exist and ``create`` is off.
+        StoreError: the server does not answer or refuses the login.
     """
     backend = backend_of(address, busy_timeout_s, create=create)
     try:
@@ -71,9 +71,9 @@ _MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 
 
 def backend_of(address: str | Path, busy_timeout_s: float, *, create: bool = True) -> Backend:
-    """Returns the database of ``address``: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
+    """Returns the backend of ``address``: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
 
-    Raises ``UnfitDatabaseError``, whose message never repeats the address, which may hold a password.
+    Raises ``UnfitDatabaseError``. Its message never repeats the address, which may hold a password.
     """
     if isinstance(address, Path) or "://" not in address:
         if str(address) == ":memory:":

@@ -1,7 +1,7 @@
-"""One tuner for each study on PostgreSQL: advisory locks of a server session, and who holds them.
+"""Locks of studies on PostgreSQL: advisory locks of server sessions, with the processes that hold them.
 
-A session's ``application_name`` names the process that holds its lock: it is seen in ``pg_stat_activity`` by
-everyone, and gone with the session.
+The ``application_name`` of a session names its process. Everyone sees it in ``pg_stat_activity``, and it ends with the
+session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.store.backend import WRITE
 from autotune.store.locks import Holder, busy
 
 LOCK_SPACE = 0x41544E45
-"""First half of our advisory locks' keys, so that they meet no other application's; "ATNE"."""
+"""First half of the keys of our advisory locks, "ATNE", which keeps them apart from other applications' locks."""
 _LONGEST_NAME = 63
 _PREFIX = "autotune"
 
@@ -42,7 +42,7 @@ _PREPARE = (
 
 @contextmanager
 def server_session(engine: Engine) -> Iterator[Connection]:
-    """A server session of its own: what it locked is free when it ends, however it ends."""
+    """Opens a server session whose locks are free when it ends, however it ends."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT", **{WRITE: True}) as connection:
         try:
             yield connection
@@ -51,9 +51,9 @@ def server_session(engine: Engine) -> Iterator[Connection]:
 
 
 class AdvisoryLock:
-    """Belongs to one server session, so the server frees it when this process dies.
+    """Lock of a study that belongs to one server session, so that the server frees it when this process dies.
 
-    It is also free when the server restarts: ``hold`` takes it again before anything more is written.
+    A restart of the server frees it as well: ``hold`` takes it again before anything more is written.
     """
 
     def __init__(
@@ -88,13 +88,12 @@ class AdvisoryLock:
             return bool(connection.execute(_HOLDERS, self._key).all())
 
     def hold(self, session: Session) -> None:
-        """Make sure that the lock is still ours; take it again if the server has forgotten it.
+        """Checks that this process still has the lock; takes it again if the server has lost it.
 
-        A session that broke off without the server's noticing still counts: as long as it is there, nobody else
-        gets the lock.
+        A session that broke off unnoticed still holds the lock while the server has it.
 
         Raises:
-            StudyBusyError: another tuner has it now.
+            StudyBusyError: another tuner has the lock.
         """
         if self._mark not in {name for _, name in session.execute(_HOLDERS, self._key).all()}:
             self._session.close()
@@ -121,7 +120,7 @@ class AdvisoryLock:
 
 
 def _new_mark() -> str:
-    """Names this process and this one lock."""
+    """Returns a name for one lock of this process, as ``application_name`` of the session."""
     here = Holder.this()
     return f"{_PREFIX}/{here.pid}/{here.since:.0f}/{uuid.uuid4().hex[:6]}/{here.host}"[:_LONGEST_NAME]
 

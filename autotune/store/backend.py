@@ -1,4 +1,4 @@
-"""The differences between SQLite and PostgreSQL; the rest of this room is the same for both."""
+"""Base class of databases: the differences between SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,70 +19,69 @@ WRITE = "autotune_write"
 
 
 class TryAgainError(StoreError):
-    """The transaction changed nothing and may be repeated."""
+    """Raised when a transaction changed nothing and may be repeated."""
 
 
 class Backend:
-    """One database: how to reach it, how to lock it, and how to say what is wrong with it.
+    """One database: its connection, its locks and its error messages.
 
-    What most databases have in common is here; a subclass gives ``place``, ``engine``, ``study_lock`` and
-    ``explain``.
+    The defaults suit most databases; a subclass defines ``place``, ``engine``, ``study_lock`` and ``explain``.
     """
 
     remote: bool = False
-    """A server that can go away and come back, and whose answer to a commit can be lost."""
+    """True for a server, which can go away and come back, and whose answer to a commit can be lost."""
 
     @property
     def place(self) -> str:
-        """The database as messages name it; never with a password."""
+        """Name of the database in messages, without a password."""
         raise NotImplementedError
 
     def engine(self) -> Engine:
-        """A new engine; called once."""
+        """Returns a new engine; called once."""
         raise NotImplementedError
 
     def turn(self) -> AbstractContextManager[object]:
-        """Held around every transaction, where the threads of this process must take turns."""
+        """Returns a context in which one transaction runs, if the threads of this process must take turns."""
         return nullcontext()
 
     def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Held by the one process that makes the tables. Raises ``StoreError``: another has held it for too long."""
+        """Returns a context for one process at a time, to create the tables. Raises ``StoreError`` after a timeout."""
         return nullcontext()
 
     def ready(self, engine: Engine) -> bool:  # noqa: ARG002
-        """Whether the database's own settings (not its tables) are as they must be."""
+        """Tells whether the settings of the database itself, tables apart, are correct."""
         return True
 
     def make_ready(self, engine: Engine) -> None:
-        """Called under ``creation`` when not ``ready``."""
+        """Makes the settings of the database correct, under ``creation``, when it is not ``ready``."""
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
-        """See ``ports.Store.lock``."""
+        """Returns the lock of a study; see ``ports.Store.lock``."""
         raise NotImplementedError
 
     def guard(self, session: Session) -> None:
-        """Called in every writing transaction: the study locks this process holds are still its own.
+        """Checks, in every writing transaction, that this process still holds its study locks.
 
         Raises:
-            StudyBusyError: another tuner has taken a study over.
-            StoreError: what is written to is no longer where others look for it.
+            StudyBusyError: another tuner has taken over a study.
+            StoreError: the database file was deleted or replaced.
         """
 
     def confirm(self) -> None:
-        """Called after every commit: what was written is where others look for it. Raises ``StoreError``."""
+        """Checks, after every commit, that the database file is still in place. Raises ``StoreError``."""
 
     def lost(self, error: Exception) -> bool:  # noqa: ARG002
-        """Whether ``error`` means that the server is away, so that a repetition may succeed."""
+        """Tells whether ``error`` means that the server is away, so that a repetition may succeed."""
         return False
 
     def explain(self, error: Exception) -> str:
-        """A sentence on the meaning of a driver's error and its remedy."""
+        """Explains a driver's error and its remedy in one sentence."""
         raise NotImplementedError
 
 
 @contextmanager
 def explained(backend: Backend) -> Iterator[None]:
-    """Raise ``StoreError`` naming the database, for what the driver or a value that does not fit raised."""
+    """Converts errors of the driver and values that cannot be stored to ``StoreError``, naming the database."""
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:

@@ -1,4 +1,4 @@
-"""One tuner per study: locks that end with the process that holds them."""
+"""File locks that allow one tuner per study and end with their process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from filelock import FileLock, Timeout
 from autotune.errors import StoreError, StudyBusyError
 
 _NAMING_S = 0.5
-"""A holder names itself at once after it took the lock; who only asks about it never does, and lets go at once."""
+"""Seconds in which a new holder writes its name. A process that only tests the lock writes none."""
 _PAUSE_S = 0.02
 BEAT_S = 10.0
-"""A holder is touched so often."""
+"""Interval, in seconds, at which a holder touches its file."""
 SILENT_S = 45.0
-"""A holder on another machine that was not touched for so long is gone."""
+"""Seconds without a touch after which a holder on another machine counts as dead."""
 LOOK_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -32,16 +32,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that runs a study."""
+    """Process that runs a study."""
 
     host: str
     pid: int
     since: float
-    """UTC seconds since the epoch."""
+    """Time at which the process took the lock, in UTC seconds since the epoch."""
 
     @staticmethod
     def this() -> Holder:
-        """The present process as a holder."""
+        """Returns this process as a holder."""
         return Holder(socket.gethostname(), os.getpid(), time.time())
 
     def __str__(self) -> str:
@@ -50,17 +50,17 @@ class Holder:
 
 
 def busy(name: str, holder: Holder | None) -> StudyBusyError:
-    """The error that names the holder, if it is known."""
+    """Builds the error for a study that another process runs; names the holder if it is known."""
     who = str(holder) if holder is not None else "another process"
     return StudyBusyError(f"study {name!r} is being run by {who}; stop that one or wait until it has ended")
 
 
 class FileStudyLock:
-    """The operating system's lock on ``<base>.lock``; ``<base>.holder`` says which process has it, and is touched while
-    it lives.
+    """The operating system's lock on ``<base>.lock``; ``<base>.holder`` names the process that has it, which touches
+    that file at intervals.
 
-    A file server may keep the lock of a machine that is gone, or give one to two machines. So a holder on another
-    machine keeps the study as long as it is touched, and no longer.
+    A file server may keep the lock of a dead machine, or give one lock to two machines. So a holder on another machine
+    keeps the study exactly as long as it touches its file.
     """
 
     def __init__(self, base: Path, name: str, held: list[FileStudyLock] | None = None) -> None:
@@ -93,7 +93,7 @@ class FileStudyLock:
             self._lock = None
 
     def check(self) -> None:
-        """Raises ``StudyBusyError`` if another tuner took this one for dead and has the study now."""
+        """Raises ``StudyBusyError`` if another tuner took this one for dead and now has the study."""
         holder = self._read()
         if holder not in (self._mine, None):
             raise busy(self._name, holder)
@@ -133,7 +133,7 @@ class FileStudyLock:
                     os.utime(self._holder)
 
     def _beat(self) -> tuple[int, int] | None:
-        """Changes whenever the holder shows that it lives."""
+        """Returns the time and inode of the holder's file, which change at every touch."""
         try:
             found = os.stat(self._holder)
         except OSError:
@@ -141,8 +141,8 @@ class FileStudyLock:
         return found.st_mtime_ns, found.st_ino
 
     def is_held(self) -> bool:
-        """A shared lock for an instant asks the system; a tuner that starts in this instant finds no name and goes on
-        trying (``__enter__``)."""
+        """Tests the lock with a shared lock for an instant. A tuner that starts in this instant finds no holder and
+        tries again (``__enter__``)."""
         try:
             file = os.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
@@ -172,7 +172,7 @@ class FileStudyLock:
         return StoreError(f"study {self._name!r} cannot be locked: {self._path}: {error.strerror}")
 
     def _read(self) -> Holder | None:
-        """A holder that lives: one that has died may have left its name, and the next not yet written its own."""
+        """Reads the holder, if it is alive; a dead process may have left its name behind."""
         try:
             holder = Holder(**json.loads(self._holder.read_text(encoding="ascii")))
             elsewhere = holder.host != socket.gethostname()
@@ -182,10 +182,10 @@ class FileStudyLock:
 
 
 class LocalStudyLock:
-    """The lock of a study in a database that no other process can reach.
+    """Lock of a study in a database that no other process can reach.
 
     Args:
-        held: study -> who has it; the same for all locks of the database.
+        held: study id -> holder; shared by all locks of the database.
     """
 
     def __init__(self, held: dict[int, Holder], study_id: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Stores the records of attempts, each once, and reads them back for many trials at once."""
+"""Stores the records of attempts, each once, and reads them for many trials at once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 
 def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
-    """Stores a cycle; the first of the same attempt, rank and index stays, because recovery reads stored records
-    again. Raises ``StoreError`` if a duration is not a finite number: such a record is no measurement."""
+    """Stores a cycle unless the attempt has one of the same rank and index, because recovery reads records twice.
+    Raises ``StoreError`` if a duration is not a finite number."""
     same = (CycleRow.attempt_id == attempt.id, CycleRow.rank == cycle.rank, CycleRow.position == cycle.index)
     if session.scalar(select(CycleRow.id).where(*same)) is not None:
         return
@@ -41,12 +41,12 @@ def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None
 
 
 def add_startup(session: Session, attempt: AttemptRow, part: StartupRecord) -> None:
-    """Stores a start-up part; a later record replaces an earlier one."""
+    """Stores a part of the start-up; a later record replaces an earlier one."""
     session.merge(StartupRow(attempt_id=attempt.id, part=part.part.value, seconds=part.seconds))
 
 
 def add_worst_case(session: Session, attempt: AttemptRow, record: WorstCaseRecord) -> None:
-    """Stores the worst case; a later record replaces an earlier one."""
+    """Stores the worst-case record; a later record replaces an earlier one."""
     session.merge(WorstCaseRow(attempt_id=attempt.id, record=codec.dump(record)))
 
 
@@ -59,20 +59,20 @@ def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A condition on trials. There are few, so that each statement about them is built once."""
+    """Condition on trials. There are few, so that each SQL statement about them is built once."""
 
     where: ColumnElement[bool]
-    """With names in the place of values."""
+    """Condition with bound parameters in place of values."""
     values: Mapping[str, int]
 
     @classmethod
     def one(cls, row: int) -> Chosen:
-        """The trial with that row id."""
+        """Selects the trial with a row id."""
         return cls(_ONE, {"trial": row})
 
     @classmethod
     def several(cls, study_id: int, since: int, until: int | None) -> Chosen:
-        """A study's trials, from number ``since`` on and below ``until``."""
+        """Selects a study's trials from number ``since`` on and below ``until``."""
         if until is None:
             return cls(_SINCE, {"study": study_id, "since": since})
         return cls(_BETWEEN, {"study": study_id, "since": since, "until": until})
@@ -84,24 +84,24 @@ _BETWEEN = and_(_SINCE, TrialRow.number < bindparam("until"))
 
 
 def notes_of(session: Session, trial: Chosen) -> tuple[NoteRecord, ...]:
-    """Notes of the last attempt, in order."""
+    """Returns the notes of the last attempt, in order."""
     found = session.scalars(_statements(trial.where).notes, trial.values)
     return tuple(codec.load(NoteRecord, text) for text in found)
 
 
 def worst_case_of(session: Session, trial: Chosen) -> WorstCaseRecord | None:
-    """Worst-case record of the last attempt."""
+    """Returns the worst-case record of the last attempt; ``None`` if there is none."""
     text = session.scalar(_statements(trial.where).worst_case, trial.values)
     return codec.load(WorstCaseRecord, text) if text is not None else None
 
 
 def rows_of(session: Session, trials: Chosen) -> Sequence[Row[Any]]:
-    """The trials' own columns by number; no objects to keep track of, because these rows may be many."""
+    """Returns the trials' own columns by number, as plain rows because they may be many."""
     return session.execute(_statements(trials.where).trials, trials.values).all()
 
 
 def facts_of(session: Session, trials: Chosen) -> Mapping[int, AttemptFacts]:
-    """By trial row id, for every trial that has been attempted; five queries in all."""
+    """Returns the measurements by trial row id, for every trial that was attempted; five queries in all."""
     statements, values = _statements(trials.where), trials.values
     attempts = session.execute(statements.attempts, values).all()
     last = {trial: (attempt, started) for trial, attempt, started, _ in attempts}
@@ -163,14 +163,14 @@ def _statements(where: ColumnElement[bool]) -> _Statements:
 
 
 def _nodes(session: Session, trials: Chosen) -> Mapping[int, str]:
-    """By attempt, where the note of its place names a node."""
+    """Returns attempt row id -> node, for attempts whose note on the place names one."""
     found = session.execute(_statements(trials.where).places, trials.values)
     notes = ((attempt, codec.load(NoteRecord, text)) for attempt, text in found)
     return {attempt: str(note.data.get("node", "")) for attempt, note in notes if note.name == PLACE}
 
 
 def _cycles(session: Session, trials: Chosen) -> Mapping[int, list[CycleRecord]]:
-    """By attempt, in order."""
+    """Returns attempt row id -> cycles, in order."""
     cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
     for attempt, record in session.execute(_statements(trials.where).cycles, trials.values):
         cycles[attempt].append(codec.load(CycleRecord, record))

@@ -1,5 +1,5 @@
-"""The tables of the database. Whatever may hold text from outside, NaN or a shape of its own is canonical JSON
-(``codec``); what is counted, ordered or joined on is a column. Nothing is kept in two places.
+"""The tables of the database. Values that may hold foreign text, NaN or a structure are canonical JSON (``codec``);
+values that are counted, ordered or joined on are columns. Nothing is stored twice.
 
 Seconds, bytes and tokens; times are UTC seconds since the epoch.
 """
@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class Base(DeclarativeBase):
-    """Constraint names are fixed, so that a later migration can name each constraint on every database."""
+    """Base of the tables. Constraint names are fixed, so that a migration can name them on every database."""
 
     metadata = MetaData(
         naming_convention={
@@ -32,7 +32,7 @@ class Base(DeclarativeBase):
 
 
 class SchemaRow(Base):
-    """The version of the tables; one row."""
+    """Version of the tables; one row."""
 
     __tablename__ = "autotune_schema"
 
@@ -40,25 +40,25 @@ class SchemaRow(Base):
 
 
 class StudyRow(Base):
-    """A study. Its row is locked by every change of anything in it, so changes have one order."""
+    """A study. Every change of anything in it locks this row, so that changes have one order."""
 
     __tablename__ = "studies"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     digest: Mapped[str]
-    """Of the specification's identity, for people who look with SQL."""
+    """Digest of the specification's identity, for people who query with SQL."""
     spec: Mapped[str]
     status: Mapped[str]
     lengths: Mapped[str]
     beforehand: Mapped[str | None]
-    """``None``: nothing was known before the first trial."""
+    """Prior knowledge as JSON; ``None`` if the study started without any."""
     revision: Mapped[int]
     created_at: Mapped[float]
 
 
 class TrialRow(Base):
-    """A trial, apart from what its attempts measured."""
+    """A trial, without the measurements of its attempts."""
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("study_id", "number"),)
@@ -92,7 +92,7 @@ class AttemptRow(Base):
     number: Mapped[int]
     started_at: Mapped[float]
     seconds: Mapped[float | None]
-    """``None`` until it has ended."""
+    """Wall seconds of the attempt; ``None`` until it has ended."""
 
 
 class StartupRow(Base):
@@ -106,7 +106,7 @@ class StartupRow(Base):
 
 
 class WorstCaseRow(Base):
-    """An attempt's maximum-length micro-batch went through; no row means it did not (yet)."""
+    """Record of an attempt's passed worst case; no row means that the attempt has not passed it."""
 
     __tablename__ = "worst_cases"
 
@@ -115,7 +115,7 @@ class WorstCaseRow(Base):
 
 
 class NoteRow(Base):
-    """Something an attempt had to say that is not a measurement."""
+    """A record of an attempt that is not a measurement."""
 
     __tablename__ = "notes"
 
@@ -139,7 +139,7 @@ class CycleRow(Base):
 
 
 class EventRow(Base):
-    """Something that happened, numbered 1, 2, 3 ... within its study."""
+    """An entry of a study's log, numbered 1, 2, 3 ... within the study."""
 
     __tablename__ = "events"
 
@@ -153,7 +153,7 @@ class EventRow(Base):
 
 
 class SessionRow(Base):
-    """A tuner's run of a study and what it has spent so far; the sum over them is the ledger."""
+    """One run of the tuner on a study, with the time it used; the study's total is the sum over its sessions."""
 
     __tablename__ = "sessions"
 
@@ -166,7 +166,7 @@ class SessionRow(Base):
 
 
 class FingerprintRow(Base):
-    """The machine and software that figures were measured on; the newest row counts."""
+    """Machine and software that figures were measured on; the newest row counts."""
 
     __tablename__ = "fingerprints"
 
@@ -189,7 +189,7 @@ class RecommendationRow(Base):
 
 
 class ReceiptRow(Base):
-    """The last write of one writer that went through, so that one whose answer was lost is not made twice."""
+    """The last committed write of one writer, so that a write whose answer was lost is not repeated."""
 
     __tablename__ = "receipts"
 

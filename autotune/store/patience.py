@@ -15,20 +15,20 @@ Talk = Callable[[str], None]
 
 @dataclass(frozen=True)
 class OutageLimits:
-    """How long a server may be away; seconds."""
+    """Limits on waiting for a server that is away, in seconds."""
 
     total_s: float = 300.0
-    """A restart takes seconds, a failover a minute or two."""
+    """Longest outage: a restart takes seconds, a failover a minute or two."""
     first_s: float = 0.1
     longest_s: float = 5.0
-    """Between two tries; the pause doubles up to this."""
+    """Longest pause between two tries; pauses double up to this."""
 
 
 class Patient:
-    """Runs database calls that are repeated while the server is away.
+    """Runs database calls and repeats them while the server is away.
 
-    Once it has given up, it tries everything only once until something goes through: whoever tidies up
-    after the error must not wait as long again.
+    After it has given up, it tries each call only once until one succeeds, so that cleaning up after the error does not
+    wait as long again.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Patient:
         self._announced = False
 
     def do(self, action: Callable[[], T]) -> T:
-        """The action's result. It is repeated, so it must be one that can be.
+        """Runs ``action``, which must be repeatable, until it succeeds, and returns its result.
 
         Raises:
-            Exception: what the action raised, if the server is not away, or has been for too long.
+            Exception: the action's own, if the server is not away, or has been away for too long.
         """
         began, pause, tried = self._clock.monotonic(), self._patience.first_s, 0
         while True:

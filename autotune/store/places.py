@@ -1,4 +1,4 @@
-"""Whether a folder is a place for SQLite: by the kind of its file system, and by a test of its locks."""
+"""Checks whether a folder is fit for SQLite: by the kind of its file system, and by a test of its locks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from autotune.errors import UnfitDatabaseError
 
 MOUNTS = Path("/proc/self/mounts")
 NETWORKS = {"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "smbfs": "SMB"}
-"""Kind of file system -> its name. SQLite's log is not safe there (https://sqlite.org/wal.html), whatever its locks do:
-processes share memory through a file, which two machines do not."""
+"""Kind of a network file system -> its name. SQLite's log is not safe there, even with working locks, because processes
+share memory through a file (https://sqlite.org/wal.html)."""
 ELSEWHERE = "keep studies in PostgreSQL ($AUTOTUNE_DATABASE), or on a local disk (--home or $AUTOTUNE_HOME)"
 _OF_OPEN_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-"""``struct flock``: the first byte, for writing."""
+"""``struct flock`` for a write lock on the first byte."""
 _TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system where it is mounted."""
+    """A mounted file system."""
 
     at: str
     kind: str
@@ -36,9 +36,9 @@ class Mount:
 
 
 def check_place(file: Path) -> None:
-    """Refuses a database file on a network, or where two processes could lock the same file. Nothing stays there.
+    """Refuses a database file on a network, or where two processes could lock the same file. Leaves no file behind.
 
-    Raises ``UnfitDatabaseError``. A folder that may only be read is judged by its kind alone.
+    Raises ``UnfitDatabaseError``. A read-only folder is judged by the kind of its file system alone.
     """
     folder = file.parent
     while not folder.is_dir() and folder != folder.parent:
@@ -52,7 +52,7 @@ def check_place(file: Path) -> None:
 
 
 def mount_of(folder: Path) -> Mount | None:
-    """The file system a folder is on; ``None``: the system does not tell."""
+    """Returns the file system of a folder; ``None`` if the system does not report it."""
     real, found = Path(os.path.realpath(folder)), None
     try:
         lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
@@ -67,9 +67,10 @@ def mount_of(folder: Path) -> Mount | None:
 
 
 def _unlocked(folder: Path) -> str | None:
-    """The problem with the locks of ``folder``: those of studies, and SQLite's, which are of another kind.
+    """Describes a problem with the locks of ``folder``: flock, for studies, and fcntl, for SQLite. ``None`` if both
+    work.
 
-    Locks of SQLite's kind are a process's; one of an open file meets them like another process's (fcntl(2)).
+    An fcntl lock belongs to the process; a lock of an open file conflicts with it like another process's (fcntl(2)).
     """
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".locks-") as ours, open(ours.name, "rb+") as theirs:
@@ -88,7 +89,7 @@ def _unlocked(folder: Path) -> str | None:
 
 
 def _refused(lock: Callable[[], object]) -> bool:
-    """Whether the second lock is refused; a system that does not know its kind has refused nothing wrongly."""
+    """Tells whether the second lock is refused; also true if the system does not know this kind of lock."""
     try:
         lock()
     except OSError as error:

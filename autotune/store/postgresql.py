@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is reached and what its errors mean; chosen by the address alone."""
+"""Connects to PostgreSQL and explains its errors. The address alone selects it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONNECTING: Mapping[str, int | str] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""What the address does not say otherwise."""
+"""Connection parameters that apply unless the address sets them."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _AWAY = frozenset(
@@ -50,7 +50,7 @@ _ADVICE: Mapping[str, str] = {
 
 
 class Postgresql(Backend):
-    """A database on a server."""
+    """A database on a PostgreSQL server."""
 
     remote = True
 
@@ -128,12 +128,12 @@ class Postgresql(Backend):
 
 
 def _state(error: Exception) -> str | None:
-    """The server's five characters for what went wrong."""
+    """Returns the server's five-character error code; ``None`` without one."""
     return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
 def _first_sentence(message: str) -> str:
-    """Of several tries to connect, the last one's."""
+    """Returns the first line of a driver's message; of several tries to connect, the last one's."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     tries = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
     return (tries or lines or [""])[-1 if tries else 0]

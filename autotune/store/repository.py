@@ -1,4 +1,4 @@
-"""``ports.Store`` over SQL: one transaction a method; the topics do the work."""
+"""Implements ``ports.Store`` over SQL: one transaction per method, whose work is in the modules by topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = TypeVar("Record")
 
 
 def _read(work: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[SqlStore, P], T]:
-    """A method that does ``work`` in a transaction that only reads."""
+    """Makes a method that does ``work`` in a read-only transaction."""
 
     @wraps(work)
     def method(store: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -32,7 +32,7 @@ def _read(work: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Sq
 
 
 def _write(work: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[SqlStore, P], T]:
-    """A method that does ``work`` in a transaction that is durable when it returns."""
+    """Makes a method that does ``work`` in a transaction that is durable when the method returns."""
 
     @wraps(work)
     def method(store: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -42,7 +42,7 @@ def _write(work: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[S
 
 
 def _record(add: Callable[[Session, AttemptRow, Record], None]) -> Callable[[SqlStore, int, int, int, Record], None]:
-    """A method that adds a record to a trial's attempt, unless the trial is finished."""
+    """Makes a method that adds a record to a trial's attempt, unless the trial is finished."""
 
     @wraps(add)
     def method(store: SqlStore, study_id: int, number: int, attempt: int, record: Record, /) -> None:
@@ -52,9 +52,9 @@ def _record(add: Callable[[Session, AttemptRow, Record], None]) -> Callable[[Sql
 
 
 class SqlStore:
-    """See ``ports.Store`` for what every method promises.
+    """Implementation of ``ports.Store``, which documents the methods.
 
-    May be used by several threads. Not across a fork.
+    Several threads may use it, but not a forked process.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SqlStore:
         *,
         create: bool = True,
     ) -> None:
-        """Makes the tables, only with ``create``. Raises ``StoreError``."""
+        """Opens the database; creates its tables if ``create`` is set. Raises ``StoreError``."""
         self._backend = backend
         patient = Patient(backend, patience, clock, talk, stop)
         with explained(backend):

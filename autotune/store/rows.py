@@ -1,4 +1,4 @@
-"""Rows <-> frozen domain values. Every value made here is new, so nothing stored can be reached through it."""
+"""Converts rows to frozen domain values. Every value is new, so nothing stored can be changed through it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from search_spaces.batch import held_gpus
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """Measurements of a trial's last attempt, and the seconds of all attempts."""
+    """Measurements of a trial's last attempt, and the wall seconds of all attempts."""
 
     seconds: float | None = None
     started_at: float | None = None
@@ -42,7 +42,7 @@ class AttemptFacts:
 
 
 def study_of(row: StudyRow) -> Study:
-    """The study a row tells of."""
+    """Converts a row to its study."""
     return Study(
         id=row.id,
         spec=codec.load(StudySpec, row.spec),
@@ -56,13 +56,13 @@ def study_of(row: StudyRow) -> Study:
 
 @lru_cache(maxsize=4096)
 def configuration_of(text: str) -> Configuration:
-    """Cached because it is immutable all through, and the same few come again and again."""
+    """Decodes a configuration; cached, because it is immutable and few configurations recur often."""
     return codec.load(Configuration, text)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=256)
 def protocol_of(text: str) -> Protocol:
-    """Cached because it is immutable all through, and a study has few."""
+    """Decodes a protocol; cached, because it is immutable and a study has few."""
     return codec.load(Protocol, text)  # type: ignore[no-any-return]
 
 
@@ -77,9 +77,9 @@ def _gpus_of(spec: str, configuration: str) -> int:
 
 
 def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts, spec: str) -> Trial:
-    """The trial a row (with the columns of ``TrialRow``) tells of, with what its attempts measured.
+    """Converts a row with the columns of ``TrialRow`` to its trial.
 
-    ``spec``: the text of its study's.
+    ``facts``: measurements of its attempts; ``spec``: JSON text of the study's specification.
     """
     return Trial(
         study_id=row.study_id,
@@ -108,7 +108,7 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts, spec: str) -> Trial:
 
 
 def event_of(row: EventRow) -> Event:
-    """The event a row tells of."""
+    """Converts a row to its event."""
     return Event(
         kind=row.kind,
         message=codec.load(str, row.message),

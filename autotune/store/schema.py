@@ -1,4 +1,4 @@
-"""Creates the tables at open; refuses a database whose tables are not of this version."""
+"""Creates the tables when a database is opened; refuses tables of another version."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from autotune.store.backend import WRITE, Backend
 from autotune.store.models import Base, SchemaRow
 
 VERSION = 1
-"""Of the tables. The first release that changes them brings the migration of a database of version 1."""
+"""Version of the tables. The first release that changes them brings a migration from version 1."""
 
 
 def prepare(backend: Backend, engine: Engine, *, create: bool = True) -> None:
-    """Makes the tables where there are none, in one process at a time; quick where they are there.
+    """Creates the tables if they are missing, in one process at a time; quick if they exist.
 
     Raises:
-        NoDatabaseError: it holds none of our tables, and ``create`` is off.
-        UnfitDatabaseError: its tables are of another version, or another application's under our names.
+        NoDatabaseError: the database has none of our tables, and ``create`` is off.
+        UnfitDatabaseError: the tables are of another version, or of another application with our names.
     """
     made = _has_tables(backend, engine)
     if not made and not create:

@@ -1,6 +1,6 @@
-"""SQLite: the only file with SQL or error codes of its own.
+"""SQLite: the only file with its SQL and error codes.
 
-Settings and why: docs/decisions/0001-own-tables.md.
+Settings and reasons: docs/decisions/0001-own-tables.md.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _ERRNO: Mapping[int | None, int] = {
 
 
 class SqliteFile(Backend):
-    """A file, with its write-ahead log and its locks beside it."""
+    """A database file, with its write-ahead log and its locks beside it."""
 
     def __init__(self, path: Path, busy_timeout_s: float, *, create: bool = True) -> None:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._create = create
         self._file: tuple[int, int] | None = None
-        """Device and inode of what was opened."""
+        """Device and inode of the opened file."""
         self._held: list[FileStudyLock] = []
 
     @property
@@ -92,7 +92,7 @@ class SqliteFile(Backend):
         return URL.create("sqlite", database=f"file:{quote(str(self._path))}", query={**options, "uri": "true"})
 
     def _read_only(self) -> bool:
-        """The file is there, and it or its folder cannot be written."""
+        """Tells whether the file exists, but the file or its folder cannot be written."""
         return self._path.is_file() and not (os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK))
 
     @contextmanager
@@ -126,8 +126,8 @@ class SqliteFile(Backend):
         return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name, self._held)
 
     def guard(self, session: Session) -> None:  # noqa: ARG002 - a file needs no query
-        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it, and
-        another machine may have taken this one for dead."""
+        """Checks that the file was not deleted and that no other machine took this process for dead. The operating
+        system keeps the locks while the process lives."""
         self._check(self._path)
         for lock in tuple(self._held):
             lock.check()
@@ -136,7 +136,7 @@ class SqliteFile(Backend):
         self._check(self._path, self._path.with_name(f"{self._path.name}-wal"))
 
     def _check(self, *files: Path) -> None:
-        """SQLite goes on writing to a file that has no name any more, and nobody would find what is in it."""
+        """Raises ``StoreError`` if a file was deleted or replaced: SQLite would write to a nameless file."""
         try:
             found = [(at.st_dev, at.st_ino) for at in map(os.stat, files)]
         except FileNotFoundError as error:
@@ -147,7 +147,7 @@ class SqliteFile(Backend):
             raise StoreError(f"{self.place} was replaced by another file while it was in use; {_PUT_BACK}")
 
     def lost(self, error: Exception) -> bool:
-        """Whether another process keeps the database locked; the transaction has then changed nothing."""
+        """Tells whether another process keeps the database locked; the transaction has then changed nothing."""
         return _primary(error.orig if isinstance(error, DBAPIError) else error) in _LOCKED
 
     def explain(self, error: Exception) -> str:
@@ -181,7 +181,7 @@ class SqliteMemory(Backend):
 
 
 def _prepare(engine: Engine) -> None:
-    """Connections that check foreign keys, and transactions that begin when and how we say."""
+    """Sets up connections that check foreign keys, and transactions that begin as the caller asks."""
 
     @event.listens_for(engine, "connect")
     def connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:  # noqa: ARG001 - the event's shape

@@ -1,4 +1,4 @@
-"""Studies and what hangs on them directly: events, the ledger, fingerprints, recommendations."""
+"""Studies with their events, spent time, fingerprints and recommendations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_NAME = select(StudyRow).where(StudyRow.name == bindparam("study"))
 
 
 def existing(session: Session, name_or_id: str | int) -> StudyRow:
-    """The study's row. Raises ``NotFoundError``."""
+    """Returns the study's row. Raises ``NotFoundError``."""
     named = _BY_NAME if isinstance(name_or_id, str) else _BY_ID
     row = session.scalars(named, {"study": name_or_id}).one_or_none()
     if row is None:
@@ -29,7 +29,7 @@ def existing(session: Session, name_or_id: str | int) -> StudyRow:
 
 
 def locked(session: Session, study_id: int) -> StudyRow:
-    """The study's row, as it is now and until the transaction ends. Raises ``NotFoundError``."""
+    """Returns the study's row, locked until the transaction ends. Raises ``NotFoundError``."""
     row = session.get(StudyRow, study_id, with_for_update=True)
     if row is None:
         raise NotFoundError(f"there is no study {study_id!r}")
@@ -39,8 +39,8 @@ def locked(session: Session, study_id: int) -> StudyRow:
 def changing(session: Session, study_id: int) -> StudyRow:
     """Returns the study's row, locked, with its revision increased. Raises ``NotFoundError``.
 
-    Whoever changes anything in a study comes through here before reading what the change depends on,
-    so changes have one order and numbers have no gaps, whatever the database.
+    Every change in a study calls it before reading anything that the change depends on, so that changes have one order
+    and numbers have no gaps, on any database.
     """
     row = locked(session, study_id)
     row.revision += 1
@@ -48,7 +48,7 @@ def changing(session: Session, study_id: int) -> StudyRow:
 
 
 def create(session: Session, spec: StudySpec, now: float) -> Study:
-    """Raises ``AlreadyExistsError``."""
+    """Stores a new study. Raises ``AlreadyExistsError`` if its name is taken."""
     text = codec.dump(spec)
     row = StudyRow(
         name=spec.name,
@@ -68,23 +68,23 @@ def create(session: Session, spec: StudySpec, now: float) -> Study:
 
 
 def one(session: Session, name_or_id: str | int) -> Study:
-    """The study. Raises ``NotFoundError``."""
+    """Returns a study by name or id. Raises ``NotFoundError``."""
     return study_of(existing(session, name_or_id))
 
 
 def every(session: Session) -> tuple[Study, ...]:
-    """All studies, newest first."""
+    """Returns all studies, newest first."""
     return tuple(study_of(row) for row in session.scalars(select(StudyRow).order_by(StudyRow.id.desc())))
 
 
 def revisions(session: Session) -> Mapping[int, int]:
-    """By id, newest first; no specification is read."""
+    """Returns study id -> revision, newest first, without reading specifications."""
     rows = session.execute(select(StudyRow.id, StudyRow.revision).order_by(StudyRow.id.desc())).all()
     return {row.id: row.revision for row in rows}
 
 
 def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None:
-    """Raises ``FinishedTrialError`` if others are set."""
+    """Sets a study's recorded lengths, in tokens. Raises ``FinishedTrialError`` if others are set."""
     text = codec.dump(tuple(lengths))
     row = locked(session, study_id)
     if row.lengths == text:
@@ -110,7 +110,7 @@ def set_status(session: Session, study_id: int, status: StudyStatus) -> None:
 
 
 def add_event(session: Session, study_id: int, event: Event) -> Event:
-    """Numbered under the study's lock, so that a reader who asks for what came after n misses none."""
+    """Stores an event with the next id, under the study's lock, so that a reader of later ids misses none."""
     changing(session, study_id)
     row = EventRow(
         study_id=study_id,
@@ -128,7 +128,7 @@ def add_event(session: Session, study_id: int, event: Event) -> Event:
 def read_events(
     session: Session, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None
 ) -> tuple[Event, ...]:
-    """Oldest first."""
+    """Reads at most ``limit`` events with ids above ``after``, oldest first."""
     existing(session, study_id)
     query = select(EventRow).where(EventRow.study_id == study_id, EventRow.id > after)
     if kind is not None:
@@ -137,7 +137,7 @@ def read_events(
 
 
 def last_event_id(session: Session, study_id: int) -> int:
-    """0 before the first."""
+    """Returns the greatest id of a study's events; 0 before the first."""
     existing(session, study_id)
     return _last_event(session, study_id)
 
@@ -147,7 +147,7 @@ def _last_event(session: Session, study_id: int) -> int:
 
 
 def open_session(session: Session, study_id: int, now: float) -> int:
-    """The new session's id."""
+    """Opens a session of the tuner on a study and returns its id."""
     changing(session, study_id)
     row = SessionRow(study_id=study_id, started_at=now, updated_at=now, wall_s=0.0, gpu_s=0.0)
     session.add(row)
@@ -156,7 +156,7 @@ def open_session(session: Session, study_id: int, now: float) -> int:
 
 
 def spend(session: Session, session_id: int, wall_s: float, gpu_s: float, now: float) -> None:
-    """Raises ``NotFoundError``."""
+    """Stores the wall and GPU seconds a session has used so far. Raises ``NotFoundError``."""
     row = session.get(SessionRow, session_id)
     if row is None:
         raise NotFoundError(f"there is no session {session_id!r}")
@@ -165,14 +165,14 @@ def spend(session: Session, session_id: int, wall_s: float, gpu_s: float, now: f
 
 
 def spent(session: Session, study_id: int) -> tuple[float, float]:
-    """(wall seconds, GPU seconds)."""
+    """Sums a study's sessions: returns (wall seconds, GPU seconds)."""
     existing(session, study_id)
     rows = session.execute(select(SessionRow.wall_s, SessionRow.gpu_s).where(SessionRow.study_id == study_id)).all()
     return sum((wall for wall, _ in rows), 0.0), sum((gpu for _, gpu in rows), 0.0)
 
 
 def save_fingerprint(session: Session, study_id: int, fingerprint: Fingerprint, now: float) -> None:
-    """The newest again is not stored again."""
+    """Stores a fingerprint unless it equals the newest one."""
     locked(session, study_id)
     body = codec.dump(fingerprint)
     if _newest(session, FingerprintRow, study_id) == body:
@@ -182,14 +182,14 @@ def save_fingerprint(session: Session, study_id: int, fingerprint: Fingerprint, 
 
 
 def newest_fingerprint(session: Session, study_id: int) -> Fingerprint | None:
-    """``None`` before the first."""
+    """Returns the newest fingerprint; ``None`` before the first."""
     existing(session, study_id)
     body = _newest(session, FingerprintRow, study_id)
     return codec.load(Fingerprint, body) if body is not None else None
 
 
 def fingerprints(session: Session, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-    """All fingerprints, oldest first."""
+    """Returns all fingerprints with their UTC seconds, oldest first."""
     existing(session, study_id)
     query = select(FingerprintRow.body, FingerprintRow.created_at).where(FingerprintRow.study_id == study_id)
     rows = session.execute(query.order_by(FingerprintRow.id)).all()
@@ -204,7 +204,7 @@ def save_recommendation(session: Session, study_id: int, recommendation: Recomme
 
 
 def newest_recommendation(session: Session, study_id: int) -> Recommendation | None:
-    """``None`` before the first."""
+    """Returns the newest recommendation; ``None`` before the first."""
     existing(session, study_id)
     body = _newest(session, RecommendationRow, study_id)
     return codec.load(Recommendation, body) if body is not None else None

@@ -1,4 +1,4 @@
-"""Runs functions, each in one transaction of its own; on a server that may go away, exactly once all the same."""
+"""Runs each function in one transaction, exactly once even if the server goes away."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Transactions:
         self._writers: list[str] = []
 
     def read(self, work: Work[T]) -> T:
-        """``work``'s result; it sees the database as it was at one moment."""
+        """Runs ``work`` on a consistent snapshot of the database and returns its result."""
         with self._open():
             return self._patient.do(lambda: self._once(work, write=False))
 
     def write(self, work: Work[T]) -> T:
-        """``work``'s result; what it changed is durable.
+        """Runs ``work`` in a durable transaction and returns its result.
 
-        When a server goes away after a commit was sent, nobody can tell from here whether it went through. So
-        every transaction leaves a receipt, and a repeated one looks for it before it does anything.
+        When a server goes away after a commit was sent, the commit may have succeeded. So every transaction leaves a
+        receipt, and a repeated one looks for it first.
         """
         with self._open():
             if not self._backend.remote:
@@ -59,7 +59,7 @@ class Transactions:
             return self._patient.do(lambda: self._once(with_receipt, write=True))
 
     def close(self) -> None:
-        """Nothing can be read or written any more. Any number of times."""
+        """Closes the store, any number of times; later reads and writes raise ``StoreError``."""
         if not self._closed and self._writers:
             mine = delete(ReceiptRow).where(ReceiptRow.writer.in_(self._writers))
             with suppress(SQLAlchemyError, StoreError):  # A receipt left behind is in nobody's way.
@@ -87,7 +87,7 @@ class Transactions:
         return result
 
     def _next_ticket(self) -> tuple[str, int]:
-        """(this thread's name among all writers, the number of its next write)."""
+        """Returns (name of this thread among all writers, number of its next write)."""
         if not hasattr(self._mine, "writer"):
             self._mine.writer, self._mine.ticket = uuid.uuid4().hex, 0
             self._writers.append(self._mine.writer)
@@ -96,9 +96,9 @@ class Transactions:
 
 
 def _has_receipt(session: Session, writer: str, ticket: int) -> bool:
-    """Whether this write went through before; if not, it will have when the transaction has.
+    """Tells whether this write was committed before; if not, adds its receipt to the transaction.
 
-    Waits for an earlier try that is still on its way.
+    Waits for an earlier try that is still running. Raises ``TryAgainError`` if that one commits first.
     """
     row = session.get(ReceiptRow, writer, with_for_update=True)
     if row is None:

@@ -1,4 +1,4 @@
-"""Trials: their numbers, their states, and reading them with what their last attempt measured."""
+"""Trials: their numbers and states, and the measurements of their last attempts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial
 
 
 def start(session: Session, study_id: int, number: int, now: float, event: Event | None = None) -> Trial:
-    """WAITING -> RUNNING; raises ``FinishedTrialError`` from any other state."""
+    """Starts an attempt: WAITING -> RUNNING. Raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.WAITING)
     row.state = TrialState.RUNNING.value
     row.attempt += 1
@@ -51,7 +51,7 @@ def start(session: Session, study_id: int, number: int, now: float, event: Event
 
 
 def requeue(session: Session, study_id: int, number: int, seconds: float, event: Event | None = None) -> Trial:
-    """RUNNING -> WAITING; raises ``FinishedTrialError`` from any other state."""
+    """Ends an attempt without a result: RUNNING -> WAITING. Raises ``FinishedTrialError`` from any other state."""
     row = _in_state(session, study_id, number, TrialState.RUNNING)
     row.state = TrialState.WAITING.value
     _last_attempt(session, row).seconds = seconds
@@ -59,7 +59,7 @@ def requeue(session: Session, study_id: int, number: int, seconds: float, event:
 
 
 def begin_anew(session: Session, study_id: int, spec: StudySpec, draft: TrialDraft, event: Event) -> Study:
-    """Raises ``FinishedTrialError`` unless trial 0 is RUNNING and alone."""
+    """Replaces a study's specification and RUNNING baseline. Raises ``FinishedTrialError`` if it has other trials."""
     row, study = _in_state(session, study_id, 0, TrialState.RUNNING), existing(session, study_id)
     if session.scalar(select(func.count()).where(TrialRow.study_id == study_id)) != 1:
         raise FinishedTrialError(f"study {study.name!r} has trials beside its first, so its workload never changes")
@@ -81,7 +81,7 @@ def finish(
     host_peak: int | None,
     event: Event | None = None,
 ) -> Trial:
-    """``seconds`` are the last attempt's; the trial's own are the sum over its attempts."""
+    """Finishes a RUNNING trial; ``seconds`` is the wall time of its last attempt alone."""
     if not state.is_finished:
         raise StoreError(f"trial {number} cannot be finished as {state}")
     row = _in_state(session, study_id, number, TrialState.RUNNING)
@@ -103,14 +103,14 @@ def unfinished_attempt(session: Session, study_id: int, number: int, attempt: in
 
 
 def one(session: Session, study_id: int, number: int) -> Trial:
-    """Raises ``NotFoundError``."""
+    """Returns a trial. Raises ``NotFoundError``."""
     spec = existing(session, study_id).spec
     row = _existing_trial(session, study_id, number)
     return trial_of(row, facts_of(session, Chosen.one(row.id)).get(row.id, AttemptFacts()), spec)
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-    """Trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
+    """Returns the trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
     spec = existing(session, study_id).spec
     wanted = Chosen.several(study_id, since, until)
     rows = rows_of(session, wanted)
@@ -119,19 +119,19 @@ def every(session: Session, study_id: int, since: int = 0, until: int | None = N
 
 
 def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
-    """Notes of the last attempt, in order."""
+    """Returns the notes of the last attempt, in order."""
     existing(session, study_id)
     return notes_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
-    """Worst-case record of the last attempt."""
+    """Returns the worst-case record of the last attempt; ``None`` if there is none."""
     existing(session, study_id)
     return worst_case_of(session, Chosen.one(_existing_trial(session, study_id, number).id))
 
 
 def _changed(session: Session, row: TrialRow, event: Event | None) -> Trial:
-    """The changed trial, with the event that tells of the change stored in the same transaction."""
+    """Returns the changed trial; stores ``event`` in the same transaction."""
     session.flush()
     if event is not None:
         add_event(session, row.study_id, event)
