@@ -1,4 +1,4 @@
-"""The machine's clocks."""
+"""Clocks of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autotune.ports import Clock
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """``ports.Clock`` on the clocks of the machine."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -21,18 +21,18 @@ class SystemClock:
 
 
 STEP_S = 1e-3
-"""Between two times, while the machine's clock is behind the last of them."""
+"""Seconds between two returned times while the machine's clock is behind the last one."""
 
 
 class ForwardClock:
-    """``ports.Clock`` on another one that may be set back, by a person or a time server."""
+    """``ports.Clock`` whose times only grow, although a person or a time server may set the wrapped clock back."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last = 0.0
 
     def not_before(self, moment: float) -> None:
-        """Every further time is later."""
+        """Makes every further time later than ``moment``, in UTC seconds since the epoch."""
         self._last = max(self._last, moment)
 
     def now(self) -> float:

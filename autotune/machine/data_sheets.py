@@ -1,7 +1,7 @@
-"""What a device can do, as plain numbers: measured by a probe, from a data sheet, or presumed.
+"""Speeds of devices as plain numbers: measured by a probe, from a data sheet, or presumed.
 
-The probe is the child's ``probe_speed``; its figures are what one large matrix product, one large copy and a chain of
-tiny kernels reached, so they are below a data sheet's. ``share`` makes the two comparable.
+The probe is the child's ``probe_speed``. Its figures are the speeds of one large matrix product, one large copy and a
+chain of tiny kernels, so they are below a data sheet's. ``Hardware.rate`` and ``bytes_s`` make the two comparable.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any
 from search_spaces.configuration import Resources
 
 KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-"""What products are computed in."""
+"""Number formats of matrix products, in the order of a data sheet's FLOP/s."""
 REACHED = 0.75
-"""Of a data sheet's FLOP/s or bytes/s, what a large product or copy reaches; measured figures are divided by it."""
+"""Share of a data sheet's FLOP/s or bytes/s that a large product or copy reaches; scales measured figures up."""
 KERNEL_S = 4e-6
-"""Seconds until eager PyTorch has launched one kernel, where nothing was measured."""
+"""Seconds in which eager PyTorch launches one kernel, if it was not measured."""
 CPU_FLOPS = {"fp32": 1.9e11, "bf16": 3.8e11}
-"""Of one core with AVX-512 at 3 GHz: two units of 16 multiply-adds, twice that with bfloat16 products; presumed."""
+"""FLOP/s of one core with AVX-512 at 3 GHz: two units of 16 multiply-adds, twice that with bfloat16; presumed."""
 CPU_BANDWIDTH = 1.2e10
-"""Bytes/s of one core until ``CPU_CHANNELS`` of them share the memory; presumed."""
+"""Bytes/s of one core until ``CPU_CHANNELS`` cores share the memory; presumed."""
 CPU_CHANNELS = 8
 FALLBACK = {"fp8": ("bf16", "fp16", "tf32", "fp32"), "bf16": ("fp16", "tf32", "fp32"), "fp16": ("bf16", "fp32")}
-"""What a product is computed in where there is no figure for its own type."""
+"""Number format -> formats whose figure stands in for a missing one, best first."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One device of a run; of a CPU all its cores together."""
+    """One device of a run; on a CPU, all its cores together."""
 
     name: str
     flops: Mapping[str, float]
-    """Dense FLOP/s by type: ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``."""
+    """Dense FLOP/s by number format: ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``."""
     bandwidth: float
-    """Bytes/s of its memory."""
+    """Memory bandwidth in bytes/s."""
     kernel_s: float = KERNEL_S
-    """Seconds from one kernel's launch to the next, when kernels are tiny and launched one by one."""
+    """Seconds from one kernel's launch to the next, for tiny kernels that are launched one by one."""
     link: float = 2.5e10
     """Bytes/s to another device of the same machine, one way."""
     host_link: float = 2.5e10
@@ -46,46 +46,46 @@ class Hardware:
     network: float = 2.5e10
     """Bytes/s to a device of another machine."""
     memory: int | None = None
-    """Bytes, of a sheet as its maker counts them."""
+    """Memory in bytes; on a data sheet as its maker counts them."""
     shown: int = 0
-    """Of a sheet, bytes that ``nvidia-smi`` shows in all; 0: not known."""
+    """Total memory in bytes that ``nvidia-smi`` shows, from a data sheet; 0: not known."""
     compute_capability: tuple[int, int] | None = None
-    """Of a sheet; ``None``: not known."""
+    """Compute capability from a data sheet; ``None``: not known."""
     measured: bool = False
-    """Figures are what was reached, not a data sheet's."""
+    """True if the figures were measured; False if they are a data sheet's."""
     spread: float = 0.2
-    """Standard deviation of the logarithm of all that is not known about it."""
+    """Standard deviation of the logarithm of the device's true speed around these figures."""
     source: str = ""
 
     @property
     def shared(self) -> bool:
-        """Ranks share it (a CPU), instead of having one each."""
+        """True if ranks share the device (a CPU) instead of having one each."""
         return self.name.startswith("cpu")
 
     def rate(self, kind: str) -> float:
-        """FLOP/s in a type, by a data sheet's measure."""
+        """Returns the FLOP/s in a number format, on the scale of a data sheet."""
         words = (kind, *FALLBACK.get(kind, ("fp32",)))
         found = next((self.flops[word] for word in words if word in self.flops), max(self.flops.values()))
         return found / REACHED if self.measured else found
 
     @property
     def bytes_s(self) -> float:
-        """Bytes/s of its memory, by a data sheet's measure."""
+        """Memory bandwidth in bytes/s, on the scale of a data sheet."""
         return self.bandwidth / REACHED if self.measured else self.bandwidth
 
 
 _Wires = tuple[float, float, float]
-"""Bytes/s one way: to a neighbour, to the host, to another machine with all its network cards shared out."""
+"""Bytes/s one way: to a neighbour, to the host, and to another machine as a GPU's share of all network cards."""
 _NVLINK_5: _Wires = (9e11, 6.4e10, 4e11)
 _NVLINK_4: _Wires = (4.5e11, 6.4e10, 4e11)
 _NVLINK_3: _Wires = (3e11, 3.2e10, 2e11)
 """NVLink and PCIe of the data sheets; eight 400 or 200 Gbit/s cards a machine, as NVIDIA's DGX H100 and A100 have."""
 _NVLINK_CUT: _Wires = (2e11, 3.2e10, 2e11)
-"""400 GB/s both ways, as the A800 has."""
+"""NVLink of 400 GB/s both ways, as the A800 has."""
 _CARD_5: _Wires = (6.4e10, 6.4e10, 1.25e10)
 _CARD: _Wires = (3.2e10, 3.2e10, 1.25e10)
 _CARD_3: _Wires = (1.6e10, 1.6e10, 1.25e10)
-"""PCIe 5.0, 4.0 and 3.0, 16 lanes; one card of 100 Gbit/s a machine, presumed."""
+"""PCIe 5.0, 4.0 and 3.0 with 16 lanes; one card of 100 Gbit/s a machine, presumed."""
 _VOLTA: _Wires = (1.5e11, 1.6e10, 1.25e10)
 
 _WHITE = "FP32 accumulation, without sparsity"
@@ -134,10 +134,10 @@ _ROWS: tuple[tuple[str, tuple[float, ...], float, float, int, tuple[int, int], _
     ("B200", (75, 1100, 2250, 2250, 4500), 8000, 180, 183_359, (10, 0), _NVLINK_5,
      f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
 )  # fmt: skip
-"""Name; TFLOP/s without sparsity in ``KINDS`` (0: none); GB/s and GB of its memory; the MiB of it that ``nvidia-smi``
-shows (0: not known); compute capability (of AMD's what PyTorch answers); wires; source. Dense BF16 of
-MI300X, H100, H200, H800, A100, A800, L40S, L40, A40, L20 and H20 is as in verl's table too (verl 1dda039
-``utils/flops_counter.py`` 26 to 38); pages that say 1300 or 2600 for the MI300X round it, or mean FP8."""
+"""Rows of the data sheets: name; TFLOP/s without sparsity in ``KINDS`` (0: none); GB/s and GB of memory; MiB that
+``nvidia-smi`` shows (0: not known); compute capability (for AMD, PyTorch's answer); wires; source. verl's table (verl
+1dda039 ``utils/flops_counter.py`` 26 to 38) has the same dense BF16 for MI300X, H100, H200, H800, A100, A800, L40S,
+L40, A40, L20 and H20; pages that give 1300 or 2600 for the MI300X round it, or mean FP8."""
 
 
 def _sheet(
@@ -156,7 +156,7 @@ def _sheet(
 
 
 SHEETS: Mapping[str, Hardware] = {row[0]: _sheet(*row) for row in _ROWS}
-"""By name."""
+"""Name -> data sheet."""
 
 _DRIVER_NAMES = {
     "H100 PCIe": "H100-PCIe",
@@ -168,11 +168,12 @@ _DRIVER_NAMES = {
     "V100-PCIE-16GB": "V100-16",
     "V100": "V100-32",
 }
-"""Part of the driver's name -> sheet, where the sheet's own name is no part of it."""
+"""Part of the driver's name -> data sheet, where the sheet's own name does not occur in the driver's."""
 
 
 def sheet_of(name: str) -> Hardware | None:
-    """The data sheet for a sheet's own name in any spelling (``a100-80``, ``rtx4090``) or for a driver's name."""
+    """Returns the data sheet for its own name in any spelling (``a100-80``, ``rtx4090``) or a driver's name, or
+    ``None``."""
     plain = {_plain(own): sheet for own, sheet in SHEETS.items()}
     if _plain(name) in plain:
         return plain[_plain(name)]
@@ -191,7 +192,7 @@ def _plain(name: str) -> str:
 
 
 def presumed(resources: Resources, name: str = "") -> Hardware:
-    """Figures of an unmeasured machine: from the data sheet of ``name``, else typical ones with a wide spread."""
+    """Returns presumed figures of an unmeasured machine: the data sheet of ``name``, else typical ones."""
     sheet = sheet_of(name) if name else None
     if sheet is not None:
         return sheet
@@ -207,7 +208,7 @@ def presumed(resources: Resources, name: str = "") -> Hardware:
 
 
 def probed(answer: Mapping[str, Any]) -> Hardware | None:
-    """The device of ``Result.data`` of the child's ``probe_speed``; ``None`` if its figures are not usable."""
+    """Returns the device that ``probe_speed`` measured (``Result.data``); ``None`` if its figures are not usable."""
     flops = {str(kind): float(rate) for kind, rate in dict(answer.get("flops") or {}).items() if _positive(rate)}
     if not flops or not _positive(answer.get("bandwidth")):
         return None

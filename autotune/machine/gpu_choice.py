@@ -10,7 +10,7 @@ from autotune.machine.nvml import Gpu
 from autotune.wording.numbers import counted, format_size
 
 ALIKE = 0.01
-"""Share by which the memory of GPUs of one kind may differ: what the driver keeps back is not always the same."""
+"""Share by which the memory of GPUs of one kind may differ, because the memory that drivers reserve varies."""
 CHOOSES = "CUDA_VISIBLE_DEVICES can choose others"
 ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
 
@@ -24,19 +24,19 @@ class GpuSelection:
 
 
 def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") -> GpuSelection:
-    """The GPUs of a study.
+    """Selects the GPUs of a study.
 
-    Ranks wait for each other, so GPUs of different kinds would be measured at the pace and with the memory of the
-    least: only one kind is used, the most numerous, of equals the one with the most memory. A process sees one slice
-    of a GPU (MIG) at most, whatever is visible.
+    Ranks wait for each other, so that GPUs of different kinds would all run at the pace and with the memory of the
+    least. So only the most numerous kind is used, of equals the one with the most memory. A process sees at most one
+    slice of a GPU (MIG).
 
     Args:
-        visible: in the order they are counted in.
-        wanted: how many; ``None`` is all of one kind, 0 a run on the CPU.
-        option: who wants them, if not ``--gpus``; the sentences begin with it.
+        visible: GPUs in the order of their numbers.
+        wanted: number of GPUs; ``None`` is all of one kind, 0 a run on the CPU.
+        option: name of the option that sets the number, if not ``--gpus``; the sentences begin with it.
 
     Raises:
-        UsageError: there are not so many of one kind.
+        UsageError: there are not enough GPUs of one kind.
         MachineError: CUDA can use none of them.
     """
     option = option or f"--gpus {wanted}"
@@ -57,10 +57,10 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") 
 
 
 def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """The GPUs of a study that holds ``count``: the first that its tuner left visible.
+    """Returns the first ``count`` visible GPUs, those of a study that holds ``count``.
 
     Raises:
-        MachineError: there are fewer by now.
+        MachineError: fewer are visible than the study holds.
     """
     if len(visible) < count:
         raise MachineError(f"the study holds {counted(count, 'GPU')}, and {_count(visible)} visible now")
@@ -68,19 +68,19 @@ def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Environment variables that make a process see ``gpus`` and no others, in this order. CUDA otherwise numbers the
-    fastest first, the driver by bus."""
+    """Returns environment variables that make a process see exactly ``gpus``, in this order. CUDA would number the
+    fastest first, the driver numbers by bus."""
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.cuda_name for gpu in gpus), **order}
 
 
 def kind_of(gpu: Gpu) -> str:
-    """``NVIDIA H100 80GB HBM3 (80.0 GiB)``."""
+    """Describes the kind of a GPU: ``NVIDIA H100 80GB HBM3 (80.0 GiB)``."""
     return f"{gpu.name} ({format_size(gpu.memory)})"
 
 
 def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
-    """GPUs grouped by kind, in order of each group's first."""
+    """Returns the GPUs grouped by kind, in order of each group's first."""
     kinds: list[list[Gpu]] = []
     for gpu in gpus:
         found = next((kind for kind in kinds if alike(kind[0], gpu)), None)
@@ -92,13 +92,13 @@ def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
 
 
 def alike(one: Gpu, other: Gpu) -> bool:
-    """Whether two are of one kind."""
+    """Tells whether two GPUs are of one kind: equal name, compute capability and MIG mode, and almost equal memory."""
     same = (one.name, one.compute_capability, one.mig) == (other.name, other.compute_capability, other.mig)
     return same and abs(one.memory - other.memory) <= ALIKE * max(one.memory, other.memory)
 
 
 def _usable(kind: Sequence[Gpu]) -> int:
-    """Number of the GPUs that one trial can use; none in MIG mode without slices."""
+    """Counts the GPUs that one trial can use; 0 in MIG mode without slices."""
     if not kind[0].mig:
         return len(kind)
     return 1 if _is_slice(kind[0]) else 0

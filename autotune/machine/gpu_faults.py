@@ -1,4 +1,4 @@
-"""Errors of a GPU that make a trial on it say nothing of its configuration. Pure."""
+"""Faults of a GPU because of which a failed trial does not judge its configuration. Pure."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ XIDS: Mapping[int, tuple[str, bool]] = {
     140: ("an uncorrectable memory error, not recovered", True),
     143: ("it could not be initialised", True),
 }
-"""Code -> what happened, and whether it lasts until the GPU is reset, by NVIDIA's catalogue of XIDs ("Analyzing Xid
-Errors", bucket of the immediate action: ``RESTART_APP`` does not last). Codes that a program causes, as 13, 31, 43 and
-45, and corrected errors, as 63 and 92, are left out."""
+"""Code -> (fault, whether it lasts until the GPU is reset), from NVIDIA's catalogue of XIDs ("Analyzing Xid Errors";
+faults with the immediate action ``RESTART_APP`` do not last). Codes that a program causes, such as 13, 31, 43 and 45,
+and corrected errors, such as 63 and 92, are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
-    """A GPU that is not fit for trials, and why."""
+    """Fault that makes a GPU unfit for trials."""
 
     uuid: str
-    """As ``Gpu.uuid``; empty where the GPU does not even tell that."""
+    """``Gpu.uuid``; empty if the GPU does not report it."""
     index: int
     what: str
     lasts: bool = True
-    """Until the GPU is reset or replaced."""
+    """True if the fault lasts until the GPU is reset or replaced."""
 
     def __str__(self) -> str:
         return f"GPU {self.index}: {self.what}"
 
 
 def of_xid(uuid: str, index: int, code: int) -> GpuFault | None:
-    """The fault a driver event tells of; ``None``: a program's own, or a corrected one."""
+    """Returns the fault of a driver's XID event; ``None`` if a program caused it or it was corrected."""
     if code not in XIDS:
         return None
     what, lasts = XIDS[code]
@@ -47,12 +47,12 @@ def of_xid(uuid: str, index: int, code: int) -> GpuFault | None:
 
 
 def of_memory_errors(uuid: str, index: int, grown: int) -> GpuFault | None:
-    """The fault uncorrectable memory errors make, by how many there are more than before."""
+    """Returns the fault of uncorrectable memory errors; ``grown`` is their increase since the last count."""
     if grown <= 0:
         return None
     return GpuFault(uuid, index, f"{grown} new uncorrectable memory errors (ECC)", lasts=False)
 
 
 def sentence(faults: Sequence[GpuFault]) -> str:
-    """``GPU 3: it has fallen off the bus (XID 79); GPU 5: …``."""
+    """Joins faults to ``GPU 3: it has fallen off the bus (XID 79); GPU 5: …``."""
     return "; ".join(dict.fromkeys(str(fault) for fault in faults))

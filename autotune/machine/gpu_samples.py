@@ -15,7 +15,7 @@ WHOLE = "cycle"
 
 
 HOT = 0.1
-"""Share of a cycle's samples in which heat held the clock down, from which its time says little."""
+"""Share of a cycle's samples with a clock throttled by heat above which the cycle's time is not representative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +23,28 @@ class GpuSample:
     """Readings of all GPUs of a trial at one moment."""
 
     at: float
-    """UTC seconds."""
+    """Time of the sample in UTC seconds since the epoch."""
     phase: str
-    """What the trial marked then; empty before its first mark."""
+    """Phase that the trial was in; empty before its first."""
     cycle: int
-    """-1 outside a cycle."""
+    """Index of the cycle; -1 outside a cycle."""
     readings: tuple[GpuReading, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A sample and the one before it, if there is one: what counters grew by belongs to the later one's phase."""
+    """A sample and the one before it, if any. The growth of counters between them belongs to the later one's phase."""
 
     before: GpuSample | None
     sample: GpuSample
 
 
 def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
-    """Use of all GPUs by phase of ``cycle``, and of the whole cycle as ``cycle``; empty without a sample in it.
+    """Combines samples into the use of all GPUs by phase of ``cycle``, and of the whole as ``cycle``; empty without
+    samples.
 
     Args:
-        samples: growing in time; those outside the cycle do not count.
+        samples: ascending in time; samples outside the cycle are ignored.
         cycle: with its beginning and its seconds by phase.
     """
     inside = [
@@ -61,11 +62,11 @@ def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, Gpu
 
 
 def slowed(use: GpuUse, usual_mhz: float | None) -> float:
-    """Share by which the GPUs' clock was too low in a cycle; 0 where it was not, or is not told.
+    """Returns the share, 0..1, by which the GPUs' clock was too low in a cycle; 0 if it was not, or is not reported.
 
     Args:
-        use: of the whole cycle.
-        usual_mhz: the highest clock of the trial's cycles of this kind before; ``None`` at the first.
+        use: use of the whole cycle.
+        usual_mhz: highest clock of the trial's earlier cycles of this kind; ``None`` at the first.
     """
     if use.sm_mhz is None:
         return 0.0
@@ -74,13 +75,13 @@ def slowed(use: GpuUse, usual_mhz: float | None) -> float:
 
 
 GAUGES = ("busy", "memory_busy", "sm_mhz", "sm_mhz_max", "power_capped", "hot")
-"""Of ``GpuReading``: a phase has their mean ..."""
+"""Fields of ``GpuReading`` that are averaged over a phase."""
 COUNTERS = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
-"""... and of these what they grew by."""
+"""Fields of ``GpuReading`` whose growth is summed over a phase."""
 
 
 def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
-    """Use over ``seconds`` in which ``steps`` were sampled."""
+    """Combines the samples of ``steps`` into the use over ``seconds``."""
     readings = [reading for step in steps for reading in step.sample.readings]
     watts = _per_second(steps, "joules")
     if watts is None:
@@ -95,7 +96,7 @@ def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
 
 
 def _per_second(steps: Sequence[_Step], name: str) -> float | None:
-    """Growth of a counter per second, over all GPUs; ``None`` where no step has it at both ends."""
+    """Returns the growth of a counter per second, summed over all GPUs; ``None`` if no step has both readings."""
     counter, grown, elapsed = attrgetter(name), 0.0, 0.0
     for step in steps:
         now = _sum(map(counter, step.sample.readings))
@@ -108,13 +109,13 @@ def _per_second(steps: Sequence[_Step], name: str) -> float | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Sum of the values; ``None`` if any is unknown, since a partial sum would mislead."""
+    """Sums the values; ``None`` if any is unknown, since a partial sum would mislead."""
     known = list(values)
     return sum(v for v in known if v is not None) if known and None not in known else None
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the known values; ``None`` if there is none."""
+    """Returns the mean of the known values; ``None`` if there is none."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
 

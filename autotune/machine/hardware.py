@@ -1,4 +1,4 @@
-"""Reads the hardware this process may use. Starts no process."""
+"""Reads the hardware that this process may use. Starts no process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from autotune.machine.nvml import Gpu, read_machine
 from search_spaces.configuration import Resources
 
 GPU_LOCK_DRIVER = 580
-"""Oldest driver branch the locked GPU packages run on."""
+"""Oldest driver branch that the locked GPU packages run on."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")
-"""What a process that computes on a GPU has open, in a Linux and in one under Windows."""
+"""Device files that a process computing on a GPU has open, on Linux and on Linux under Windows."""
 BF16_FLAGS = (frozenset({"avx512bw", "avx512vl", "avx512dq"}), frozenset({"avx_ne_convert"}), frozenset({"bf16"}))
-"""Sets of CPU flags, any of which oneDNN needs for matrices in bf16 (its documentation, "Data Types"; the last is
-Arm's). Without, PyTorch multiplies them with loops of its own."""
+"""Sets of CPU flags; oneDNN needs any one of them for bf16 matrices (its documentation, "Data Types"; the last set is
+Arm's). Without them, PyTorch multiplies such matrices in plain loops."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 UNLIMITED = 1 << 60
 """Bytes above which a version 1 control group means "no limit"."""
@@ -39,27 +39,26 @@ HOST = Files()
 
 
 def compiler_name(environment: Mapping[str, str] | None = None) -> str:
-    """The C++ compiler that PyTorch's inductor will ask for: ``CXX``, else ``g++``."""
+    """Returns the C++ compiler that PyTorch's inductor calls: ``CXX``, else ``g++``."""
     return (os.environ if environment is None else environment).get("CXX") or "g++"
 
 
 def compiler(environment: Mapping[str, str] | None = None) -> str | None:
-    """Path of that compiler; ``None`` if it is not installed."""
+    """Returns the path of the compiler of ``compiler_name``; ``None`` if it is not installed."""
     variables = os.environ if environment is None else environment
     return shutil.which(compiler_name(variables), path=variables.get("PATH"))
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
-    """The GPUs and slices of GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
+    """Lists the GPUs and slices that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
 
-    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus. A GPU that nothing can compute on
-    (``unfit_gpus``) is left out.
+    Its numbers count by the place on the bus, as NVML and ``nvidia-smi`` do. Unfit GPUs (``unfit_gpus``) are left out.
 
     Args:
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
-        MachineError: the driver is there but a GPU cannot be read (lost, resetting).
+        MachineError: the driver exists but none of its GPUs can be read (lost, resetting).
     """
     found = read_machine(library)
     chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
@@ -70,21 +69,18 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
 
 
 def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
-    """The machine's GPUs that no process can compute on; ``visible_gpus`` leaves them out.
-
-    Raises:
-        MachineError: as ``visible_gpus``.
-    """
+    """Lists the faults of the machine's GPUs that no process can compute on. Raises ``MachineError`` as
+    ``visible_gpus``."""
     return read_machine(library).unfit
 
 
 def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs, each cut one replaced by its slices."""
+    """Returns the GPUs, each partitioned one replaced by its slices."""
     return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
 
 
 def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
-    """CUDA's rule: by index or start of the UUID; the first that does not exist ends the list."""
+    """Selects GPUs by CUDA's rule: index or start of the UUID; the first word that names none ends the list."""
     selected: list[Gpu] = []
     for word in chosen:
         named = _named(gpus, word)
@@ -95,7 +91,7 @@ def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
 
 
 def _named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
-    """The GPU, the slice, or all slices of the GPU ``word`` stands for; nothing if it is not one."""
+    """Returns the GPU, the slice, or all slices of the GPU that ``word`` names; empty if it names none."""
     if word.startswith("MIG-"):
         found = [part for gpu in gpus for part in gpu.slices if part.uuid.startswith(word)]
         return tuple(found) if len(found) == 1 else ()
@@ -104,7 +100,7 @@ def _named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
 
 
 def driver_process_ids_are_ours(files: Files = HOST) -> bool:
-    """False in a container with its own process ids: the driver reports the host's."""
+    """Tells whether the driver reports process ids of this system; False in a container with its own process ids."""
     try:
         return os.readlink(files.proc / "self" / "ns" / "pid") == INITIAL_PID_NAMESPACE
     except OSError:
@@ -112,11 +108,11 @@ def driver_process_ids_are_ours(files: Files = HOST) -> bool:
 
 
 def has_gpu_open(pid: int, files: Files = HOST) -> bool:
-    """Whether ``pid`` is a process of this system with a GPU's device open, as each that computes on one has.
+    """Tells whether ``pid`` is a process of this system with a GPU's device file open, as every process computing on
+    one has.
 
-    Where the driver is reached through a virtual machine's host its ids can be the host's, though no container is
-    to be seen: such an id is nobody's here, or that of somebody who has nothing to do with a GPU. True for a process
-    whose open files are not ours to read.
+    In a virtual machine the driver may report the host's process ids, which name nothing here or an unrelated process.
+    True for a process whose open files this one may not read.
     """
     folder = files.proc / str(pid) / "fd"
     try:
@@ -135,7 +131,7 @@ def _target(link: Path) -> str:
 
 
 def driver_problem(driver: str) -> str | None:
-    """Why the locked GPU packages cannot run under this driver, or ``None`` if they can."""
+    """Explains why the locked GPU packages cannot run under this driver; ``None`` if they can."""
     branch = driver.partition(".")[0]
     if branch.isdigit() and int(branch) >= GPU_LOCK_DRIVER:
         return None
@@ -146,7 +142,7 @@ def driver_problem(driver: str) -> str | None:
 
 
 def cpu_model(files: Files = HOST) -> str:
-    """The CPU's name by the kernel; the architecture where it gives none."""
+    """Returns the CPU's name from the kernel; the architecture if it gives none."""
     for line in kernel_text(files.proc / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -154,7 +150,7 @@ def cpu_model(files: Files = HOST) -> str:
 
 
 def emulates_bf16(files: Files = HOST) -> bool:
-    """Whether its CPU is known to have no instructions that PyTorch multiplies bf16 matrices with (``BF16_FLAGS``)."""
+    """Tells whether the CPU has no instructions for PyTorch's bf16 matrices (``BF16_FLAGS``); False if unknown."""
     for line in kernel_text(files.proc / "cpuinfo").splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
@@ -163,14 +159,14 @@ def emulates_bf16(files: Files = HOST) -> bool:
 
 
 def usable_cores(files: Files = HOST) -> int:
-    """Cores this process may keep busy: affinity, and the control group's quota rounded up."""
+    """Counts the cores that this process may keep busy: by affinity, and the control group's quota rounded up."""
     quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]
     allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
 
 
 def usable_memory(files: Files = HOST) -> int | None:
-    """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
+    """Returns the bytes of the machine's memory or the tightest control group limit; ``None`` if neither is known."""
     limits = [group.limit for group in memory_limits(files)]
     for line in kernel_text(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
@@ -184,13 +180,12 @@ class MemoryLimit:
 
     limit: int
     used: int
-    """What the kernel could not take back: without its cache of files."""
+    """Bytes in use that the kernel cannot reclaim, so without its cache of files."""
 
 
 def contained_memory(files: Files = HOST) -> int | None:
-    """Bytes that a trial may take where a control group, as a container's, has a limit: the kernel would end any of its
-    processes, the tuner too. An eighth of the limit is left to the tuner, at least 512 MiB and at most 2 GiB. ``None``:
-    no limit."""
+    """Returns the bytes that a trial may take under a control group's limit, as in a container, where the kernel would
+    kill the tuner too. An eighth of the limit, 512 MiB to 2 GiB, stays for the tuner. ``None``: no limit."""
     limit = min((group.limit for group in memory_limits(files)), default=None)
     if limit is None:
         return None
@@ -198,7 +193,7 @@ def contained_memory(files: Files = HOST) -> int | None:
 
 
 def memory_limits(files: Files = HOST) -> Iterator[MemoryLimit]:
-    """Memory limits of this process's control groups, the innermost first; groups without a limit are left out."""
+    """Yields the memory limits of this process's control groups, innermost first; unlimited groups are skipped."""
     for group in groups(files, "memory"):
         for limit, used, cache in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -216,7 +211,7 @@ def _statistic(group: Path, name: str) -> int:
 
 
 def _quota(group: Path) -> float | None:
-    """Cores by ``cpu.max`` (version 2) or ``cpu.cfs_quota_us`` (version 1)."""
+    """Reads a control group's CPU quota in cores, from ``cpu.max`` (version 2) or ``cpu.cfs_quota_us`` (version 1)."""
     words = kernel_text(group / "cpu.max").split() or [
         kernel_text(group / "cpu.cfs_quota_us").strip(),
         kernel_text(group / "cpu.cfs_period_us").strip(),
@@ -227,7 +222,7 @@ def _quota(group: Path) -> float | None:
 
 
 def groups(files: Files, controller: str) -> Iterator[Path]:
-    """This process's control group and all above it, of both versions."""
+    """Yields the folders of this process's control group and of all groups above it, in both versions."""
     for line in kernel_text(files.proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -241,7 +236,7 @@ def groups(files: Files, controller: str) -> Iterator[Path]:
 
 
 def kernel_text(path: Path) -> str:
-    """Text of a file of the kernel; empty if there is none."""
+    """Reads a file of the kernel; empty text if it does not exist."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -249,7 +244,7 @@ def kernel_text(path: Path) -> str:
 
 
 def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[str, Any]:
-    """Hardware part of the fingerprint: only properties that stay the same while nothing is changed."""
+    """Describes the hardware for the fingerprint: only properties that stay the same while nothing is changed."""
     gpus = visible_gpus() if gpus is None else gpus
     fixed = ("name", "memory", "compute_capability", "mig")
     return {
@@ -263,7 +258,7 @@ def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[s
 
 
 def resources(framework: str = "trl", files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> Resources:
-    """Resources of this machine; of several GPUs the smallest counts."""
+    """Returns the resources of this machine; memory and compute capability are those of the least GPU."""
     gpus = visible_gpus() if gpus is None else gpus
     least = min(gpus, key=lambda g: (g.memory, g.compute_capability)) if gpus else None
     return Resources(

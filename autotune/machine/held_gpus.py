@@ -13,17 +13,17 @@ from search_spaces.configuration import Resources
 def usable_resources(
     talk: Callable[[str], None], gpus: int | None = None, asked: str = "", at_once: int = 1
 ) -> Resources:
-    """This machine with the GPUs of a trial; from here on this process and its trials see no others than the study's.
+    """Returns the resources of one trial on this machine; restricts this process and its trials to the study's GPUs.
 
     Args:
-        talk: told where not every GPU is among them.
-        gpus: how many a trial has; ``None`` is all of one kind, 0 a run on the CPU.
-        asked: who says so, if not ``--gpus``.
+        talk: receives a sentence if visible GPUs are left out.
+        gpus: GPUs of one trial; ``None`` is all of one kind, 0 a run on the CPU.
+        asked: name of the option that sets the number, if not ``--gpus``.
         at_once: trials side by side.
 
     Raises:
-        UsageError: there are not so many.
-        MachineError: they cannot be read, or not be used.
+        UsageError: there are not enough GPUs.
+        MachineError: the GPUs cannot be read, or not be used.
     """
     visible = hardware.visible_gpus()
     if at_once > 1 and visible and gpus is None:

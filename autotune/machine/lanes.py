@@ -1,4 +1,4 @@
-"""Shares one machine among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
+"""Divides one machine among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from autotune.errors import UsageError
 from autotune.wording.numbers import format_size
 
 CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
-"""Tells a trial its CPUs, as ``0,1,2``: what is used on others is no disturbance."""
+"""Environment variable that gives a trial its CPUs, as ``0,1,2``, so that load on others is no disturbance."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A share of the machine for one trial."""
+    """Share of the machine for one trial."""
 
     index: int
     gpus: tuple[int, ...]
-    """Places among the GPUs the study holds."""
+    """Positions among the GPUs that the study holds."""
     cpus: tuple[int, ...]
     memory: int | None
-    """Bytes of host memory a trial may have; ``None``: not known."""
+    """Host memory that a trial may use, in bytes; ``None``: not known."""
     numbers: tuple[int, ...] = ()
-    """Its GPUs as the driver counts them."""
+    """Numbers of the lane's GPUs in the driver's count."""
 
     @property
     def name(self) -> str:
-        """``GPU 3``, ``GPUs 2 and 3``, ``CPUs 0-3``."""
+        """Name for people: ``GPU 3``, ``GPUs 2 and 3``, ``CPUs 0-3``."""
         if not self.gpus:
             return _named("CPU", self.cpus)
         return _named("GPU", self.numbers or self.gpus)
@@ -41,15 +41,15 @@ def lanes(
     memory_limit: int | None,
     numbers: Sequence[int] = (),
 ) -> tuple[Lane, ...]:
-    """Equal shares: ``gpus`` for each, neighbouring CPUs, an equal part of the memory.
+    """Returns equal shares of the machine: ``gpus`` for each trial, neighbouring CPUs, an equal part of the memory.
 
     Args:
-        at_once: trials.
-        gpus: of one trial.
-        cpus: that this process may use.
-        memory: bytes this process may use.
-        memory_limit: what the study allows a trial; it must be there for all of them.
-        numbers: of the GPUs the study holds, as the driver counts them.
+        at_once: number of trials.
+        gpus: GPUs of one trial.
+        cpus: CPUs that this process may use.
+        memory: bytes that this process may use; ``None``: not known.
+        memory_limit: bytes that the study allows each trial; all trials must have them.
+        numbers: GPUs that the study holds, in the driver's count.
 
     Raises:
         UsageError: the machine is too small.

@@ -1,4 +1,4 @@
-"""Number of threads on which this process multiplies matrices."""
+"""Limits the threads on which this process multiplies matrices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from threadpoolctl import threadpool_limits
 
 
 def use_one_thread() -> None:
-    """Let numpy's linear algebra run on the thread that calls it, from now on.
+    """Makes numpy's linear algebra run on the calling thread only, from now on.
 
-    The matrices of a proposal are small. Several threads would wait for each other in busy loops: that takes CPU time
-    from the trial that is measured meanwhile, and more of it than the products themselves.
+    The matrices of a proposal are small. More threads would wait for each other in busy loops, whose CPU time disturbs
+    the trial that is being measured and exceeds that of the products.
     """
     threadpool_limits(limits=1, user_api="blas")

@@ -1,4 +1,4 @@
-"""Reads the state of the GPUs from the driver. The only file that calls NVML; a machine without a driver has none."""
+"""Reads the state of the GPUs from the driver. The only file that calls NVML; without a driver there are no GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.machine.gpu_faults import GpuFault
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process computing on a GPU, by the driver's process id; ``None`` bytes = unknown."""
+    """Process that computes on a GPU, by the driver's process id; ``memory`` in bytes, ``None`` if unknown."""
 
     pid: int
     memory: int | None
@@ -24,10 +24,10 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one slice of a GPU (MIG), as the driver sees it now; memory in bytes."""
+    """One GPU, or one slice of a GPU (MIG), in its present state; memory in bytes."""
 
     index: int
-    """As NVML and ``nvidia-smi`` count; of a slice, its GPU's."""
+    """Number of the GPU, or of a slice's GPU, as NVML and ``nvidia-smi`` count."""
     uuid: str
     name: str
     memory: int
@@ -35,16 +35,16 @@ class Gpu:
     compute_capability: tuple[int, int]
     driver: str
     mig: bool = False
-    """It is a slice, or a GPU that can only be used in slices."""
+    """True for a slice, and for a GPU that can only be used in slices."""
     processes: tuple[GpuProcess, ...] = ()
     slices: tuple[Gpu, ...] = ()
-    """What it has been cut into."""
+    """Slices that the GPU is partitioned into."""
     persistent: bool | None = None
-    """The driver keeps it initialised while nobody uses it; ``None``: not told."""
+    """True if the driver keeps the GPU initialised while it is unused; ``None``: not reported."""
 
     @property
     def cuda_name(self) -> str:
-        """As ``CUDA_VISIBLE_DEVICES`` takes it, with the devices counted by their place on the bus.
+        """Name of the device in ``CUDA_VISIBLE_DEVICES``, if devices are counted by their place on the bus.
 
         A number for a whole GPU, because DeepSpeed reads that variable as numbers.
         """
@@ -53,21 +53,21 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs of a machine, and those no process can compute on."""
+    """GPUs of a machine, usable and unfit ones."""
 
     gpus: tuple[Gpu, ...] = ()
-    """With their slices, without the unfit ones."""
+    """Usable GPUs, with their slices."""
     unfit: tuple[GpuFault, ...] = ()
 
 
 def read_machine(library: Any = None) -> Machine:
-    """Every GPU as the driver describes it; empty without a driver.
+    """Reads every GPU as the driver describes it; empty without a driver.
 
     Args:
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
-        MachineError: the driver is there and does not answer, or for none of its GPUs (lost, resetting).
+        MachineError: the driver does not answer, or answers for none of its GPUs (lost, resetting).
     """
     with _nvml(library) as nvml:
         if nvml is None:
@@ -106,7 +106,7 @@ def _nvml(library: Any) -> Iterator[Any]:
 
 
 def _started(library: Any) -> Any:
-    """The initialised binding; ``None`` where the binding or the driver is missing."""
+    """Returns the initialised binding; ``None`` if the binding or the driver is missing."""
     try:
         nvml = library or importlib.import_module("pynvml")
     except ImportError:
@@ -155,7 +155,7 @@ def _state(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _ask(nvml: Any, question: Callable[[], Any], otherwise: Any) -> Any:
-    """Calls an NVML function that not every GPU supports, and not every release of the binding has."""
+    """Runs an NVML call that some GPUs or releases of the binding lack; returns ``otherwise`` if it fails."""
     try:
         return question()
     except (nvml.NVMLError, AttributeError):
@@ -168,65 +168,65 @@ def _text(value: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one moment; ``None``: NVML does not say it of such a GPU, as of a slice.
+    """State of one GPU at one moment; ``None``: NVML does not report the figure for this GPU, such as a slice.
 
-    Counters only grow, from any beginning: two readings tell what lay between them.
+    Counters only grow, from any start: the difference of two readings is the amount between them.
     """
 
     busy: float | None = None
-    """Share of the driver's last period (a sixth of a second to a second) in which a kernel ran, 0 to 1."""
+    """Share of the driver's last period (1/6 to 1 s) in which a kernel ran, 0..1."""
     memory_busy: float | None = None
-    """The same of device memory being read or written."""
+    """Share of that period in which device memory was read or written, 0..1."""
     sm_mhz: float | None = None
     sm_mhz_max: float | None = None
     watts: float | None = None
-    """Since Ampere a mean over a second."""
+    """Power in watts; since Ampere the mean over a second."""
     joules: float | None = None
-    """Counter."""
+    """Counter of energy in joules."""
     pcie_sent: float | None = None
-    """Counter of bytes to the host."""
+    """Counter of bytes to the host over PCIe."""
     pcie_received: float | None = None
-    """Counter of bytes from the host."""
+    """Counter of bytes from the host over PCIe."""
     nvlink_sent: float | None = None
-    """Counter of bytes."""
+    """Counter of bytes sent over NVLink."""
     nvlink_received: float | None = None
-    """Counter of bytes."""
+    """Counter of bytes received over NVLink."""
     power_capped: float | None = None
-    """1 where the driver holds the clock down for power, else 0."""
+    """1 if the driver throttles the clock for power, else 0."""
     hot: float | None = None
-    """1 where it does so for heat, else 0."""
+    """1 if the driver throttles the clock for heat, else 0."""
     celsius: float | None = None
 
 
 class GpuReader:
-    """Reads the same GPUs again and again, NVML staying open until ``close``."""
+    """Reads the same GPUs repeatedly; NVML stays open until ``close``."""
 
     def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
-        """``nvml`` is initialised; handles are by UUID."""
+        """Takes the initialised binding and the GPUs' handles by UUID."""
         self._nvml = nvml
         self._gpus = [_Gauges(nvml, handle) for handle in handles.values()]
         self._watch = _FaultWatch(nvml, handles)
 
     def read(self) -> tuple[GpuReading, ...]:
-        """A reading of each GPU, now."""
+        """Reads each GPU once."""
         return tuple(gpu.read() for gpu in self._gpus)
 
     def faults(self) -> tuple[GpuFault, ...]:
-        """Faults of the GPUs since the last call, or since they were opened."""
+        """Returns the faults of the GPUs since the last call, or since they were opened."""
         return tuple(self._watch.look())
 
     def close(self) -> None:
-        """Called once."""
+        """Closes NVML; to be called once."""
         with suppress(self._nvml.NVMLError):
             self._watch.close()
             self._nvml.nvmlShutdown()
 
 
 def open_gpus(uuids: Sequence[str], library: Any = None) -> GpuReader | None:
-    """A reader of these GPUs; ``None`` without a driver, or where one of them cannot be found.
+    """Opens a reader of these GPUs; ``None`` without a driver, or if one of them is not found.
 
     Args:
-        uuids: as ``Gpu.uuid`` says.
+        uuids: values of ``Gpu.uuid``.
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
     """
     nvml = _started(library)
@@ -240,13 +240,13 @@ def open_gpus(uuids: Sequence[str], library: Any = None) -> GpuReader | None:
 
 
 _UNCORRECTED, _VOLATILE = 1, 0
-"""``NVML_MEMORY_ERROR_TYPE_UNCORRECTED``, ``NVML_VOLATILE_ECC``: since the driver was loaded."""
+"""``NVML_MEMORY_ERROR_TYPE_UNCORRECTED``, ``NVML_VOLATILE_ECC`` (errors since the driver was loaded)."""
 _GONE = (15, 16)
 """``NVML_ERROR_GPU_IS_LOST``, ``NVML_ERROR_RESET_REQUIRED``."""
 
 
 class _FaultWatch:
-    """The driver's XID events, and growth of the count of uncorrectable memory errors, of some GPUs."""
+    """Detects the faults of some GPUs: XID events of the driver, and new uncorrectable memory errors."""
 
     def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
         self._nvml, self._handles = nvml, handles
@@ -277,7 +277,7 @@ class _FaultWatch:
                 yield fault
 
     def _xid_faults(self) -> Iterator[GpuFault]:
-        """Faults by the XID events that wait, each once."""
+        """Yields the faults of the waiting XID events, each once."""
         while self._events is not None:
             event = _ask(self._nvml, lambda: self._nvml.nvmlEventSetWait_v2(self._events, 0), None)
             if event is None:  # none is left: it answers NVML_ERROR_TIMEOUT
@@ -295,7 +295,7 @@ class _FaultWatch:
         return None
 
     def _counted(self, handle: Any) -> int:
-        """Uncorrectable memory errors since the driver was loaded; 0 where a GPU does not count them."""
+        """Counts the uncorrectable memory errors since the driver was loaded; 0 if the GPU does not report them."""
         return int(_ask(self._nvml, lambda: self._nvml.nvmlDeviceGetTotalEccErrors(handle, _UNCORRECTED, _VOLATILE), 0))
 
     def close(self) -> None:
@@ -310,17 +310,18 @@ _FOR_POWER = 0x4 | 0x80
 _FOR_HEAT = 0x20 | 0x40
 """``nvmlClocksEventReasonSwThermalSlowdown``, ``...HwThermalSlowdown``."""
 _ALL_LINKS = 0xFFFFFFFF
-"""Scope of an NVLink field that is the sum over the links."""
+"""Scope of an NVLink field that sums over all links."""
 _FIELDS = {
     "pcie_sent": (197, 0, 1.0),
     "pcie_received": (198, 0, 1.0),
     "nvlink_sent": (138, _ALL_LINKS, 1024.0),
     "nvlink_received": (139, _ALL_LINKS, 1024.0),
 }
-"""Counter of ``GpuReading`` -> field, scope, bytes of its unit: ``NVML_FI_DEV_PCIE_COUNT_TX_BYTES``, ``..._RX_BYTES``,
-``NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX``, ``..._RX``. ``nvmlDeviceGetPcieThroughput`` would wait 20 ms for each."""
+"""Counter of ``GpuReading`` -> (field, scope, bytes of its unit): ``NVML_FI_DEV_PCIE_COUNT_TX_BYTES``,
+``..._RX_BYTES``, ``NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX``, ``..._RX``. (``nvmlDeviceGetPcieThroughput`` takes 20 ms
+for each.)"""
 _UNSIGNED_INT = 1
-"""``NVML_VALUE_TYPE_UNSIGNED_INT``: 32 bits, and begins again at 0."""
+"""``NVML_VALUE_TYPE_UNSIGNED_INT``: a counter of 32 bits that wraps around to 0."""
 
 
 def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
@@ -350,7 +351,7 @@ def _heat(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 class _Gauges:
-    """The NVML queries of one GPU; a query it refuses is not repeated."""
+    """NVML queries of one GPU; a query that the GPU refuses is not repeated."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -372,7 +373,7 @@ class _Gauges:
         return GpuReading(**said)
 
     def _counters(self, nvml: Any, handle: Any) -> dict[str, float]:
-        """The GPU's counters. One of 32 bits may wrap around once between two readings."""
+        """Reads the GPU's counters. One of 32 bits may wrap around once between two readings."""
         answers = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope) for field, scope, _ in _FIELDS.values()])
         for (name, (_, _, unit)), answer in zip(_FIELDS.items(), answers, strict=True):
             if answer.nvmlReturn != 0:

@@ -1,4 +1,4 @@
-"""Other load on this machine by the kernel's counters: CPU use by process, and free memory. Starts no process."""
+"""Measures other load on this machine by the kernel's counters: CPU use and free memory. Starts no process."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class CpuLoad:
     """CPU use over a short interval."""
 
     share: float
-    """Of all the machine's CPU time, 0 to 1."""
+    """Share of all the machine's CPU time, 0..1."""
     busiest: tuple[tuple[int, str, float], ...] = ()
-    """(process, name, cores kept busy) of the busiest, most first; none below a tenth of a core."""
+    """(process id, name, cores kept busy) of the three busiest processes, most first; from a tenth of a core."""
 
 
 def governors(files: Files = HOST) -> tuple[str, ...]:
-    """The frequency governors in use, each once; empty where the kernel shows none (virtual machines)."""
+    """Lists the CPU frequency governors in use, each once; empty if the kernel shows none, as in virtual machines."""
     found = sorted((files.sys / "devices" / "system" / "cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
     return tuple(sorted({name for path in found if (name := kernel_text(path).strip())}))
 
 
 def available_memory(files: Files = HOST) -> int | None:
-    """Bytes that could be taken without swapping, or before a control group is full; ``None`` if the kernel does not
-    tell."""
+    """Returns the bytes that can be allocated without swapping or exceeding a control group's limit; ``None`` if
+    unknown."""
     lines = kernel_text(files.proc / "meminfo").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)
@@ -65,7 +65,7 @@ class TakenTime:
 
 
 def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
-    """CPU use of other processes over a short interval; ``None`` if the kernel does not report it."""
+    """Measures the CPU use of other processes over ``seconds``; ``None`` if the kernel does not report it."""
     before, own = _counters(files), _processes(files)
     sleep(seconds)
     after, later = _counters(files), _processes(files)
@@ -83,7 +83,7 @@ def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: fl
 
 
 def process_name(pid: int, files: Files = HOST) -> str:
-    """The short name of a process; empty if it is not there."""
+    """Returns the short name of a process; empty if it does not exist."""
     return kernel_text(files.proc / str(pid) / "comm").strip()
 
 
@@ -111,7 +111,7 @@ def _counters(files: Files) -> tuple[int, int, int] | None:
 
 
 def _processes(files: Files) -> Mapping[str, tuple[str, int]]:
-    """Process -> (name, clock ticks it has run)."""
+    """Returns process id -> (name, clock ticks of CPU time)."""
     found = {}
     try:
         names = os.listdir(files.proc)

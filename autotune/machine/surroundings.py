@@ -1,4 +1,4 @@
-"""Checks for things that programs expect of a machine and that containers or batch systems may lack."""
+"""Checks for limits and folders that programs expect and that containers or batch systems may lack."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Surroundings:
     """Limits and folders of this process's environment."""
 
     shared_memory: int | None
-    """Bytes that ``/dev/shm`` can hold; ``None``: there is none."""
+    """Bytes that ``/dev/shm`` can hold; ``None``: the folder does not exist."""
     open_files: int
-    """Files that a process may have open at most, by its hard limit."""
+    """Most files that a process may have open, by its hard limit."""
     locked_memory: int | None
-    """Bytes that a process may lock; ``None``: as many as it likes."""
+    """Bytes that a process may lock in memory; ``None``: no limit."""
     home: str
-    """The user's home; empty where neither ``HOME`` nor the list of users has one."""
+    """Home folder of the user; empty if neither ``HOME`` nor the user database has one."""
     home_usable: bool
-    """It can be written, or made."""
+    """True if the home folder can be written, or created."""
     named: bool
-    """This user has a name."""
+    """True if the user database has a name for this user."""
     temporary: bool
-    """There is a folder for temporary files."""
+    """True if there is a folder for temporary files."""
     zombies: int
-    """Dead children that process 1 has not waited for."""
+    """Number of dead children that process 1 has not waited for."""
 
 
 def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surroundings:
-    """Reads all of it; creates nothing but, for a moment, a temporary file."""
+    """Reads the limits and folders; creates nothing but a temporary file for a moment."""
     values = os.environ if environ is None else environ
     home = home_of(values)
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
@@ -56,12 +56,12 @@ def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surro
 
 
 def home_of(environ: Mapping[str, str]) -> str:
-    """The user's home folder; empty where it is not known."""
+    """Returns the user's home folder; empty if it is not known."""
     return environ.get("HOME", "").strip() or (_account().pw_dir if has_name() else "")
 
 
 def has_name() -> bool:
-    """Whether the list of users has this one."""
+    """Tells whether the user database has this user."""
     try:
         _account()
     except KeyError:
@@ -85,7 +85,7 @@ def _capacity(folder: Path) -> int | None:
 
 
 def existing(path: Path) -> Path:
-    """``path``, or the nearest of the folders above it that is there."""
+    """Returns ``path``, or its nearest parent folder that exists."""
     return next((place for place in (path, *path.parents) if place.exists()), path)
 
 
