@@ -1,7 +1,7 @@
-"""One sentence that names the phase and the resource that limit a trial's speed. Pure.
+"""Finds the phase and the resource that limit a trial's speed, in one sentence. Pure.
 
-Every rule is a threshold on what was recorded of the speed cycles, with its reason beside it. The rules were written
-on one recording of an H100 (``tests/fixtures/h100_gpu``), so on other machines they are not yet measured.
+Every rule is a threshold on recorded figures of the speed cycles, with its reason beside it. The rules come from one
+recording of an H100 (``tests/fixtures/h100_gpu``); on other machines they are not tested.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from autotune.insights.usage import PhaseUse, TrialUse, trial_use
 from autotune.wording.numbers import percent
 
 LEAST_SAMPLES = 10
-"""Of NVML, over all speed cycles: at five a second two seconds' worth; NVML's own figures are means of up to one."""
+"""Fewest NVML samples over all speed cycles: at five a second, 2 s; NVML's own figures are means of up to 1 s."""
 LEAST_OF_PHASE = 3
-"""Samples of a phase below which nothing is said of it."""
+"""Fewest samples by which a phase is judged."""
 LONG = 0.15
-"""Share of a cycle below which a phase is nobody's bottleneck."""
+"""Share of a cycle from which a phase can be its bottleneck."""
 IDLE = 0.7
-"""A GPU less busy than this in a phase waits for something. Well-fed training keeps one above 0.9."""
+"""Busy share of a phase, 0..1, below which the GPU waits for something. Well-fed training keeps a GPU above 0.9."""
 FULL = 0.9
-"""Share of a core above which a thread has no time left: the rest is switching."""
+"""Share of a core from which a thread counts as fully busy; the rest is switching."""
 MEMORY_BOUND = 0.5
-"""Share of the time in which memory was busy. A decode step that only reads weights has 0.5 to 0.6 by NVML, a training
-pass 0.25 to 0.35."""
+"""Busy share of memory, 0..1, from which a phase is memory-bound. By NVML, a decode step that only reads weights has
+0.5 to 0.6, a training pass 0.25 to 0.35."""
 SLOWED = 0.9
-"""Of the highest clock. Below it a tenth of all arithmetic is lost."""
+"""Share of the highest clock below which the clock limits: a tenth of all arithmetic is lost."""
 HELD = 0.2
-"""Share of the samples in which the driver said that it held the clock down."""
+"""Share of the samples with a throttled clock from which the driver's reason counts."""
 ALLOCATION_S = 1e-3
-"""A call of the driver for memory, of the order it takes where it must wait for the GPU."""
+"""Seconds of one driver call that allocates memory, if it must wait for the GPU (order of magnitude)."""
 ALLOCATING = 0.05
-"""Share of a cycle such calls may take."""
+"""Share of a cycle in driver calls for memory above which the allocator is blamed."""
 LINK_BYTES_S = 5e9
-"""Over PCIe, one way: a fifth of what a fourth-generation link of 16 lanes moves."""
+"""Bytes/s over PCIe, one way, from which the link limits: a fifth of a fourth-generation link of 16 lanes."""
 
 
 class Resource(StrEnum):
-    """The resource that limits a trial's speed."""
+    """Resource that limits a trial's speed."""
 
     HOST = "host"
     COMPUTE = "GPU compute"
@@ -59,9 +59,9 @@ class Blame:
 
     resource: Resource
     phase: str
-    """``Phase`` value; ``cycle`` where it is all of it."""
+    """``Phase`` value, or ``cycle`` for the whole cycle."""
     sentence: str
-    """Begins with the resource: ``the host: the GPU was busy 45 % of the update while ...``."""
+    """Sentence that begins with the resource: ``the host: the GPU was busy 45 % of the update while ...``."""
 
 
 _PHASE_WORDS = {
@@ -76,7 +76,7 @@ _PHASE_WORDS = {
 
 
 def blame(trial: Trial) -> Blame | None:
-    """The limiting resource and phase; ``None`` without speed cycles, without NVML samples, or with too few samples."""
+    """Returns the limiting resource and phase; ``None`` without speed cycles or with too few NVML samples."""
     use = trial_use(trial)
     if use is None or use.whole.gpu.samples < LEAST_SAMPLES or use.whole.gpu.busy is None:
         return None
@@ -90,7 +90,7 @@ def blame(trial: Trial) -> Blame | None:
 
 
 def _of_clock(use: TrialUse) -> Blame | None:
-    """Blames the GPU's clock where the driver throttled it and the phase slowed down."""
+    """Blames the GPU's clock if the driver throttled it for heat or power and it fell below ``SLOWED``."""
     gpu = use.whole.gpu
     if gpu.sm_mhz is None or gpu.sm_mhz_max is None or gpu.sm_mhz >= SLOWED * gpu.sm_mhz_max:
         return None
@@ -104,7 +104,7 @@ def _of_clock(use: TrialUse) -> Blame | None:
 
 
 def _of_allocator(use: TrialUse) -> Blame | None:
-    """Blames the allocator where steady cycles allocate device memory: memory freed a cycle ago should fit again."""
+    """Blames the allocator if steady cycles still allocate device memory, although freed memory should fit again."""
     retries, calls = use.alloc_retries or 0.0, use.device_allocations or 0.0
     if retries >= 1.0:
         said = f"it freed its cache and tried again {retries:.0f} times in a cycle"
@@ -116,7 +116,7 @@ def _of_allocator(use: TrialUse) -> Blame | None:
 
 
 def _of_gradients(use: TrialUse) -> Blame | None:
-    """Blames the summing of gradients over ranks. It comes before what keeps the GPU busy: a rank that waits for
+    """Blames the summing of gradients over ranks. It is tested before the GPU's own work, because a rank that waits for
     another runs a kernel meanwhile, which NVML counts as busy."""
     exposed = use.gradient_sync_exposed_s or 0.0
     if exposed < LONG * use.whole.seconds:
@@ -147,7 +147,7 @@ def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
 
 
 def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
-    """How the host was busy, in words; ``None`` if it was not busy or was not recorded."""
+    """Describes how the host was busy in a phase; ``None`` if it was not busy or not recorded."""
     if phase.main_thread is not None and phase.main_thread >= FULL:
         return "the main thread used all of a core"
     if phase.cores is not None and phase.cores >= FULL:  # a backward pass is driven by autograd's thread
@@ -158,7 +158,7 @@ def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
 
 
 def _fewer_launches(phase: str, configuration: Configuration) -> str:
-    """Advice that reduces the host's kernel launches in ``phase``."""
+    """Returns advice that reduces the host's kernel launches in ``phase``."""
     if phase == Phase.GENERATE.value:
         if configuration.get("rollout_engine") in (None, "transformers"):
             return "vLLM's CUDA graphs launch a decode step at once"
@@ -173,7 +173,7 @@ def _fewer_launches(phase: str, configuration: Configuration) -> str:
 
 
 def _of_work(use: TrialUse) -> Blame:
-    """Blames the GPU's own work where the GPU was busy, naming compute or memory."""
+    """Blames the GPU's own work, compute or memory, in the longest phase, if the GPU was busy."""
     judged = _judged(use)
     if not judged or (judged[0].gpu.busy or 0.0) < IDLE:
         busy = f"the GPU was busy {percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"
@@ -187,11 +187,11 @@ def _of_work(use: TrialUse) -> Blame:
 
 
 def _judged(use: TrialUse) -> list[PhaseUse]:
-    """Phases with enough seconds and samples to judge, longest first."""
+    """Returns the phases with enough seconds and samples to judge, longest first."""
     least = LONG * use.whole.seconds
     return [p for p in use.phases if p.seconds >= least and p.gpu.samples >= LEAST_OF_PHASE]
 
 
 def phase_words(phase: str) -> str:
-    """``the update``."""
+    """Returns a phase in words: ``the update``."""
     return _PHASE_WORDS.get(phase, phase)

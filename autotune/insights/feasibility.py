@@ -1,4 +1,4 @@
-"""Counts, for each value of each knob, the trials that held and the trials that failed."""
+"""Counts feasible and failed trials for each value of each knob."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ValueRecord:
     tried: int
     feasible: int
     failures: Mapping[str, int]
-    """Trials by cause, such as ``OOM in update (host)``; most frequent first."""
+    """Number of failed trials by cause, such as ``OOM in update (host)``; most frequent first."""
 
 
 def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
-    """One record for each value of each knob that was tried with at least two values, by knob and value.
+    """Counts the trials for each value of each knob that was tried with at least two values, by knob and value.
 
-    Trials that never got a verdict (unfinished, cancelled, disturbed from outside) are left out.
+    Trials without a verdict (unfinished, cancelled, disturbed from outside) are left out.
     """
     decided = [t for t in corrected(trials) if t.kind.is_searched and has_verdict(t)]
     tried: dict[str, dict[KnobValue, list[Trial]]] = {}
@@ -42,7 +42,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 
 
 def cause(outcome: Outcome) -> str:
-    """Short name of a failure, equal for failures of the same kind: ``OOM in update (host)``."""
+    """Returns a failure's short name, equal for failures of one kind: ``OOM in update (host)``."""
     if outcome.reason is None:
         return "worst case not passed"
     where = f" in {outcome.phase}" if outcome.phase else ""
@@ -57,7 +57,7 @@ def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
 
 
 def has_verdict(trial: Trial) -> bool:
-    """Whether the trial finished and its outcome speaks of its configuration (neither CANCELLED nor INFRA)."""
+    """Tells whether the trial finished with an outcome that judges its configuration (neither CANCELLED nor INFRA)."""
     return trial.state.is_finished and not trial.inconclusive
 
 

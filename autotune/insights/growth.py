@@ -1,4 +1,4 @@
-"""Detects memory that rises from cycle to cycle: a peak that fits in three cycles may not fit at step 120. Pure."""
+"""Detects memory peaks that rise from cycle to cycle, and may exceed the limit late in a run. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autotune.domain.measures import DEVICE_FIGURES, PeakOf, peaks_by_phase
 from autotune.statistics.distributions import NORMAL95
 
 LEAST_CYCLES = 8
-"""After the first third; fewer tell no rise from chance."""
+"""Fewest cycles after the first third; fewer do not distinguish a rise from chance."""
 MOST_POINTS = 300
-"""Slopes are taken between all pairs; of more cycles, blocks that follow each other count by their highest."""
+"""Most points whose pairs give slopes; more cycles are grouped in blocks, each represented by its highest peak."""
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,23 @@ class Growth:
 
     pool: Pool
     early: int
-    """Highest peak of the first third of the cycles, bytes."""
+    """Highest peak of the first third of the cycles, in bytes."""
     late: int
-    """Of the last third."""
+    """Highest peak of the last third of the cycles, in bytes."""
     slope: float
     """Bytes a cycle after the first third, in which caches and engines settle: the median of the slopes between all
-    pairs of cycles (Theil and Sen), so that no one long completion makes it."""
+    pairs of cycles (Theil and Sen), which no single long completion moves."""
     low: float
     high: float
-    """95 % interval of ``slope`` (Sen, J. Am. Stat. Assoc. 63, 1968). It takes cycles for independent."""
+    """95 % interval of ``slope`` (Sen, J. Am. Stat. Assoc. 63, 1968), for independent cycles."""
     cycles: int
-    """That ``slope`` rests on."""
+    """Number of cycles that ``slope`` rests on."""
     limit: int | None
-    """Bytes of the pool; ``None`` = not limited, or not known."""
+    """Limit of the pool in bytes; ``None``: no limit, or not known."""
 
     @property
     def rises(self) -> bool:
-        """Whether the lower end of the slope's interval lies above zero."""
+        """True if the lower end of the slope's interval lies above zero."""
         return self.low > 0.0
 
     @property
@@ -48,16 +48,15 @@ class Growth:
 
 
 def growths(cycles: Sequence[CycleRecord], host_limit: int | None, device_limit: int | None) -> tuple[Growth, ...]:
-    """Growth of memory in each pool over the cycles of one rank, in their order.
+    """Estimates the growth of memory in each pool over the cycles of one rank, in their order.
 
     Args:
-        cycles: all of one kind, for others have other lengths.
+        cycles: cycles of one kind, because other kinds have other lengths.
         host_limit: bytes for the process tree.
         device_limit: bytes of one device.
 
     Returns:
-        Nothing of a pool with fewer than ``LEAST_CYCLES`` cycles after the first third, or one of which a cycle has no
-        peak.
+        The pools with a peak in every cycle and at least ``LEAST_CYCLES`` cycles after the first third.
     """
     host = [_highest(c, lambda p: p.host) for c in cycles]
     device = next((s for s in ([_highest(c, of) for c in cycles] for of in DEVICE_FIGURES) if None not in s), [])
@@ -79,7 +78,7 @@ def _growth(pool: Pool, peaks: Sequence[int | None], limit: int | None) -> Growt
 
 
 def sen(values: Sequence[float]) -> tuple[float, float, float]:
-    """Slope of ``values`` over their places, and its 95 % interval; of at least two."""
+    """Estimates the slope of at least two ``values`` over their index. Returns (slope, low, high), a 95 % interval."""
     block = math.ceil(len(values) / MOST_POINTS)
     points = [max(values[i : i + block]) for i in range(0, len(values), block)]
     count = len(points)

@@ -1,7 +1,7 @@
-"""Estimates what a lower limit of completions would cut, from recorded lengths; runs no trial. Pure.
+"""Estimates from recorded lengths how much a lower limit of completions would cut; runs no trial. Pure.
 
-A lower ``max_completion_length`` is another algorithm: rows that reach it are cut, and are rewarded or masked as such.
-How much faster a cycle would be is not said: that depends on the longest row of each generation, and takes a trial.
+A lower ``max_completion_length`` is another algorithm: rows that reach it are cut, and rewarded or masked as such. The
+gain in speed depends on the longest row of each generation, and takes a trial to measure.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
-"""Shares of the rows that are not cut, at least."""
+"""Least shares of rows that are not cut."""
 ROWS = 64
-"""Fewer lengths say too little about the longest of them."""
+"""Fewest lengths; fewer do not show the longest ones."""
 
 
 @dataclass(frozen=True)
 class LowerLimit:
-    """A lower limit and what it would cut, by recorded lengths."""
+    """A lower limit and its cuts, by recorded lengths."""
 
     tokens: int
     rows_cut: float
-    """Share of the rows that are longer."""
+    """Share of the rows that are longer than ``tokens``."""
     tokens_saved: float
-    """Share of the completion tokens beyond it."""
+    """Share of the completion tokens beyond the limit."""
 
 
 def lower_limits(lengths: Sequence[int]) -> tuple[LowerLimit, ...]:
-    """A limit at each of ``QUANTILES`` of ``lengths``, lowest first; each once, and none that cuts nothing.
+    """Returns a limit at each of ``QUANTILES`` of ``lengths``, lowest first, without duplicates; each cuts something.
 
     Args:
-        lengths: completion tokens of rows whose model ended them itself; fewer than ``ROWS`` give no limits.
+        lengths: completion tokens of rows that the model ended itself; fewer than ``ROWS`` give no limits.
     """
     ordered, total = sorted(lengths), sum(lengths)
     if len(ordered) < ROWS or total <= 0:

@@ -1,4 +1,4 @@
-"""Ranks stored studies by how similar their machine and workload are to a training that was not tuned itself."""
+"""Ranks stored studies by the similarity of their machine and workload to a training that was not tuned itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.wording.text import clean
 OTHER_FRAMEWORK = 8.0
 OTHER_DEVICE = 4.0
 OTHER_MODEL = 3.0
-"""For names that have nothing in common; less for those of one family."""
+"""Distance of two model names without a common part; similar names have less."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class TrainingProfile:
     """Machine and workload of the training to compare with; fields that are ``None`` are not compared."""
 
     model: str | None = None
-    """Folder or hub id; the last part counts."""
+    """Folder or hub id of the model; its last part is compared."""
     params_b: float | None = None
     """Parameters of the model in billions."""
     framework: str | None = None
     gpu: str | None = None
-    """``cpu``, or words of a GPU's name."""
+    """``cpu``, or a part of a GPU's name."""
     gpus: int | None = None
     rows_per_update: int | None = None
     max_prompt_tokens: int | None = None
@@ -41,10 +41,10 @@ class Difference:
     target: str | int | float
     study: str | int | float | None
     distance: float
-    """A factor of 2 in a number is 1."""
+    """Distance in doublings: a factor of 2 in a number is 1."""
 
     def sentence(self) -> str:
-        """``gpus 1 instead of 8: 3 doublings``."""
+        """Returns ``gpus 1 instead of 8: 3 doublings``."""
         if self.study is None:
             return f"{self.name} is not known of this study"
         apart = f"{self.distance:.2g} doubling{'' if self.distance == 1 else 's'}"
@@ -58,22 +58,22 @@ class Match:
 
     study: Study
     differences: tuple[Difference, ...]
-    """Largest first."""
+    """Differences, largest first."""
 
     @property
     def distance(self) -> float:
-        """0 where nothing differs."""
+        """Sum of the differences in doublings; 0 if nothing differs."""
         return sum(d.distance for d in self.differences)
 
 
 def nearest_studies(
     studies: Iterable[Study], query: TrainingProfile, gpu_names: Mapping[int, str] | None = None
 ) -> tuple[Match, ...]:
-    """All ``studies``, nearest first; of equals the newest.
+    """Sorts all ``studies``, nearest first; of equals the newest first.
 
     Args:
         query: the training to compare with; fields that are ``None`` are not compared.
-        gpu_names: by study id, from fingerprints; a study without one is known by its kind of device alone.
+        gpu_names: study id -> GPU name, from fingerprints; without one only the kind of device is compared.
     """
     names = gpu_names or {}
     found = [Match(study, _differences(study, query, names.get(study.id, ""))) for study in studies]
@@ -125,7 +125,7 @@ def _last_part(model: object) -> str:
 
 
 def _factor(own: str | int | float, other: str | int | float | None) -> float:
-    """Doublings between two amounts; zero against non-zero counts as another device."""
+    """Returns the doublings between two amounts; ``OTHER_DEVICE`` if only one of them is zero."""
     if own == other:
         return 0.0
     if isinstance(own, str) or isinstance(other, str) or other is None or own <= 0 or other <= 0:

@@ -1,4 +1,4 @@
-"""Memory headroom of a trial, and one sentence on what limits the trial."""
+"""Finds a trial's memory headroom, and describes its longest phase in one sentence."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ _POOL_WORDS = {Pool.HOST: "host memory", Pool.DEVICE: "device memory"}
 
 @dataclass(frozen=True)
 class Headroom:
-    """Bytes left in one memory pool."""
+    """Free bytes in one memory pool."""
 
     pool: Pool
     peak: int
-    """Bytes."""
+    """Highest use in bytes."""
     limit: int
-    """Bytes."""
+    """Limit in bytes."""
 
     @property
     def share(self) -> float:
-        """1 - peak / limit; negative where the limit was passed."""
+        """Free share, 1 - peak / limit; negative if the peak exceeds the limit."""
         return 1.0 - self.peak / self.limit
 
 
 def tightest(trials: Iterable[Trial], host_limit: int | None, device_limit: int | None) -> Headroom | None:
-    """The pool that came closest to its limit in any of ``trials``.
+    """Returns the pool that came closest to its limit in any of ``trials``; ``None`` if no pool has a peak and a limit.
 
     Args:
         host_limit: bytes for the process tree; ``None`` if there is no limit.
         device_limit: bytes of one device; ``None`` if there is none.
-
-    Returns:
-        ``None`` if no pool has both a peak and a limit.
     """
     limits = {Pool.HOST: host_limit, Pool.DEVICE: device_limit}
     found = [
@@ -47,13 +44,13 @@ def tightest(trials: Iterable[Trial], host_limit: int | None, device_limit: int 
 
 
 def headroom(trials: Iterable[Trial], host_limit: int | None, device_limit: int | None) -> float | None:
-    """1 - peak / limit of ``tightest``."""
+    """Returns the free share of the tightest pool, 1 - peak / limit; ``None`` if none is known."""
     room = tightest(trials, host_limit, device_limit)
     return None if room is None else room.share
 
 
 def limit_sentence(trial: Trial, host_limit: int | None = None, device_limit: int | None = None) -> str:
-    """A sentence on what limits ``trial``: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
+    """Describes the longest phase and the headroom: ``update takes 71 % of a cycle; host memory headroom 38 %``."""
     spent = trial.phase_shares
     if not spent:
         return "no speed cycle was measured"

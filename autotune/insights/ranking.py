@@ -1,4 +1,4 @@
-"""The configurations that can be compared, fastest first, and their Pareto front of tokens/hour against peak memory."""
+"""Ranks comparable configurations by speed, and finds their Pareto front of tokens/hour against peak memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from autotune.statistics.retries import corrected
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Feasible baseline and search trials with a speed that is not an emulation's, by number."""
+    """Returns the feasible baseline and search trials that have a speed, by number; emulated FP8 is left out."""
     own = (t for t in corrected(trials) if t.kind.is_searched and not t.emulated)
     found = (t for t in own if t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))
 
 
 def ranked(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """``measured`` by tokens/hour, fastest first, one trial for each configuration.
+    """Returns the trials of ``measured``, fastest first, one for each configuration.
 
-    Of several trials of one configuration the one with the most speed cycles stands for it, then the
-    earliest: taking the fastest would rank luck.
+    Of several trials of one configuration, the one with the most speed cycles represents it, then the earliest. Taking
+    the fastest would favour luck.
     """
     chosen: dict[str, Trial] = {}
     for trial in measured(trials):
@@ -31,22 +31,22 @@ def ranked(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def speed(trial: Trial) -> float:
-    """Tokens/hour of a trial; 0.0 if it has none."""
+    """Returns the tokens/hour of a trial; 0.0 if it has none."""
     return trial.tokens_per_hour or 0.0
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """One configuration on the front."""
+    """One configuration on the Pareto front."""
 
     trial: int
     tokens_per_hour: float
     peak: int
-    """Bytes of the pool asked for."""
+    """Peak of the compared pool, in bytes."""
 
 
 def pareto(trials: Iterable[Trial], pool: Pool) -> tuple[ParetoPoint, ...]:
-    """The front of tokens/hour against the peak of ``pool``, fastest first.
+    """Returns the Pareto front of tokens/hour against the peak of ``pool``, fastest first.
 
     Feasible trials whose peak of that pool is not known are left out.
     """

@@ -1,7 +1,7 @@
-"""Ranks earlier studies that a new study can begin with, by how far their figures must be extrapolated. Pure.
+"""Ranks earlier studies that a new study can begin with, by the distance their figures must be extrapolated. Pure.
 
-How far is counted in doublings of what time and memory scale with: parameters, GPUs, rows, lengths, memory. A name says
-nothing: a fine-tuned copy under another name runs like its origin, and two sizes of one family do not run alike.
+Distance is in doublings of the quantities that time and memory scale with: parameters, GPUs, rows, lengths, memory.
+Names do not count: a renamed fine-tuned copy runs like its origin, and two sizes of one family do not run alike.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from autotune.wording.numbers import counted
 from search_spaces.adapters import is_lora
 
 FARTHEST = 8.0
-"""Doublings in all beyond which another study's figures say nothing that a formula does not say better."""
+"""Sum of doublings beyond which a formula predicts better than another study's figures."""
 OTHER_TRAINING = 2.0
-"""All weights trained there and adapters here, or the other way round."""
+"""Distance, in doublings, between training all weights and training adapters."""
 OTHER_GPU = 1.0
-"""Another compute capability, beside what the memory's size counts."""
+"""Distance of another compute capability, in doublings, beside the distance of memory size."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Related:
 
     study: Study
     distance: float
-    """Doublings; 0 for the same work on the same machine in another search."""
+    """Distance in doublings; 0 for the same work on the same machine in another search."""
     sentence: str
 
 
 def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
-    """Studies whose trials can inform ``spec``, nearest first; of equals the newest. Studies of another framework or
-    kind of device are left out, and so is the study itself."""
+    """Returns the studies whose trials can inform ``spec``, nearest first; of equals the newest. Studies of another
+    framework or kind of device, and the study itself, are left out."""
     alike = (
         s for s in studies if (s.spec.framework, s.spec.resources.device) == (spec.framework, spec.resources.device)
     )
@@ -46,7 +46,7 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
 
 
 def began_words(known: PriorKnowledge | None) -> tuple[str, ...]:
-    """``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each study a search began with."""
+    """Returns ``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each earlier study."""
     earlier = () if known is None else known.earlier
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
 
@@ -73,7 +73,7 @@ def _related(match: Match, spec: StudySpec) -> Related:
 
 
 def _models(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
-    """Difference of two models in doublings of parameters; ``FARTHEST`` where a parameter count is not known."""
+    """Returns the difference of two models in doublings of parameters; ``FARTHEST`` if a count is not known."""
     if there.workload.model_sha256 and there.workload.model_sha256 == here.workload.model_sha256:
         return []
     before, after = there.resources.model.parameters, here.resources.model.parameters
@@ -84,7 +84,7 @@ def _models(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
 
 
 def _devices(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
-    """Differences of two devices: memory and compute capability of a GPU, cores of a CPU."""
+    """Returns the differences of two devices: memory and compute capability of a GPU, cores of a CPU."""
     if here.resources.device == "cpu":
         before, after = there.resources.cpu_cores, here.resources.cpu_cores
         far = abs(math.log2(max(1, after) / max(1, before)))

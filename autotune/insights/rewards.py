@@ -11,7 +11,7 @@ from autotune.domain import CycleKind, Trial
 from autotune.statistics.distributions import t95
 
 MIN_CYCLES = 2
-"""Natural-length cycles on either side; one alone has no spread."""
+"""Fewest natural-length cycles on either side; a single one has no spread."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RewardChange:
     low: float
     high: float
     cycles: tuple[int, int]
-    """Natural-length cycles (here, there)."""
+    """Numbers of natural-length cycles (here, there)."""
 
     @property
     def difference(self) -> float:
@@ -31,11 +31,11 @@ class RewardChange:
 
     @property
     def worse(self) -> bool:
-        """The whole interval lies below zero: a lower mean alone says nothing."""
+        """True if the whole interval lies below zero; a lower mean alone may be chance."""
         return self.high < 0
 
     def sentence(self) -> str:
-        """``mean reward 0.105 against 0.250, a difference of -0.145 (95 % interval -0.200 to -0.090)``."""
+        """Returns ``mean reward 0.105 against 0.250, a difference of -0.145 (95 % interval -0.200 to -0.090)``."""
         return (
             f"mean reward {self.here:.3f} against {self.there:.3f}, a difference of {self.difference:+.3f} "
             f"(95 % interval {self.low:+.3f} to {self.high:+.3f})"
@@ -43,7 +43,7 @@ class RewardChange:
 
 
 def natural_rewards(trials: Iterable[Trial]) -> list[float]:
-    """Mean reward of every natural-length cycle, in order; recorded lengths cut completions, so theirs say nothing."""
+    """Returns the mean reward of every natural-length cycle, in order; recorded lengths would cut completions."""
     return [
         cycle.reward_mean
         for trial in trials
@@ -53,10 +53,10 @@ def natural_rewards(trials: Iterable[Trial]) -> list[float]:
 
 
 def compare(here: Iterable[Trial], there: Iterable[Trial]) -> RewardChange | None:
-    """The rewards of one configuration's trials against another's, by Student's t on the means of cycles.
+    """Compares the rewards of two configurations' trials, by Student's t on the means of cycles.
 
-    A cycle's mean holds what prompts, sampling and the number of rows do to it, so their spread over cycles (pooled
-    over both sides) is what two means may differ by without any cause.
+    The mean of a cycle varies with prompts, sampling and the number of rows, so the spread over cycles, pooled over
+    both sides, is the chance difference of two means.
 
     Returns:
         ``None`` with fewer than ``MIN_CYCLES`` natural-length cycles on a side.

@@ -1,9 +1,9 @@
 """Upper bound on the tokens/hour of a GPU: the roofline of a GRPO cycle without overhead. Pure.
 
-The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009) over the work of one GRPO cycle, with the counts
-of Kaplan et al. (arXiv:2001.08361): 2 N FLOP for a token forward, 4 N backward, and attention beside them. A decode
-step reads the weights and all caches, or multiplies; whichever takes longer. Rows that go on alone read the weights
-for themselves. Efficiencies are 1, and there is no overhead: nothing reaches it.
+The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009) over the work of one GRPO cycle, with the counts of
+Kaplan et al. (arXiv:2001.08361): 2 N FLOP for a token forward, 4 N backward, plus attention. A decode step reads the
+weights and all caches, or multiplies; whichever takes longer. The last rows of a generation read the weights for
+themselves. Efficiencies are 1, and there is no overhead, so no run reaches the bound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from autotune.machine.data_sheets import Hardware, sheet_of
 from search_spaces.configuration import ModelFacts
 
 BYTES = 2
-"""Of a weight and of a cached key or value: bfloat16."""
+"""Bytes of a weight and of a cached key or value: bfloat16."""
 
 
 class ModelShape(Protocol):
-    """Dimensions of a model that determine its FLOP and bytes; read from ``Architecture`` or from a study's model
-    facts."""
+    """Dimensions of a model that determine its FLOP and bytes; ``Architecture`` and a study's model facts have them."""
 
     @property
     def parameters(self) -> int:
@@ -44,13 +43,13 @@ class ModelShape(Protocol):
 def ideal_seconds(
     shape: ModelShape, peak: Hardware, prompt: float, lengths: Sequence[int], logprob_passes: int
 ) -> float:
-    """Seconds of one cycle of ``len(lengths)`` rows, all decoded together.
+    """Estimates the seconds of one cycle of ``len(lengths)`` rows, all decoded together.
 
     Args:
         peak: a data sheet's figures; products are in bfloat16.
         prompt: mean tokens of a prompt.
         lengths: completion tokens of each row.
-        logprob_passes: forward passes without gradients beside the update's own.
+        logprob_passes: forward passes without gradients, beside the update's own.
     """
     rows, mean, longest = len(lengths), sum(lengths) / len(lengths), max(lengths)
     weights, flops = shape.parameters, peak.rate("bf16")
@@ -66,7 +65,7 @@ def ideal_seconds(
 
 
 def ideal_rate(shape: ModelShape, peak: Hardware, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
-    """Completion tokens/hour of one GPU that completes a cycle in ``ideal_seconds``."""
+    """Returns the completion tokens/hour of one GPU that completes a cycle in ``ideal_seconds``."""
     return 3600.0 * sum(lengths) / ideal_seconds(shape, peak, prompt, lengths, logprob_passes)
 
 
@@ -85,12 +84,11 @@ class Roof:
 
     @property
     def head_size(self) -> int:
-        """Approximate head size: the model's facts do not hold it, and only the KV cache's share of decoding depends on
-        it."""
+        """Approximate head size. The model's facts lack it, and only the KV cache's share of decoding depends on it."""
         return self.hidden_size // self.heads
 
     def share(self, trial: Trial) -> float | None:
-        """Measured tokens/hour divided by the upper bound; ``None`` without a figure or with emulated FP8."""
+        """Returns measured tokens/hour divided by the upper bound; ``None`` without a figure or with emulated FP8."""
         cycles, rate = trial.speed_cycles(), trial.tokens_per_hour
         if rate is None or trial.emulated:
             return None
@@ -103,7 +101,7 @@ class Roof:
 
 
 def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
-    """Upper bound for a study; ``None`` without exactly one known GPU, or without the model's shape and lengths."""
+    """Returns a study's upper bound; ``None`` without exactly one known GPU, or the model's shape and lengths."""
     gpus = fingerprint.hardware.get("gpus") if fingerprint is not None else None
     names = [str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)]
     resources = study.spec.resources
@@ -113,7 +111,7 @@ def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
 
 
 def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None:
-    """Upper bound for one GPU by the driver's name; ``None`` if GPU, model shape or lengths are not known."""
+    """Returns the upper bound for one GPU by the driver's name; ``None`` without figures, model shape or lengths."""
     peak = sheet_of(gpu)
     if peak is None or not lengths:
         return None

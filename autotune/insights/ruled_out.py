@@ -11,49 +11,49 @@ from autotune.insights.feasibility import cause
 from autotune.statistics.retries import disproved
 
 GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
-"""Failures that say the numbers came out wrong, not that the run broke."""
+"""Failures with wrong numbers, although the run itself did not break."""
 
 
 class RulingCause(StrEnum):
-    """The kind of reason that ruled out a combination or a trial."""
+    """Kind of reason that ruled out a combination or a trial."""
 
     LEGALITY = "legality"
     """A rule, before anything ran."""
     MEMORY = "memory"
-    """They ask for at least as much memory as a trial that ran out of it."""
+    """Combinations that need at least as much memory as a trial that ran out of it."""
     GUARD = "guard"
     """A trial ran, and its numbers were wrong."""
     FAILURE = "failure"
     """A trial failed in another way."""
     STOPPED = "stopped"
-    """A trial was ended early because it could not win."""
+    """A trial was stopped early because it could not win."""
     SLOWER = "slower"
-    """A trial was measured whole, and is not faster."""
+    """A trial was measured completely, and is not faster."""
     UNPROVEN = "unproven"
     """A trial was measured faster, but its gain was not proven."""
 
 
 @dataclass(frozen=True)
 class RuledOut:
-    """One reason, with the combinations and trials it ruled out."""
+    """One reason, with the combinations and trials that it ruled out."""
 
     by: RulingCause
     name: str
-    """The rule, or the cause in few words."""
+    """Name of the rule, or the cause in few words."""
     count: int
-    """Combinations of the space where ``by`` is LEGALITY or MEMORY, else trials."""
+    """Number of combinations of the space if ``by`` is LEGALITY or MEMORY, else of trials."""
     sentence: str = ""
-    """An example, for people."""
+    """Example for people."""
     trials: tuple[int, ...] = ()
-    """The trials that showed it."""
+    """Numbers of the trials that gave the reason."""
     exact: bool = True
-    """``False``: an estimate, because the space is too large to be looked at whole."""
+    """False if ``count`` is an estimate, because the space is too large to enumerate."""
 
 
 def by_trials(
     trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
 ) -> tuple[RuledOut, ...]:
-    """Trials that are not the answer, each counted once, by reason: guards, failures, stopped, slower, unproven.
+    """Collects the trials that are not the answer by reason, each once: guards, failures, stopped, slower, unproven.
 
     Args:
         answers: numbers of the trials behind the recommendation and its reference.

@@ -16,16 +16,16 @@ class Standing:
     configuration: Configuration
     tokens_per_hour: float
     merit: float
-    """The same in the study's objective, which decides the order."""
+    """Speed in the study's objective, which decides the order."""
     numbers: tuple[int, ...]
     ratio: float | None
-    """Over the reference in the study's objective, minus 1; ``None`` for the reference itself."""
+    """Speed over the reference's in the study's objective, minus 1; ``None`` for the reference itself."""
     same_learning: bool
     confirmed: bool
 
 
 def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
-    """Feasible configurations, best first."""
+    """Returns the feasible configurations, best first."""
     held = evidence.feasible(trials)
     anchor = evidence.reference(trials, baseline)
     found = []
@@ -49,7 +49,7 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
 
 
 def place(trial: Trial) -> tuple[int, float, int]:
-    """Sort key of ``best_first``; different for any two trials of a study."""
+    """Returns the sort key of ``best_first``, unique among the trials of a study."""
     speed = (trial.tokens_per_hour or trial.at_most or 0.0) / trial.divisor
     if trial.feasible and speed and not trial.emulated:
         return 0, -speed, trial.number
@@ -59,13 +59,13 @@ def place(trial: Trial) -> tuple[int, float, int]:
 
 
 def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Feasible trials by speed, then other measured ones, then running, waiting and failed ones by number."""
+    """Sorts trials: feasible ones by speed, then other measured ones, then running, waiting and failed ones."""
     return tuple(sorted(trials, key=place))
 
 
 def outcome_word(trial: Trial) -> str:
-    """One word for a trial's state or outcome: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win), ``OOM``,
-    ``running``."""
+    """Returns one word for a trial's state or outcome: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win),
+    ``OOM``, ``running``."""
     if trial.state is TrialState.FAIL:
         reason = trial.outcome.reason if trial.outcome is not None else None
         return reason.value if reason is not None else "FAIL"
@@ -80,18 +80,18 @@ def outcome_word(trial: Trial) -> str:
 
 @dataclass(frozen=True)
 class Counts:
-    """Number of trials by state and outcome."""
+    """Numbers of trials by state and by cause of failure."""
 
     states: Mapping[str, int]
     failures: Mapping[str, int]
 
     @property
     def tried(self) -> int:
-        """Trials that have been started."""
+        """Number of trials that have been started."""
         return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
 
     def sentence(self) -> str:
-        """``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
+        """Returns ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
         parts = [f"{n} {reason}" for reason, n in self.failures.items()]
         stopped = self.states.get(TrialState.PRUNED.value, 0)
         if stopped:
@@ -104,7 +104,7 @@ class Counts:
 
 
 def count(trials: Iterable[Trial]) -> Counts:
-    """By state, and failures by reason (the most frequent first)."""
+    """Counts trials by state, and failures by reason, the most frequent first."""
     states: dict[str, int] = {}
     failures: dict[str, int] = {}
     for trial in trials:

@@ -12,20 +12,20 @@ from autotune.machine.gpu_samples import COUNTERS, GAUGES, WHOLE, mean
 
 @dataclass(frozen=True)
 class PhaseUse:
-    """Mean use in one phase of a speed cycle, or in the whole of it (``cycle``)."""
+    """Mean use in one phase of a speed cycle, or in the whole cycle (``cycle``)."""
 
     phase: str
     seconds: float
     gpu: GpuUse
     """Means over the cycles' samples; joules and bytes are of one cycle."""
     main_thread: float | None
-    """Share of a core that the thread which drives the training used."""
+    """Share of a core that the thread driving the training used."""
     cores: float | None
     """Cores that all threads of the process used."""
 
     @property
     def watts(self) -> float | None:
-        """Mean power of all GPUs."""
+        """Mean power of all GPUs, in watts."""
         return self.gpu.joules / self.seconds if self.gpu.joules is not None and self.seconds > 0 else None
 
 
@@ -35,25 +35,25 @@ class TrialUse:
 
     cycles: int
     phases: tuple[PhaseUse, ...]
-    """The longest first."""
+    """Use by phase, the longest first."""
     whole: PhaseUse
     joules_per_token: float | None
     """Energy of all GPUs for one completion token."""
     device_allocations: float | None
-    """Calls of the driver for memory, in a cycle."""
+    """Driver calls for memory in a cycle."""
     alloc_retries: float | None
-    """Times the allocator freed its cache and tried again, in a cycle."""
+    """Times in a cycle that the allocator freed its cache and tried again."""
     gradient_sync_exposed_s: float | None
-    """Seconds of a cycle that gradients were summed over ranks while nothing was computed."""
+    """Seconds of a cycle in which gradients were summed over ranks and nothing was computed."""
 
 
 def trial_use(trial: Trial) -> TrialUse | None:
-    """``use_of`` its speed cycles."""
+    """Returns the mean use over a trial's speed cycles, as ``use_of``."""
     return use_of(trial.speed_cycles())
 
 
 def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
-    """Mean use over ``cycles`` (of rank 0); ``None`` if no cycle recorded its process or GPUs."""
+    """Combines ``cycles`` of rank 0 into their mean use; ``None`` if no cycle recorded its process or GPUs."""
     cycles = [c for c in cycles if c.seconds > 0]
     if not any(c.gpu or c.process is not None for c in cycles):
         return None
@@ -102,7 +102,7 @@ def _spent(seconds: Mapping[str, float], name: str) -> float:
 
 
 def merged(uses: Sequence[GpuUse]) -> GpuUse:
-    """Mean cycle of several: gauges are averaged over samples, sums over cycles."""
+    """Combines the use of several cycles: gauges are averaged over samples, sums over cycles."""
     if not uses:
         return GpuUse()
 
@@ -119,5 +119,5 @@ def merged(uses: Sequence[GpuUse]) -> GpuUse:
 
 
 def per_second(amount: float | None, seconds: float) -> float | None:
-    """``None`` where the amount is not known."""
+    """Returns the amount per second; ``None`` if the amount is not known."""
     return amount / seconds if amount is not None and seconds > 0 else None

@@ -1,5 +1,4 @@
-"""Resource use of a trial as text tables and as public JSON, and the sentence on its limiting resource. Shared by
-screen, page and report."""
+"""Formats a trial's resource use as tables and JSON, and its limiting resource as a sentence, for all screens."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from autotune.wording.numbers import figure, known_size, percent
 from autotune.wording.text import clean
 
 LEAST_SHARE = 0.01
-"""Of a cycle, below which a phase has no row."""
+"""Least share of a cycle for a phase to have a row."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Cells:
 
 
 def speed_sentence(trial: Trial, roof: Roof | None) -> str:
-    """The limiting resource and the share of the roofline; empty where neither is known."""
+    """Describes the limiting resource and the share of the roofline; empty if neither is known."""
     found, share = blame(trial), None if roof is None else roof.share(trial)
     said = [] if found is None else [found.sentence]
     if share is not None:
@@ -38,7 +37,7 @@ def speed_sentence(trial: Trial, roof: Roof | None) -> str:
 
 
 def energy_words(use: TrialUse | None) -> str:
-    """``0.301 J for a completion token, 320 W``; empty where it is not known."""
+    """Describes energy and power: ``0.301 J for a completion token, 320 W``; empty if not known."""
     if use is None or use.joules_per_token is None:
         return ""
     power = "" if use.whole.watts is None else f", {use.whole.watts:.0f} W"
@@ -58,7 +57,7 @@ _BY_PHASE: Mapping[str, Callable[[PhaseUse], str]] = {
 
 
 def by_phase(use: TrialUse | None) -> Cells | None:
-    """Table with a row for each phase that has figures and one for the whole cycle; ``None`` without figures."""
+    """Builds a table with a row for each phase with figures and one for the whole cycle; ``None`` without figures."""
     if use is None:
         return None
     rows = [p for p in use.phases if p.seconds >= LEAST_SHARE * use.whole.seconds and (p.gpu.samples or p.cores)]
@@ -85,11 +84,11 @@ LEGEND = (
     "first time; allocs: times the GPU's allocator asked the driver; sync: of gradients over ranks, last update; "
     "hidden: of it, behind the backward pass"
 )
-"""What the columns of both tables are."""
+"""Explanation of the columns of both tables."""
 
 
 def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
-    """Table with a row for each cycle of rank 0, to compare slow cycles with others; ``None`` without figures."""
+    """Builds a table with a row for each cycle of rank 0, to compare slow cycles; ``None`` without figures."""
     own = [c for c in cycles if c.rank == 0]
     if not any(c.gpu or c.process is not None for c in own):
         return None
@@ -97,7 +96,7 @@ def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
 
 
 def usage_of(trial: Trial) -> tuple[Cells | None, Cells | None]:
-    """The tables (by phase, by cycle)."""
+    """Returns the tables (by phase, by cycle) of a trial."""
     return by_phase(trial_use(trial)), by_cycle(trial.cycles)
 
 
@@ -128,7 +127,7 @@ def _thousands(value: float | None) -> str:
 
 
 def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
-    """Resource use by phase; ``null`` where nothing was recorded."""
+    """Converts a trial's resource use by phase to JSON; ``null`` if nothing was recorded."""
     use, found = trial_use(trial), blame(trial)
     if use is None:
         return None
@@ -141,7 +140,7 @@ def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
 
 
 def use_json(use: TrialUse) -> Document:
-    """Use of one phase of the mean speed cycle; ``null`` for figures that are not known."""
+    """Converts the use in the mean speed cycle to JSON; ``null`` for figures that are not known."""
     return {
         "cycles": use.cycles,
         "phases": {plain(phase.phase): _phase(phase) for phase in (*use.phases, use.whole)},

@@ -19,19 +19,19 @@ if TYPE_CHECKING:  # it imports numpy and scipy, which a short command has no ne
     from autotune.statistics.knob_shares import KnobShares
 
 MOST_FAILED = 20
-"""Failed neighbours that are shown; a study of thousands has thousands."""
+"""Most failed neighbours that are shown."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One knob's value in another configuration and in this one; ``None``: not set."""
+    """A knob's values in two configurations; ``None``: not set."""
 
     knob: str
     before: KnobValue | None
     after: KnobValue | None
 
     def words(self) -> str:
-        """``micro_batch_size 2 -> 8``."""
+        """Returns ``micro_batch_size 2 -> 8``."""
         return f"{self.knob} {knob_value(self.before)} -> {knob_value(self.after)}"
 
 
@@ -40,12 +40,12 @@ class FailedNeighbour:
     """A trial one knob away without a speed: it failed, or was stopped because it could not win."""
 
     change: Change
-    """From the answer to that trial."""
+    """Change from the answer to that trial."""
     trial: int
     cause: str | None = None
-    """How it failed; ``None`` if it was stopped."""
+    """Cause of the failure; ``None`` if the trial was stopped."""
     at_least: float | None = None
-    """Gain of the answer over a trial that was stopped, at least."""
+    """Least gain of the answer over a trial that was stopped."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class RowReasons:
 
     title: str
     limits: tuple[str, ...]
-    """What limits it; then, for memory, which step further a trial could not hold."""
+    """Sentences on the limiting resource and, for memory, on the next step that a trial could not hold."""
     shares: KnobShares | None
-    """What each changed knob contributes; ``None`` where none is changed."""
+    """Contribution of each changed knob; ``None`` if none is changed."""
     failed_neighbours: tuple[FailedNeighbour, ...]
 
 
@@ -67,14 +67,14 @@ class Why:
     rows: tuple[RowReasons, ...]
     ruled_out: tuple[RuledOut, ...]
     combinations: int
-    """Different combinations of the space, legal or not."""
+    """Number of different combinations of the space, legal or not."""
     legal: int
     tried: int
-    """Those that were run."""
+    """Number of combinations that were run."""
     exact: bool
-    """``combinations`` and ``legal`` are counts, not estimates."""
+    """True if ``combinations`` and ``legal`` are counts; False if they are estimates."""
     began: tuple[str, ...] = ()
-    """What the search began with, in words; empty: with no earlier study."""
+    """Sentences on the earlier studies that the search began with; empty without any."""
 
 
 def failed_neighbours(trials: Sequence[Trial], configuration: Configuration) -> tuple[FailedNeighbour, ...]:

@@ -1,4 +1,4 @@
-"""Reasons of a recommendation as sentences and as JSON, shared by the screen, the report and the API."""
+"""Formats the reasons of a recommendation as sentences and as JSON, for the screen, the report and the API."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS = 8
 LEAST_ELSEWHERE = 0.05
-"""Change in phases that no changed knob acts on from which it is told."""
+"""Least change, in phases that no changed knob acts on, that is reported."""
 LARGEST_PERCENT, WIDEST = 10.0, 4.0
-"""A larger gain is told in times, and an interval whose ends differ by more than so many times in words."""
+"""Gain above which the ratio replaces percent, and ratio of an interval's ends above which words do."""
 
 
 def share_words(shares: KnobShares, share: Share) -> str:
@@ -29,7 +29,7 @@ def share_words(shares: KnobShares, share: Share) -> str:
 
 
 def range_words(share: Share) -> str:
-    """Returns ``+25 % (-1 to +57 %)``; in words where nobody can use the figures."""
+    """Returns ``+25 % (-1 to +57 %)``; in words if the interval is too wide for figures."""
     low, high = 1.0 + share.low, 1.0 + share.high
     if low == high:
         return "nothing, it acts on no phase of these cycles"
@@ -68,7 +68,7 @@ def knob_lines(row: RowReasons) -> list[str]:
 
 
 def failed_neighbour_words(failed: FailedNeighbour) -> str:
-    """``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
+    """Returns ``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
     if failed.at_least is None:
         return f"{failed.change.words()}: {failed.cause}, #{failed.trial}"
     gain = signed_percent(failed.at_least)
@@ -76,7 +76,7 @@ def failed_neighbour_words(failed: FailedNeighbour) -> str:
 
 
 def ruled_words(ruled: RuledOut) -> str:
-    """``memory: 120 combinations; trial 9 (...) ran out of ...``."""
+    """Returns ``memory: 120 combinations; trial 9 (...) ran out of ...``."""
     what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
     many = f"{'' if ruled.exact else 'about '}{counted(ruled.count, what)}"
     shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""
@@ -86,13 +86,13 @@ def ruled_words(ruled: RuledOut) -> str:
 
 
 def numbers(trials: Sequence[int]) -> str:
-    """Trial numbers as text (``#0, #7``); a long list is cut, with the count of the rest."""
+    """Formats trial numbers as ``#0, #7``; a long list is cut, with the count of the rest."""
     shown = ", ".join(f"#{n}" for n in trials[:MOST_NUMBERS])
     return shown if len(trials) <= MOST_NUMBERS else f"{shown} and {len(trials) - MOST_NUMBERS} more"
 
 
 def why_json(why: Why | None) -> dict[str, Any] | None:
-    """The public JSON of ``Why``."""
+    """Converts ``Why`` to the public JSON; ``None`` without reasons."""
     if why is None:
         return None
     document: dict[str, Any] = plain(
@@ -139,7 +139,7 @@ def shares_json(shares: KnobShares | None) -> dict[str, Any] | None:
 
 
 def ruled_json(ruled: RuledOut) -> dict[str, Any]:
-    """JSON of one reason that ruled something out."""
+    """Converts one reason that ruled something out to JSON."""
     return {
         "by": ruled.by.value,
         "name": ruled.name,

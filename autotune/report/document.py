@@ -1,4 +1,4 @@
-"""The report's order, and its first half: the answer and what it rests on."""
+"""Builds the report from its sections; writes those on the answer, the workload and the machine."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from trainer.child.contract import encode
 
 
 def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", reasons: Why | None = None) -> str:
-    """The whole file, ending in a newline.
+    """Builds the text of the report, ending in a newline.
 
     Args:
-        legal: legal combinations of the space; ``None`` if they were not counted.
+        legal: number of legal combinations of the space; ``None`` if they were not counted.
         plot: name of the plot file beside the report; empty if there is none.
-        reasons: for the answer; ``None`` where there are none.
+        reasons: reasons for the answer; ``None`` if there are none.
     """
     reading = replace(reading, trials=tuple(sorted(reading.trials, key=lambda t: t.number)))
     spec, trials = reading.study.spec, reading.trials

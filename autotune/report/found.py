@@ -1,4 +1,4 @@
-"""Report part on the search: each trial, what knobs, GPU and host did, and why the answer is what it is."""
+"""Report sections on the search: each trial, the effects of knobs, the use of GPU and host, and the reasons."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from autotune.wording.sentences import measured_words
 from autotune.wording.text import changes, in_order, knob_value
 
 SHOWN = 10
-"""Points of a front that are shown."""
+"""Most points of the Pareto front that are shown."""
 
 
 def outcome(trial: Trial) -> str:
-    """A word for how it ended."""
+    """Returns the state or outcome of a trial as one word in a code span."""
     return code(outcome_word(trial))
 
 
 def against(trial: Trial, study: Study) -> str:
-    """The knobs that differ from the baseline, without those that follow from others."""
+    """Lists the knobs that differ from the baseline, without derived ones, in a code span."""
     changed = changes(trial.configuration, study.spec.baseline)
     chosen = [f"{name} {after}" for name, _, after in changed if name not in DERIVED]
     return code(", ".join(chosen)) if chosen else "the baseline" if not changed else code(changed)
 
 
 def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """One row for each trial, in the order they ran."""
+    """Builds the table of all trials, in the order they ran."""
     if not trials:
         return ["None has been run."]
     anchor = evidence.reference(trials, study.spec.baseline)
@@ -67,7 +67,7 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
 
 
 def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """Failed trials with cause and remedy; nothing if none failed."""
+    """Builds the table of failed trials with cause and remedy; empty if none failed."""
     failed = [t for t in sorted(trials, key=lambda t: t.number) if t.state is TrialState.FAIL and t.outcome is not None]
     mended = disproved(trials)
     rows = [
@@ -84,7 +84,7 @@ def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
 
 
 def knobs_section(reading: StudyReading) -> list[str]:
-    """Speed against memory, and which values failed."""
+    """Builds the paragraphs on speed against memory, and on knob values with failures."""
     return [*_front(reading.study, reading.trials), *_feasibility(reading.trials)]
 
 
@@ -112,7 +112,7 @@ def _feasibility(trials: Sequence[Trial]) -> list[str]:
 
 
 def why_section(why: Why | None) -> list[str]:
-    """Limits, contributions of knobs, and ruled-out configurations; nothing without an answer."""
+    """Builds the section on limits, contributions of knobs and ruled-out configurations; empty without an answer."""
     if why is None:
         return []
     parts = [
@@ -137,7 +137,7 @@ def why_section(why: Why | None) -> list[str]:
 
 
 def usage_section(reading: StudyReading) -> list[str]:
-    """Of the reference and of a trial of each row of the answer; nothing where nothing was recorded."""
+    """Builds tables on the use of GPU and host, for the reference and a trial of each row; empty without records."""
     roof = roof_of(reading.study, reading.fingerprint)
     parts = []
     for name, trial in _shown(reading).items():
@@ -154,7 +154,7 @@ def usage_section(reading: StudyReading) -> list[str]:
 
 
 def _shown(reading: StudyReading) -> dict[str, Trial]:
-    """By name; each trial once."""
+    """Returns name -> trial for the reference and a trial of each row of the answer; each trial once."""
     by_number = {trial.number: trial for trial in reading.trials}
     anchor = evidence.reference(reading.trials, reading.study.spec.baseline)
     named = {} if anchor is None else {anchor.kind.value: anchor}

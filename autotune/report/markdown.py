@@ -1,4 +1,4 @@
-"""Markdown from values. Whatever was not written here goes into a code span, where nothing of it acts."""
+"""Formats values as Markdown. Foreign text goes into code spans, so that it has no effect as markup."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from autotune.wording.numbers import cells_for
 from autotune.wording.text import clean
 
 LONGEST = 300
-"""Characters of a foreign text; the rest is cut."""
+"""Longest foreign text, in characters; the rest is cut."""
 
 BAR_WIDTH = 40
 
 
 def code(value: object) -> str:
-    """A code span no content can leave; ``-`` for nothing."""
+    """Returns a value as a code span that its content cannot end; ``-`` for empty text."""
     text = clean(value)
     if not text:
         return "-"
@@ -27,7 +27,7 @@ def code(value: object) -> str:
 
 
 def block(lines: Iterable[str]) -> str:
-    """Lines as they are, in a monospaced block; each is cleaned."""
+    """Returns cleaned lines in a monospaced block."""
     safe = [_line(line) for line in lines]
     fence = "`" * max(3, 1 + max((len(run) for line in safe for run in re.findall("`+", line)), default=0))
     return "\n".join([f"{fence}text", *safe, fence])
@@ -39,7 +39,7 @@ def _line(line: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """A table; cells are Markdown already, ``right`` names the columns of numbers."""
+    """Returns a table; cells are Markdown already, ``right`` holds the indices of right-aligned columns."""
     numbers = set(right)
     rule = ["---:" if place in numbers else "---" for place in range(len(heads))]
     return "\n".join(_row(cells) for cells in (heads, rule, *rows))
@@ -50,12 +50,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """A list of name and value; values are Markdown already, empty ones are left out."""
+    """Returns a list of names and values; values are Markdown already, and rows with an empty value are left out."""
     return "\n".join(f"- {name}: {value}" for name, value in rows if value)
 
 
 def bars(shares: Mapping[str, float]) -> list[str]:
-    """A line for each share: name, bar, percent; in the given order."""
+    """Returns a line for each share of 0..1, in the given order: name, bar, percent."""
     lines = []
     for name, share in shares.items():
         filled, _ = cells_for([max(0.0, share), max(0.0, 1.0 - share)], BAR_WIDTH)
@@ -64,7 +64,7 @@ def bars(shares: Mapping[str, float]) -> list[str]:
 
 
 def sections(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """``## title`` and paragraphs for each part that has any."""
+    """Returns ``## title`` and paragraphs for each part that has a non-empty paragraph."""
     made = []
     for title, paragraphs in parts:
         body = [text for text in paragraphs if text]

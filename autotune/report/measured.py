@@ -1,4 +1,4 @@
-"""Report part on measurement: how the figures came about, how to repeat them, and what they do not say."""
+"""Report sections on the measurement: how the figures were measured, how to repeat them, and their limits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from search_spaces.knobs import moving_lengths
 from trainer.child.contract import StartupPart
 
 MINIMUM_GROUPS = 100
-"""Below this many groups, the share with differing rewards is too uncertain to rank on."""
+"""Groups below which the share of groups with differing rewards is too uncertain to rank on."""
 
 
 def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """The protocol in words, and how noisy the figures were."""
+    """Describes the measurement protocol and the noise of the figures, a paragraph each."""
     how, load = study.spec.protocol, study.spec.workload
     longest = load.max_prompt_length + load.max_completion_length
     said = [
@@ -79,7 +79,7 @@ def _noise(trials: Sequence[Trial]) -> str:
 
 
 def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
-    """Commands to copy, and what they depend on."""
+    """Lists the commands that repeat the result, and the conditions of a repetition."""
     spec = study.spec
     name = shlex.quote(clean(spec.name))
     commands = [f"autotune best {name}"]
@@ -98,7 +98,7 @@ def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
 
 
 def limits(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None, legal: int | None) -> str:
-    """Limits of the report's figures, a sentence each."""
+    """Lists the limits of the report's figures, a sentence each."""
     said = [
         "Learning: rewards, losses and convergence over many updates. A trial takes a handful of updates.",
         "Steady state of a long run: checkpoints, evaluation, logging services, thermal limits.",
@@ -124,13 +124,13 @@ def limits(study: Study, trials: Sequence[Trial], recommendation: Recommendation
 
 @dataclass(frozen=True)
 class Startups:
-    """Start-up seconds summed over the last attempts of some trials."""
+    """Start-up seconds, summed over the last attempts of some trials."""
 
     trials: int
     wall: float
-    """What these trials took as a whole."""
+    """Wall seconds of these trials, start-up included."""
     parts: Mapping[str, float]
-    """By ``StartupPart`` value, over all of them; in the order they come in."""
+    """Start-up seconds by ``StartupPart`` value, in the order of the start-up."""
 
     @property
     def share(self) -> float:
@@ -139,7 +139,7 @@ class Startups:
 
 
 def startups(trials: Sequence[Trial]) -> Startups | None:
-    """Start-up times of ``trials``; ``None`` if no trial recorded one."""
+    """Sums the start-up times of ``trials``; ``None`` if no trial recorded one."""
     started = [trial for trial in trials if trial.startup and trial.seconds]
     if not started:
         return None
@@ -150,7 +150,7 @@ def startups(trials: Sequence[Trial]) -> Startups | None:
 
 
 def startup_sentence(trials: Sequence[Trial]) -> str:
-    """``Starting up took 31 % of 12 trials' time: a trial spawn 0.1 s, import 2.0 s, ...``; empty if not known."""
+    """Returns ``Starting up took 31 % of 12 trials' time; in the mean of a trial: spawn 0.1 s, ...``, or empty text."""
     found = startups(trials)
     if found is None:
         return ""

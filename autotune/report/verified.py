@@ -1,4 +1,4 @@
-"""Report part on verification: whether the figures last."""
+"""Report section on verification: long runs against the stated figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.verify.sentences import growth_lines, long_lines
 
 
 def section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """Compares long runs with the figures as they stand now; nothing if there are none."""
+    """Compares long runs with the present figures of their configurations; empty without long runs."""
     said = []
     for trial in trials:
         if not long_run.is_long(trial) or trial.state is not TrialState.COMPLETE:

@@ -1,7 +1,7 @@
-"""Reads and writes recorded tables: a line of JSON for the header and one for each row; compressed where the name ends
-in ``.gz``.
+"""Reads and writes files of recorded tables: a JSON line for the header and one for each row, compressed if the name
+ends in ``.gz``.
 
-``write`` and ``read`` are each other's inverse. A file that is no table is one sentence with the file and the line.
+``read`` returns what ``write`` wrote. An unreadable file gives one sentence naming the file and the line.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Value = TypeVar("Value")
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 MOST_BYTES = 1 << 30
-"""Of a table's text: a compressed file of any size is not unpacked for ever."""
+"""Largest text of a table, in bytes, so that decompression always ends."""
 
 
 def write(table: RecordedTable, path: Path) -> None:
-    """The file, whole or not at all.
+    """Writes a table to a file, either whole or not at all.
 
     Raises:
-        UsageError: it cannot be written there, or its name has another ending.
+        UsageError: the file cannot be written, or its name has another ending.
     """
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"{path}: a table's name ends in {' or '.join(SUFFIXES)}")
@@ -52,13 +52,13 @@ def write(table: RecordedTable, path: Path) -> None:
 
 
 def lines(table: RecordedTable) -> list[str]:
-    """The lines of the file, without their ends."""
+    """Returns the lines of the file, without line ends."""
     documents = [header_json(table.header), *(row_json(row, table.header) for row in table.rows)]
     return [json.dumps(d, allow_nan=False, separators=(",", ":"), ensure_ascii=False) for d in documents]
 
 
 def header_json(header: Header) -> dict[str, Any]:
-    """The first line."""
+    """Converts the header to the JSON of the first line."""
     return {
         "row": "header",
         "format": FORMAT,
@@ -72,7 +72,7 @@ def header_json(header: Header) -> dict[str, Any]:
 
 
 def row_json(row: TableRow, header: Header) -> dict[str, Any]:
-    """One row as JSON. The restart keys are included so that other programs can replay the table."""
+    """Converts a row to JSON. The restart keys are included so that other programs can replay the table."""
     key = {
         "process": dict(restart_key(row.configuration, Restart.ENGINE, header.framework)),
         "engine": dict(restart_key(row.configuration, Restart.NONE, header.framework)),
@@ -111,7 +111,7 @@ def _run_json(trial: Trial, header: Header) -> dict[str, Any]:
 
 
 def _cycle_json(cycle: CycleRecord, header: Header) -> dict[str, Any]:
-    """One cycle as JSON; its lengths are left out where they are the recorded ones."""
+    """Converts a cycle to JSON; ``lengths`` is ``null`` if the cycle has the recorded lengths."""
     data: dict[str, Any] = encode(cycle)
     if cycle.lengths == header.lengths:
         data["lengths"] = None
@@ -119,10 +119,10 @@ def _cycle_json(cycle: CycleRecord, header: Header) -> dict[str, Any]:
 
 
 def read(path: Path) -> RecordedTable:
-    """The table of a file.
+    """Reads the table in a file.
 
     Raises:
-        UsageError: one sentence with the file, the line and what was expected there.
+        UsageError: one sentence with the file, the line and the expected value.
     """
     try:
         data = path.read_bytes()
@@ -140,7 +140,7 @@ def read(path: Path) -> RecordedTable:
 
 
 def parsed(text: Sequence[str], source: str, name: str = "") -> RecordedTable:
-    """The table of a file's lines, empty ones aside. Raises as ``read``; ``source`` is what messages call the file."""
+    """Parses the lines of a table file, skipping empty ones. Raises ``UsageError``, which calls the file ``source``."""
     numbered = [(number, line) for number, line in enumerate(text, start=1) if line]
     if not numbered:
         raise UsageError(f"{source} is no table: it is empty")

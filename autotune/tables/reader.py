@@ -1,4 +1,4 @@
-"""Parses the lines of a table file; a malformed line raises ``ValueError`` with what was expected."""
+"""Parses the lines of a table file; a malformed line raises ``ValueError`` naming the expected value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FORMAT = "autotune-table"
 PLAIN = ("study", "framework", "model", "rows_per_update", "max_prompt_length", "max_completion_length",
          "memory_limit", "fingerprint", "seed", "synthetic")  # fmt: skip
 MAPPINGS = ("space", "passthrough", "hardware", "software", "probe", "left_out")
-"""Fields of ``Header`` that stand in the first line as they are."""
+"""Fields of ``Header`` that are encoded as mappings in the first line."""
 RUN = ("number", "kind", "state", "attempt", "source", "rows_per_update", "natural_cycles", "outcome", "cycles",
        "startup", "worst_case_passed", "host_peak", "started_at", "finished_at", "seconds")  # fmt: skip
-"""Of a trial, what stands in its line."""
+"""Fields of a trial in its line."""
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """The JSON object of a line."""
+    """Parses the JSON object of a line. Raises ``ValueError``."""
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is no number of a table")
@@ -39,7 +39,7 @@ def object_of(line: str) -> dict[str, Any]:
 
 
 def header_of(data: Mapping[str, Any]) -> Header:
-    """The header, from the first line."""
+    """Parses the header from the JSON of the first line. Raises ``KeyError`` or ``ValueError``."""
     if data.get("row") != "header" or data.get("format") != FORMAT:
         raise ValueError(f'expected a header with "format": "{FORMAT}"')
     if data["version"] != VERSION:
@@ -60,7 +60,7 @@ def _check_probe(data: Mapping[str, Any]) -> None:
 
 
 def row_of(data: Mapping[str, Any], header: Header) -> TableRow:
-    """A row, from any other line."""
+    """Parses a row from the JSON of any other line. Raises ``KeyError`` or ``ValueError``."""
     if data.get("row") != "trial":
         raise ValueError('expected "row": "trial"')
     worst = data["worst_case"]
@@ -111,7 +111,7 @@ def _cycle_of(data: Any, header: Header) -> CycleRecord:
 
 
 def _check_there(data: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises ``KeyError`` with the first of ``names`` that is not there."""
+    """Raises ``KeyError`` with the first of ``names`` that is missing in ``data``."""
     for name in names:
         data[name]
 

@@ -1,7 +1,7 @@
-"""Next step of a sweep: the baseline, every row of its table once, then the best rows again. Pure.
+"""Chooses the next step of a sweep: the baseline, every row of its table once, then the best rows again. Pure.
 
-A sweep is a study whose proposer goes through the rows in a fixed order. It differs from a search in what is run,
-not in how: each row has all its cycles, since a table of bounds would be of no use, and no leader is confirmed.
+A sweep is a study whose proposer visits the rows in a fixed order. Unlike a search, every row has all its cycles, since
+a table of bounds would be useless, and no leader is confirmed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from autotune.tables import repeats
 
 ALL_THERE = "every row of the table is there"
 BROKEN = 2
-"""Runs of one repeat that the machine broke, each tried twice itself, before it is given up."""
+"""Runs of one repeat, broken by the machine and each tried twice, after which the repeat is given up."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """Repeats of the best rows in fresh processes."""
+    """Number of repeats of the best rows in fresh processes."""
 
     top: int = 20
-    """So many of the fastest rows; fewer where fewer hold."""
+    """Number of fastest rows to repeat; fewer if fewer are feasible."""
     times: int = 3
 
 
 def steps(again: Again) -> Steps:
-    """``schedule.next_step`` of a sweep."""
+    """Returns the ``schedule.next_step`` of a sweep."""
 
     def next_step(
         study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
@@ -43,23 +43,23 @@ def steps(again: Again) -> Steps:
 
 
 def fastest(trials: Sequence[Trial], top: int) -> tuple[Configuration, ...]:
-    """The ``top`` feasible rows by the figure they were first recorded with, fastest first."""
+    """Returns the ``top`` feasible rows by their first recorded speed, fastest first."""
     rows = [t for t in trials if is_row(t) and t.feasible and not t.emulated and t.tokens_per_hour]
     ranked = sorted(rows, key=lambda t: (-(t.tokens_per_hour or 0.0), t.number))
     return tuple(dict.fromkeys(t.configuration for t in ranked))[:top]
 
 
 def is_row(trial: Trial) -> bool:
-    """Whether the trial is a row's first measurement, not a repeat."""
+    """Tells whether a trial is a row's first measurement, not a repeat."""
     return trial.kind.is_searched
 
 
 def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
-    """Repeats still to be run, in order.
+    """Lists the repeats still to be run, in order.
 
-    They go in rounds over all the best rows, each second one turned round: what one row's repeats have between them is
-    a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again; one that
-    the machine broke is, as it says nothing of its row, but only once.
+    They go in rounds over all the best rows, every second round backwards. So repeats of one row are a whole round
+    apart, and a drift of the machine affects all rows alike. A failed repeat is not tried again; one that the machine
+    broke is tried once more.
     """
     best = fastest(trials, again.top)
     ended = [t for t in trials if t.source == repeats.SOURCE and t.state.is_finished and t.outcome]

@@ -1,7 +1,7 @@
-"""A recorded table: measured trials over a search space, with their common header, made from a study. Pure.
+"""A recorded table: measured trials over a search space with a common header, made from a study. Pure.
 
-A table stands by itself: what a search could have known of a configuration is in its row, what of the machine and the
-workload in the header. So searches can be replayed on it, on another machine and without a training framework.
+A table is self-contained: a row holds everything that a search could know of its configuration, the header everything
+about machine and workload. So searches can be replayed on it, elsewhere and without a training framework.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from search_spaces.space import SearchSpace
 from trainer.child.contract import WorstCaseRecord
 
 VERSION = 1
-"""Of the file; a reader refuses a later one."""
+"""Version of the file format; a reader refuses other versions."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +45,30 @@ class Header:
     """Name of the model's folder, or its hub id; its facts are in ``resources.model``."""
     resources: Resources
     space: Mapping[str, Any]
-    """``SearchSpace.as_json``."""
+    """Search space as plain data (``SearchSpace.as_json``)."""
     baseline: Configuration
-    """As the rows are written; it is one of them."""
+    """Baseline with the knobs that rows have; it is one of the rows."""
     rows_per_update: int
     max_prompt_length: int
-    """Tokens."""
+    """Longest prompt, in tokens."""
     max_completion_length: int
-    """Tokens."""
+    """Longest completion, in tokens."""
     protocol: Protocol
-    """Of every row, with the recorded completion lengths."""
+    """Protocol of every row, with the recorded completion lengths."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     memory_limit: int | None = None
-    """Bytes a trial's process tree may hold."""
+    """Most bytes that a trial's process tree may hold; ``None``: no limit."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     probe: Mapping[str, Any] = field(default_factory=dict)
-    """What the device was measured to do (``PriorKnowledge.probe``), for models of times; empty: not measured."""
+    """Measured speeds of the device (``PriorKnowledge.probe``) for time models; empty: not measured."""
     fingerprint: str = ""
-    """Digest of hardware, software and workload; empty where the study has none."""
+    """Digest of hardware, software and workload; empty if the study has none."""
     seed: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Trials of the study that are no rows: why -> how many."""
+    """Reason -> number of the study's trials that are no rows."""
     synthetic: bool = False
-    """The rows were computed by a function, for tests; nothing was measured."""
+    """True if a function computed the rows, for tests, so that nothing was measured."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -81,19 +81,19 @@ class TableRow:
     """A configuration with its measurements."""
 
     trial: Trial
-    """COMPLETE or FAIL; its configuration is written as ``Header.baseline`` is."""
+    """Trial that is COMPLETE or FAIL; its configuration has the knobs of ``Header.baseline``."""
     same_learning: bool
-    """It learns exactly as the baseline does."""
+    """True if the configuration learns exactly as the baseline does."""
     worst_case: WorstCaseRecord | None = None
     repeats: tuple[Trial, ...] = ()
-    """The same configuration measured again, in fresh processes; by number. So are a search's confirmations."""
+    """Further runs of the configuration in fresh processes, by number, confirmations of a search included."""
 
     @property
     def configuration(self) -> Configuration:
         return self.trial.configuration
 
     def key(self, framework: str) -> RestartKey:
-        """Restart key: rows with the same key can be run by one process, one after the other."""
+        """Returns the restart key: one process can run rows of the same key, one after the other."""
         return restart_key(self.configuration, Restart.NONE, framework)
 
 
@@ -104,7 +104,7 @@ class RecordedTable:
     header: Header
     rows: tuple[TableRow, ...]
     name: str = ""
-    """The file's, without its suffix; empty before it is one."""
+    """Name of the file without its suffix; empty for a table that is not in a file."""
 
 
 def table_of(
@@ -113,10 +113,10 @@ def table_of(
     worst_cases: Mapping[int, WorstCaseRecord],
     fingerprint: Fingerprint | None,
 ) -> RecordedTable:
-    """The table of a stored study, whatever its trials were proposed by.
+    """Builds the table of a stored study, whichever sampler proposed its trials.
 
     Args:
-        worst_cases: by trial number.
+        worst_cases: records by trial number.
 
     Raises:
         UsageError: no trial of the study can be a row.
@@ -168,7 +168,7 @@ def _header(
 
 
 def _chosen(trials: Sequence[Trial], baseline: Configuration) -> tuple[tuple[Trial, ...], dict[str, int]]:
-    """A trial for each configuration, by number, and why others are none."""
+    """Returns one trial for each configuration, by number, and reason -> number of the trials that are no rows."""
     found: dict[Configuration, Trial] = {}
     reasons: Counter[str] = Counter()
     for trial in sorted(retries.corrected(trials), key=lambda t: t.number):
@@ -183,7 +183,7 @@ def _chosen(trials: Sequence[Trial], baseline: Configuration) -> tuple[tuple[Tri
 
 
 def _no_row(trial: Trial, baseline: Configuration) -> str:
-    """Why a finished trial cannot be a row; empty if it can."""
+    """Explains why a finished trial cannot be a row; empty if it can."""
     if moving_lengths(trial.configuration) != moving_lengths(baseline):
         return "at lengths of its own"
     if trial.state is TrialState.PRUNED:
@@ -198,5 +198,5 @@ def _no_row(trial: Trial, baseline: Configuration) -> str:
 
 
 def _repeats(trial: Trial) -> bool:
-    """Whether a trial repeats a row in a fresh process: a repeat of a sweep, or the confirmation of a search."""
+    """Tells whether a trial repeats a row in a fresh process: a repeat of a sweep, or a confirmation of a search."""
     return trial.kind is TrialKind.CONFIRM or trial.source == repeats.SOURCE
