@@ -36,8 +36,8 @@ def available_memory(files: Files = HOST) -> int | None:
 
 
 class TakenTime:
-    """Sums the time that others took from a tree of processes: what they used while its threads waited for a CPU, and
-    what the hypervisor stole."""
+    """Time that other programs and the hypervisor took from a tree of processes: CPU time of others while threads of
+    the tree waited for a CPU, and stolen time."""
 
     def __init__(self, files: Files = HOST) -> None:
         self._files = files
@@ -45,11 +45,11 @@ class TakenTime:
         self._total_s = 0.0
 
     def total(self, own_ticks: int, pids: Iterable[int]) -> float | None:
-        """Returns seconds of the whole machine since the first call; ``None`` if the kernel does not report it.
+        """Returns the time taken since the first call, in seconds of the whole machine; ``None`` if not reported.
 
         Args:
             own_ticks: clock ticks that the tree has used.
-            pids: its processes.
+            pids: ids of the processes of the tree.
         """
         counters = _counters(self._files)
         if counters is None:
@@ -94,14 +94,14 @@ def _cpus(files: Files) -> int:
 
 
 def _waits(pids: Iterable[int], files: Files) -> dict[str, int]:
-    """Thread -> nanoseconds it has waited for a CPU; empty if the kernel does not report it."""
+    """Returns thread -> nanoseconds for which it has waited for a CPU; empty if the kernel does not report it."""
     threads = [thread for pid in pids for thread in (files.proc / str(pid) / "task").glob("*")]
     words = {thread.name: kernel_text(thread / "schedstat").split() for thread in threads}
     return {thread: int(some[1]) for thread, some in words.items() if len(some) > 1 and some[1].isdigit()}
 
 
 def _counters(files: Files) -> tuple[int, int, int] | None:
-    """(busy, all, stolen) clock ticks since the machine started, over all CPUs; stolen ones count as busy."""
+    """Returns (busy, all, stolen) clock ticks since the machine started, over all CPUs; busy includes stolen."""
     words = kernel_text(files.proc / "stat").partition("\n")[0].split()
     if len(words) < 5 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None
