@@ -1,1 +1,1 @@
-"""An exported configuration, run again and compared with its stated figure."""
+"""Runs an exported configuration again and compares it with its stated figure."""

@@ -1,7 +1,7 @@
-"""Compares an exported command's tokens/hour, read from the framework's own log, with the study's stated figure. Pure.
+"""Compares an exported command's tokens/hour, read from the framework's log, with the study's stated figure. Pure.
 
-Nothing of the meter is used on the observed side: the time is that between the arrivals of TRL's own lines, the
-lengths are those TRL reports in them.
+The observed side uses nothing of the tuner's meter: times are those at which TRL's log lines arrive, and lengths are
+those that the lines report.
 """
 
 from __future__ import annotations
@@ -18,37 +18,36 @@ from autotune.statistics.distributions import t95
 from search_spaces.batch import data_ranks, training_gpus
 
 TOLERANCE = 0.05
-"""How far observed and expected may be apart, as a share."""
+"""Largest difference of observed and expected tokens/hour that agrees, as a share."""
 TAKEN = 0.05
-"""Share of the machine's CPU that other programs may take during a cycle that counts, as in a trial."""
+"""Share of the machine's CPU, taken by other programs, above which a cycle is disturbed, as in a trial."""
 
 _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", "num_tokens"
 
 
 @dataclass(frozen=True)
 class LoggedUpdate:
-    """An optimizer update as logged by TRL. Lengths are tokens, ``None`` where the update reuses earlier
-    completions."""
+    """An optimizer update as logged by TRL. Lengths are in tokens, ``None`` if it reuses earlier completions."""
 
     at: float
-    """Seconds on a monotonic clock, when the line arrived."""
+    """Arrival of the line, in seconds of a monotonic clock."""
     mean_length: float | None
     longest: float | None
-    """Longest completion of a generation, meaned over the update's generations."""
+    """Longest completion of a generation, averaged over the update's generations."""
     tokens: float | None = None
     """Prompt and completion tokens generated since training began."""
     others_s: float | None = None
-    """``OutputLine.others_s``."""
+    """Seconds of CPU that other programs took, as ``OutputLine.others_s``."""
 
 
 @dataclass(frozen=True)
 class CycleShape:
-    """The rows of one whole cycle: generation to generation."""
+    """Rows of one whole cycle, from one generation to the next."""
 
     rows: int
     """Completions generated in a cycle, over all ranks."""
     trained_rows: int
-    """Completions its updates work on; more than ``rows`` where each serves several."""
+    """Completions that the cycle's updates train on; more than ``rows`` if each serves several updates."""
     updates: int
     generation_rows: int
     """Completions of one generation, over all ranks."""
@@ -57,10 +56,10 @@ class CycleShape:
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """Measured whole cycles of a run, without the first ones."""
+    """Measured whole cycles of a run, without the warm-up."""
 
     seconds: tuple[float, ...]
-    """Of each cycle."""
+    """Seconds of each cycle."""
     tokens: tuple[float, ...]
     """Completion tokens of each cycle, each counted once."""
     lengths: tuple[float, ...]
@@ -69,7 +68,7 @@ class ObservedRun:
     taken: tuple[float | None, ...]
     """Share of the machine's CPU that other processes took during each cycle; ``None`` if not known."""
     prompt: float | None = None
-    """Mean prompt length, where TRL told its tokens."""
+    """Mean prompt length in tokens; ``None`` if TRL did not log its tokens."""
 
     @property
     def mean_length(self) -> float:
@@ -86,12 +85,12 @@ class ObservedRun:
 
     @property
     def drowned(self) -> bool:
-        """Whether most cycles were disturbed."""
+        """True if most cycles were disturbed."""
         return 2 * self.disturbed > len(self.seconds)
 
     @property
     def counted(self) -> ObservedRun:
-        """The cycles that count: the undisturbed ones; all of them where most were disturbed."""
+        """Run of the undisturbed cycles; of all cycles if most were disturbed."""
         if self.drowned:
             return self
         rows = [row for row in self._cycles() if not is_disturbed(row[-1])]
@@ -112,7 +111,7 @@ class ObservedRun:
 
 
 def is_disturbed(taken: float | None) -> bool:
-    """Returns whether others took too much of the CPU for a cycle to count."""
+    """Tells whether other programs took more than ``TAKEN`` of the CPU; False if not known."""
     return taken is not None and taken > TAKEN
 
 
@@ -122,23 +121,23 @@ class StatedFigure:
 
     tokens_per_hour: float
     mean_length: float
-    """Completion tokens."""
+    """Mean completion length in tokens."""
     longest: float
-    """Longest completion of a generation, meaned."""
+    """Mean of the longest completion of a generation, in tokens."""
     prompt: float
-    """Mean prompt length, in tokens."""
+    """Mean prompt length in tokens."""
     width: float
-    """Prompt and completion tokens of a row of the update, padding included, meaned."""
+    """Mean prompt and completion tokens of a row of the update, padding included."""
     shares: dict[str, float]
     """Share of cycle time by phase."""
 
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Result of comparing observed with stated tokens/hour. Lengths are tokens."""
+    """Result of comparing observed with stated tokens/hour. Lengths are in tokens."""
 
     observed: float
-    """Tokens/hour."""
+    """Observed tokens/hour."""
     low: float
     high: float
     """95 % interval of ``observed``, from the spread of its cycles."""
@@ -146,7 +145,7 @@ class RunVerdict:
     updates: int
     stated: float
     expected: float
-    """Stated tokens/hour at the observed lengths."""
+    """Stated tokens/hour, converted to the observed lengths."""
     observed_length: float
     stated_length: float
     observed_longest: float
@@ -154,20 +153,20 @@ class RunVerdict:
     observed_prompt: float | None
     stated_prompt: float
     disturbed: int = 0
-    """Cycles that other programs disturbed."""
+    """Number of cycles that other programs disturbed."""
     drowned: bool = False
-    """Whether most were; then ``cycles`` holds them too."""
+    """True if most cycles were disturbed; ``cycles`` then includes those."""
     half_width: float = 0.0
     """Half the 95 % interval of the logarithm of ``ratio``; 0 if it is not known."""
 
     @property
     def ratio(self) -> float:
-        """Observed ÷ expected."""
+        """Observed ÷ expected tokens/hour."""
         return self.observed / self.expected
 
     @property
     def agrees(self) -> bool:
-        """Whether observed and expected differ by at most ``TOLERANCE``."""
+        """True if observed and expected differ by at most ``TOLERANCE``."""
         return abs(self.ratio - 1.0) <= TOLERANCE
 
     @property
@@ -177,12 +176,12 @@ class RunVerdict:
 
     @property
     def ratio_high(self) -> float:
-        """Upper end of the ratio's interval."""
+        """Upper end of the 95 % interval of ``ratio``."""
         return self.ratio * math.exp(self.half_width)
 
     @property
     def undecided(self) -> bool:
-        """Whether they differ by no more than processes of one configuration may, or most cycles were disturbed."""
+        """True if the difference may be chance between processes, or if most cycles were disturbed."""
         by_chance = self.ratio_low <= 1.0 + TOLERANCE and self.ratio_high >= 1.0 - TOLERANCE
         return not self.agrees and (by_chance or self.drowned)
 
@@ -224,7 +223,7 @@ def _number(value: object) -> float | None:
 
 
 def shape_of(study: Study, configuration: Configuration) -> CycleShape:
-    """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
+    """Returns the rows of a cycle under ``configuration``; with ``num_iterations`` each row serves several updates."""
     spec = study.spec
     processes, ranks = training_gpus(configuration, spec.resources), data_ranks(configuration, spec.resources)
     micro = int(configuration.get("micro_batch_size", 1))
@@ -240,7 +239,7 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
 
 
 def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) -> ObservedRun | None:
-    """The whole cycles in the logged updates of one run, without the first ``warming``; ``None`` without one."""
+    """Returns the whole cycles in the logged updates of a run after the first ``warming``; ``None`` without any."""
     seconds, tokens, means, longest, taken = [], [], [], [], []
     for first in range(warming * shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
@@ -262,7 +261,7 @@ def observe(steps: Sequence[LoggedUpdate], shape: CycleShape, warming: int = 1) 
 
 
 def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
-    """Mean prompt length of the observed cycles: tokens generated since the first cycle, less the completions."""
+    """Returns the mean prompt length: tokens generated since the first cycle, less the completions, per row."""
     tokens = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
     if len(tokens) <= cycles:
         return None
@@ -270,7 +269,7 @@ def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens:
 
 
 def together(runs: Sequence[ObservedRun]) -> ObservedRun:
-    """Pools several runs into one."""
+    """Combines several runs into one."""
     prompts = [run.prompt for run in runs for _ in run.seconds]
     known = [prompt for prompt in prompts if prompt is not None]
     rows = [row for run in runs for row in run._cycles()]
@@ -283,7 +282,7 @@ def _run_of(rows: Sequence[tuple[float, float, float, float, float | None]], pro
 
 
 def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:
-    """The stated figure, with the conditions of the supporting trials' speed cycles; ``None`` without such cycles."""
+    """Returns the stated figure with the lengths of the trials' speed cycles; ``None`` without such cycles."""
     cycles = [c for t in trials for c in t.speed_cycles()]
     lengths = [n for c in cycles for n in c.lengths]
     if not lengths:
@@ -301,7 +300,7 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape
 
 
 def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
-    """The longest completion of each generation; ranks' lengths follow one another, each in order of generation."""
+    """Returns the longest completion of each generation; ``lengths`` are by rank, then in order of generation."""
     each, share = len(lengths) // shape.ranks, shape.generation_rows // shape.ranks
     found = []
     for start in range(0, each, max(1, share)):
@@ -311,18 +310,16 @@ def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
 
 
 def judge(run: ObservedRun, stated: StatedFigure, shape: CycleShape, half_width: float = 0.0) -> RunVerdict:
-    """Returns the verdict on the cycles that count, corrected for their lengths.
+    """Compares a run with the stated figure; ``half_width`` is half the 95 % interval of the log ratio.
 
-    ``half_width`` is that of the log ratio's 95 % interval.
-
-    Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
-    lengths. With L the mean completion length, M the longest completion of a generation, P the mean prompt length,
-    W the width of a row in the update (prompt and completion with padding), ``s`` and ``o`` for stated and
-    observed, and p the stated share of cycle time of a phase:
+    Tokens/hour depends on completion lengths, so the stated figure S is converted to the observed lengths. With L the
+    mean completion length, M the longest completion of a generation, P the mean prompt length, W the width of a row in
+    the update (prompt and completion with padding), ``s`` and ``o`` for stated and observed, and p the stated share of
+    cycle time of a phase:
 
         cycle time grows by    f = p_generate · M_o/M_s
                                    + (p_logprob + p_update) · (W_s + M_o - M_s + P_o - P_s)/W_s
-                                   + everything else unchanged
+                                   + p of all other phases
         expected tokens/hour   E = S · (L_o/L_s) / f
         ratio                    = observed tokens/hour / E
 
@@ -356,7 +353,7 @@ def judge(run: ObservedRun, stated: StatedFigure, shape: CycleShape, half_width:
 
 
 def _spread(observed: ObservedRun) -> float:
-    """Half the 95 % interval of the log of tokens/hour."""
+    """Returns half the 95 % interval of the log of tokens/hour."""
     logs = observed.logs
     if len(logs) < 2:
         return 0.0

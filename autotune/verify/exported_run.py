@@ -41,23 +41,23 @@ from trainer.frameworks.common.exported import RUN, SERVER
 from trainer.frameworks.common.serving import IN_TRIAL, READY_S
 
 START_S = 180.0
-"""For a start no trial has told the length of."""
+"""Seconds that a start and a cycle may take if no trial has measured one."""
 PATIENCE = 5.0
-"""Times the predicted duration, after which a run is given up."""
+"""Multiple of the predicted duration after which a run is stopped."""
 
 CLOSING_S = 90.0
-"""The kernel keeps a port for a minute for the connections a server had (TIME_WAIT)."""
+"""Seconds to wait for a server's port: the kernel keeps it for a minute after the last connection (TIME_WAIT)."""
 
 OUTPUT = "output"
 RANKS = "ranks"
-"""What ``torchrun`` keeps of its processes."""
+"""Folder of the files that ``torchrun`` keeps of its processes."""
 
 Heard = Callable[[int, int, LoggedUpdate], None]
-"""Told (round, update, step) for every update."""
+"""Function that receives (round, update, step) for every update."""
 
 
 class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
-    """The user stopped the verification; no process is left running."""
+    """Raised when the user stopped the verification; no process is left running."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class Rehearsal:
 
     study: Study
     supporting: Sequence[Trial]
-    """Trials of the same configuration; they tell how long a run may take."""
+    """Trials of the same configuration, from which the duration of a run is predicted."""
     trials: Sequence[Trial]
-    """Of the whole study; they tell how much processes differ."""
+    """Trials of the whole study, from which the difference between processes is estimated."""
     exported: Exported
     settings: Settings
     updates: int
-    """That count in a run."""
+    """Updates of a run that are timed."""
     stop: StopToken
     heard: Heard
     clock: Clock
     place: str = "verify"
-    """Folder below the study's own."""
+    """Name of the folder below the study's own."""
 
     @property
     def shape(self) -> CycleShape:
@@ -106,11 +106,11 @@ class Rehearsal:
     def run(self, number: int, *, warming: int = 1, seed: int | None = None) -> ObservedRun:
         """Runs the command once until it has logged enough updates after ``warming`` cycles.
 
-        ``seed`` replaces that of the export.
+        ``seed`` replaces the export's seed.
 
         Raises:
-            MachineError: it does not train.
-            InterruptedVerification: ``stop`` was asked for.
+            MachineError: the command does not train.
+            InterruptedVerification: the user stopped it.
         """
         shape = self.shape
         wanted = shape.updates * (warming + -(-self.updates // shape.updates))
@@ -137,10 +137,10 @@ class Rehearsal:
 
     @contextmanager
     def _server(self, command: BoundedCommand) -> Iterator[Callable[[], tuple[Stop, str] | None]]:
-        """The exported rollout server, ready, if the run needs one; tells why the run cannot go on.
+        """Starts the exported rollout server, if there is one, and yields a function that returns the server's trouble.
 
         Raises:
-            MachineError: its port is taken, or it does not come up.
+            MachineError: the server's port is taken, or the server does not start.
         """
         health = self.exported.export.health
         if not health:
@@ -182,12 +182,12 @@ class Rehearsal:
 
 
 def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
-    """Run the exported command ``rounds`` times in fresh processes, and compare.
+    """Runs the exported command ``rounds`` times in fresh processes, and compares it with the stated figure.
 
     Raises:
         MachineError: the command cannot be run here, or does not train.
         UsageError: the study has nothing to compare with, or the framework prints other lines.
-        InterruptedVerification: a stop was asked for.
+        InterruptedVerification: the user stopped it.
     """
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
@@ -220,7 +220,7 @@ def _predicted_s(supporting: Sequence[Trial], updates: int) -> float:
 
 
 def _why(why: str, code: int | None, tail: str, updates: int, logs: Path) -> str:
-    """A sentence on why a command did not train as expected."""
+    """Explains in a sentence why a command did not train as expected."""
     said = [line.strip() for line in tail.splitlines() if line.strip()]
     last = next((line for line in reversed(said) if "Error" in line and "CalledProcessError" not in line), "")
     cause = why or (

@@ -1,8 +1,7 @@
-"""Compares two exported configurations by the framework itself: both run in turns, with nothing of the meter.
+"""Compares two exported configurations by the framework's own log: both run in turns, without the tuner's meter.
 
-Only the framework's own log is read: when it tells of a step, and how long the completions were. What other programs
-took of the CPU is seen from outside; a step that they disturbed does not count, and a turn of mostly such steps is
-repeated.
+The log gives the time of each step and the lengths of completions. The CPU use of other programs is measured from
+outside; disturbed steps are left out, and a turn of mostly disturbed steps is repeated.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from autotune.verify.exported_run import Rehearsal
 
 BASELINE, ANSWER = "baseline", "answer"
 ATTEMPTS = 3
-"""At a turn, while most of its steps are disturbed."""
+"""Most attempts at a turn while most of its steps are disturbed."""
 WARMING = 2
-"""Cycles at the start of a run that do not count."""
+"""Cycles at the start of a run that are not counted."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One update of one run; of several that share their completions the mean."""
+    """One update of one run; updates that share completions have their mean."""
 
     run: str
     """``BASELINE`` or ``ANSWER``."""
     round: int
     step_seconds: float
     tokens: float
-    """Completion tokens."""
+    """Completion tokens of the update."""
     outside_cpu: float | None = None
-    """Share of the machine's CPU that other programs took meanwhile; ``None`` if not known."""
+    """Share of the machine's CPU that other programs took during the step; ``None`` if not known."""
 
     @property
     def clean(self) -> bool:
@@ -42,43 +41,43 @@ class Step:
 
 @dataclass(frozen=True)
 class Side:
-    """One configuration over all its steps that count."""
+    """Figures of one configuration over all its counted steps."""
 
     tokens_per_hour: float
     seconds: float
-    """Of a step: the median."""
+    """Median seconds of a step."""
 
 
 @dataclass(frozen=True)
 class TurnsVerdict:
-    """The answer over the baseline."""
+    """Comparison of the answer with the baseline."""
 
     baseline: Side
     answer: Side
     rounds: tuple[float, ...]
-    """How many times as fast a step of the answer is, by the medians of each round."""
+    """Speed of a step of the answer divided by the baseline's, by the medians of each round."""
     disturbed: bool = False
-    """Whether other programs disturbed every round, so that all steps count and nothing is decided."""
+    """True if other programs disturbed every round, so that all steps are counted and nothing is decided."""
 
     @property
     def by_tokens(self) -> float:
-        """How many times the tokens/hour."""
+        """Ratio of tokens/hour, answer to baseline."""
         return self.answer.tokens_per_hour / self.baseline.tokens_per_hour
 
     @property
     def by_seconds(self) -> float:
-        """How many times as fast a step is, by the median round. Lengths differ by chance and move this less."""
+        """Ratio of the speed of a step in the median round; chance differences of lengths move it little."""
         return statistics.median(self.rounds)
 
 
 def order(rounds: int) -> list[tuple[int, str]]:
-    """Returns rounds of one turn each, every second one turned round: a machine that drifts meets both alike."""
+    """Returns (round, run) in order of execution; every second round is reversed, to cancel a drift of the machine."""
     pair = (BASELINE, ANSWER)
     return [(number, run) for number in range(1, rounds + 1) for run in (pair if number % 2 else pair[::-1])]
 
 
 def compare(steps: Sequence[Step]) -> TurnsVerdict:
-    """Compares the clean steps of both runs; all steps, and decides nothing, where no round has clean ones of both."""
+    """Compares the undisturbed steps of both runs; decides nothing, and compares all steps, if no round has both."""
     clean = [step for step in steps if step.clean]
     rounds = _rounds(clean)
     baseline, answer = (_side(clean if rounds else steps, run) for run in (BASELINE, ANSWER))
@@ -86,7 +85,7 @@ def compare(steps: Sequence[Step]) -> TurnsVerdict:
 
 
 def interval_holds(verdict: TurnsVerdict, gain: Gain | None) -> bool | None:
-    """Returns whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
+    """Tells whether the stated interval holds the ratio of tokens/hour; ``None`` if that is not decided."""
     return None if verdict.disturbed or gain is None else gain.low <= verdict.by_tokens - 1.0 <= gain.high
 
 
@@ -108,7 +107,7 @@ def _side(steps: Sequence[Step], run: str) -> Side:
 def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str], None]) -> list[Step]:
     """Runs both exports in turns; returns all steps but those of the warm-up.
 
-    A round has prompts and a random state of its own, the same for both. Raises what ``Rehearsal.run`` does.
+    A round has its own prompts and random state, the same for both. Raises as ``Rehearsal.run``.
     """
     steps: list[Step] = []
     for number, run in order(rounds):
@@ -125,6 +124,6 @@ def take_turns(sides: Mapping[str, Rehearsal], rounds: int, say: Callable[[str],
 
 
 def steps_of(observed: ObservedRun, run: str, number: int, updates: int) -> list[Step]:
-    """Splits each cycle of a run into its ``updates``, by their mean."""
+    """Returns the ``updates`` of each cycle of a run, each with the cycle's mean."""
     cycles = zip(observed.seconds, observed.tokens, observed.taken, strict=True)
     return [Step(run, number, seconds / updates, tokens / updates, taken) for seconds, tokens, taken in cycles]

@@ -1,26 +1,26 @@
 """Predicts the seconds of a configuration's cycle at given completion lengths, phase by phase. Pure.
 
-A figure was measured at the recorded lengths; a long run writes whatever its policy writes. The cycles of the
-supporting trials at 1x, 2x and the maximum say what longer completions cost. For each phase p the seconds of a cycle
-are a function of one amount of work w:
+A long run has other lengths than the recorded ones that a figure was measured at. The cost of longer completions comes
+from the supporting trials' cycles at 1x, 2x and the maximum. The seconds T of a cycle in each phase p are a function of
+one amount of work w:
 
     T_p(w) = s · piecewise linear through (w_1x, t_1x), (w_2x, t_2x), (w_max, t_max)
 
 * generate: w = a · M + b · N, with M the longest completion of each generation, summed over the cycle's generations,
-  and N the cycle's completion tokens: a batch runs until its longest row ends, and each step of it costs more the more
-  rows still run. a, b >= 0 are the least-squares fit of the seconds beyond the same process's mean at 1x;
-* logprob, update: w = tokens the update's forward passes work on, padding included;
+  and N the cycle's completion tokens: a batch runs until its longest row ends, and a step costs more the more rows
+  still run. a, b >= 0 are the least-squares fit of the seconds beyond the same process's mean at 1x;
+* logprob, update: w = tokens of the update's forward passes, padding included;
 * reward: w = N;
-* sync, wait, idle: the mean at 1x, whatever the lengths.
+* sync, wait, idle: the mean at 1x for all lengths.
 
-t_1x is the mean at 1x; t_2x and t_max are that plus the mean difference to 1x within one process, so that what two
-processes differ by is in no slope, and any trial of the configuration may tell of it. Below 1x the line goes on with
-the mean slope of all cycles that differ from 1x, the natural ones of the trials included (recorded lengths hold the
-longest rows in every cycle, natural ones do not); so it does above where 2x and the maximum are no more work (rows at
-the maximum already). Natural cycles that other programs disturbed are left aside, unless no other cycle tells of other
-lengths: a disturbed slope is nearer than a presumed one. A slope is never negative, and below 1x never steeper than
-proportional. Where nothing but 1x was measured, time is proportional to work (to M for generate). s is one factor for
-all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
+t_1x is the mean at 1x. t_2x and t_max are t_1x plus the mean difference to 1x within one process, so that differences
+between processes enter no slope, and any trial of the configuration can contribute. Below 1x the line continues with
+the mean slope of all cycles at other lengths, natural ones included (recorded lengths hold the longest rows in every
+cycle, natural ones do not). It continues so above 1x if 2x and the maximum are no more work. Natural cycles that other
+programs disturbed are used only if no other cycle has other lengths, because a disturbed slope is closer than a
+presumed one. A slope is never negative, and below 1x never steeper than proportional. If only 1x was measured, time is
+proportional to work (to M for generate). s is one factor for all phases, which makes the cycle at the mean work of 1x
+take the time of the stated tokens/hour.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from autotune.statistics.lengths import MAXIMUM, ONCE, TWICE, cycles_at
 from autotune.verify.compare_run import CycleShape, longest_rows
 
 ALIKE = 0.02
-"""Work that differs by less than this share tells no slope."""
+"""Share by which the work of two cycles must differ to give a slope."""
 SINGULAR = 1e-3
-"""Below this share of a squared correlation short of 1, two regressors are one."""
+"""Two regressors count as one if 1 minus their squared correlation is below this."""
 
 _KINDS = {TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.MAXIMUM}
 _PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
@@ -45,7 +45,7 @@ _PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
 
 @dataclass(frozen=True)
 class CycleWork:
-    """Amounts of work of one cycle, on which its phases' times depend."""
+    """Amounts of work of one cycle, which the times of its phases depend on."""
 
     longest: float
     """Completion tokens of the longest row of each generation, summed."""
@@ -66,12 +66,12 @@ class Curve:
     """Seconds of a phase as a piecewise linear function of its work."""
 
     points: tuple[tuple[float, float], ...]
-    """(work, seconds), growing in work and never falling in seconds; the first is that of 1x."""
+    """(work, seconds), ascending in work, never falling in seconds; the first point is that of 1x."""
     slope: float = 0.0
-    """Seconds for each unit of work below the first point, and beyond it where there is no other."""
+    """Seconds per unit of work below the first point, and beyond it if there is no other point."""
 
     def at(self, work: float) -> float:
-        """Seconds at an amount of work, never below zero."""
+        """Returns the seconds at an amount of work, never below zero."""
         w0, t0 = self.points[0]
         if work <= w0 or len(self.points) == 1:
             return max(0.0, t0 + (work - w0) * self.slope)
@@ -86,38 +86,38 @@ class LengthPrediction:
 
     shape: CycleShape
     tokens_per_hour: float
-    """Stated, at the recorded lengths."""
+    """Stated tokens/hour, at the recorded lengths."""
     at_once: CycleWork
-    """Mean of the cycles at 1x."""
+    """Mean work of the cycles at 1x."""
     mean_length: float
-    """Completion tokens of a row at 1x."""
+    """Mean completion tokens of a row at 1x."""
     curves: Mapping[str, Curve]
     weights: tuple[float, float]
-    """Seconds of generation for each token of the longest rows, and for each completion token (a and b)."""
+    """Seconds of generation per token of the longest rows, and per completion token (a and b)."""
     scale: float
     cycles: Mapping[str, int]
-    """How many it rests on, by ``1x``, ``2x``, ``maximum``."""
+    """Number of cycles behind the prediction, by ``1x``, ``2x``, ``maximum``."""
 
     def seconds(self, cycle: CycleRecord) -> dict[str, float]:
-        """Predicted seconds by phase at the lengths and rows of ``cycle``; the cycle's own times are not used."""
+        """Predicts the seconds by phase at the lengths and rows of ``cycle``; the cycle's own times are not used."""
         work = amounts(work_of(cycle, self.shape), self.weights)
         return {phase: self.scale * curve.at(work.get(phase, 0.0)) for phase, curve in self.curves.items()}
 
     @property
     def rests_on(self) -> str:
-        """``9 cycles at 1x, 3 at 2x, 3 at maximum``."""
+        """Description of the measured cycles: ``9 cycles at 1x, 3 at 2x, 3 at maximum``."""
         said = [f"{count}{'' if place else ' cycles'} at {at}" for place, (at, count) in enumerate(self.cycles.items())]
         return ", ".join(said)
 
 
 def work_of(cycle: CycleRecord, shape: CycleShape) -> CycleWork:
-    """Amounts of work of one cycle, from its lengths and rows."""
+    """Returns the amounts of work of one cycle, from its lengths and rows."""
     longest = sum(longest_rows(cycle.lengths, shape)) if cycle.lengths else 0
     return CycleWork(longest, cycle.completion_tokens, cycle.computed_tokens)
 
 
 def amounts(work: CycleWork, weights: tuple[float, float]) -> dict[str, float]:
-    """Amount of work of each phase that depends on lengths."""
+    """Returns the amount of work of each phase that depends on lengths."""
     generate = weights[0] * work.longest + weights[1] * work.tokens
     return {
         Phase.GENERATE.value: generate,
@@ -129,12 +129,12 @@ def amounts(work: CycleWork, weights: tuple[float, float]) -> dict[str, float]:
 def predict_from(
     supporting: Sequence[Trial], tokens_per_hour: float, shape: CycleShape, alike: Sequence[Trial] = ()
 ) -> LengthPrediction | None:
-    """The prediction of a stated figure; ``None`` if no cycle at the recorded lengths tells of it.
+    """Fits the length model of a stated figure; ``None`` without cycles at the recorded lengths.
 
     Args:
-        supporting: trials of one configuration the figure rests on.
-        alike: other trials of the configuration. What they took says nothing of the figure, but how much longer each
-            took at other lengths than at 1x says what lengths cost.
+        supporting: trials of one configuration that the figure rests on.
+        alike: other trials of the configuration. Their speed is not used, but the extra time of each at other lengths
+            over its own 1x shows the cost of lengths.
     """
     once = [c for t in supporting for c in t.speed_cycles()]
     lengths = [n for c in once for n in c.lengths]
@@ -159,14 +159,14 @@ def predict_from(
 
 
 _Difference = tuple[CycleWork, dict[str, float]]
-"""Work and seconds by phase of a longer cycle, beyond its own process's mean at 1x."""
+"""Work and seconds by phase of a longer cycle, minus the means of its own process at 1x."""
 
 
 def _differences(
     telling: Sequence[Trial], kind: CycleKind, shape: CycleShape, *, disturbed: bool = False
 ) -> list[_Difference]:
-    """Extra seconds of the cycles of one kind over their process's mean at 1x. ``disturbed`` includes natural cycles
-    that other programs disturbed."""
+    """Returns the extra work and seconds of the cycles of one kind over their process's mean at 1x. ``disturbed``
+    includes natural cycles that other programs disturbed."""
     found = []
     for trial in telling:
         own = trial.speed_cycles()
@@ -182,9 +182,9 @@ def _differences(
 
 
 def _weights(differences: Sequence[_Difference], base: CycleWork, seconds: float) -> tuple[float, float]:
-    """a and b: non-negative least squares of the seconds generation took longer than at 1x.
+    """Fits a and b by non-negative least squares to the seconds that generation took beyond 1x.
 
-    Where the longest rows are the same in all cycles, what they cost is presumed: time is proportional to them.
+    If the longest rows are the same in all cycles, their cost is presumed: time is proportional to them.
     """
     proportional = seconds / base.longest if base.longest > 0 else 0.0
     points = [(d.longest, d.tokens, times.get(Phase.GENERATE.value, 0.0)) for d, times in differences]
@@ -250,5 +250,5 @@ def _mean_work(cycles: Sequence[CycleRecord], shape: CycleShape) -> CycleWork:
 
 
 def _mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
-    """Mean seconds of a cycle by phase; time outside any phase is already counted as idle."""
+    """Returns the mean seconds of a cycle by phase; time outside any phase is already counted as idle."""
     return {phase: seconds / len(cycles) for phase, seconds in phase_seconds(cycles).items()}

@@ -1,6 +1,6 @@
 """Plans a long run at natural lengths, and compares its tokens/hour with the stated figure. Pure.
 
-See ``length_model`` for how the stated figure is converted to the lengths each cycle had.
+``length_model`` converts the stated figure to the lengths of each cycle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.verify.compare_run import TOLERANCE, longest_rows
 from autotune.verify.length_model import LengthPrediction
 
 SOURCE = "verify/steps"
-"""``Trial.source`` of a long run. It has no cycle at the recorded lengths, and so is no figure of its own."""
+"""``Trial.source`` of a long run. Without a cycle at the recorded lengths, it has no figure of its own."""
 
 MOST_CYCLES = 10_000
 LEAST_CYCLES = 3
@@ -36,7 +36,7 @@ class PhaseGap:
 
     @property
     def excess(self) -> float:
-        """Measured minus predicted seconds; positive where the phase took longer."""
+        """Measured minus predicted seconds; positive if the phase took longer."""
         return self.measured - self.predicted
 
 
@@ -45,42 +45,42 @@ class LongVerdict:
     """A long run compared with the prediction and with the unconverted figure. Tokens/hour, tokens and seconds."""
 
     stated: float
-    """At the recorded lengths."""
+    """Stated tokens/hour, at the recorded lengths."""
     predicted: float
-    """The same, carried over to the lengths of each cycle."""
+    """Stated tokens/hour, converted to the lengths of each cycle."""
     measured: float
-    """Over the same cycles as ``predicted``."""
+    """Measured tokens/hour, over the same cycles as ``predicted``."""
     raw: float
-    """Over all cycles, disturbed ones included."""
+    """Measured tokens/hour over all cycles, disturbed ones included."""
     low: float
     high: float
     """95 % interval of the ratio, from the spread of the cycles."""
     cycles: int
     updates: int
     disturbed: int
-    """Cycles in which the clock guard saw other programs or another clock; not compared unless most were."""
+    """Cycles that other programs or a changed clock disturbed; not compared unless most cycles were disturbed."""
     compared: int
-    """Cycles the comparison rests on."""
+    """Number of compared cycles."""
     stated_length: float
     observed_length: float
     stated_longest: float
     observed_longest: float
-    """Longest completion of a generation, meaned."""
+    """Mean of the longest completion of a generation, in tokens."""
     early: float
     late: float
-    """Measured ÷ predicted of the first and the last third."""
+    """Measured ÷ predicted, of the first and of the last third of the cycles."""
     phases: tuple[PhaseGap, ...]
-    """Largest difference first."""
+    """Measured and predicted seconds by phase, largest difference first."""
     rests_on: str
 
     @property
     def ratio(self) -> float:
-        """Measured ÷ predicted."""
+        """Measured ÷ predicted tokens/hour."""
         return self.measured / self.predicted
 
     @property
     def agrees(self) -> bool:
-        """Within 5 % of the prediction."""
+        """True if measured and predicted differ by at most ``TOLERANCE``."""
         return abs(self.ratio - 1.0) <= TOLERANCE
 
     @property
@@ -98,11 +98,11 @@ class LongVerdict:
 
 
 def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
-    """Number of cycles that ``--steps`` means: ``10x`` is ten times the ``behind`` cycles of the figure, ``200`` so
-    many updates.
+    """Parses ``--steps`` to a number of cycles: ``10x`` is ten times the ``behind`` cycles of the figure, ``200`` is
+    200 updates.
 
     Raises:
-        UsageError: it is neither, or too few or too many to run.
+        UsageError: the text is neither, or gives too few or too many cycles.
     """
     times, steps = _TIMES.fullmatch(text.strip()), _STEPS.fullmatch(text.strip())
     if times is not None:
@@ -121,28 +121,28 @@ def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
 
 
 def draft(study: Study, configuration: Configuration, cycles: int) -> TrialDraft:
-    """A trial in a fresh process: the usual warm-up, then ``cycles`` cycles at natural lengths."""
+    """Returns a trial in a fresh process: the usual warm-up, then ``cycles`` cycles at natural lengths."""
     protocol = replace(study.spec.protocol, natural=cycles, recorded=0, maximum=0, double=0, lengths=study.lengths)
     return study.draft(TrialKind.VERIFY, configuration, protocol, SOURCE)
 
 
 def alike(trials: Iterable[Trial], configuration: Configuration) -> list[Trial]:
-    """Successful short trials of a configuration, from which the length model of its long run is fitted."""
+    """Returns the feasible short trials of a configuration, which the length model of its long run is fitted to."""
     return [t for t in trials if t.configuration == configuration and t.feasible and not is_long(t)]
 
 
 def is_long(trial: Trial) -> bool:
-    """Whether ``verify --steps`` ran this trial."""
+    """Tells whether ``verify --steps`` ran this trial."""
     return trial.source == SOURCE
 
 
 def natural(trial: Trial) -> list[CycleRecord]:
-    """Natural-length cycles of rank 0."""
+    """Returns the accepted natural-length cycles of rank 0."""
     return [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL and c.accepted and c.rank == 0]
 
 
 def compare(prediction: LengthPrediction, cycles: Sequence[CycleRecord]) -> LongVerdict | None:
-    """Verdict on a long run; ``None`` with fewer than ``LEAST_CYCLES`` cycles."""
+    """Compares a long run with its prediction; ``None`` with fewer than ``LEAST_CYCLES`` cycles."""
     cycles = [c for c in cycles if c.completion_tokens > 0 and c.lengths]
     if len(cycles) < LEAST_CYCLES:
         return None

@@ -1,4 +1,4 @@
-"""Sentences on runs of ``verify``, used by the commands and by the report."""
+"""Formats the runs of ``verify`` as sentences, for the commands and the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.wording.sentences import gain_words
 
 
 def long_sentence(verdict: LongVerdict) -> str:
-    """The verdict in one sentence."""
+    """Returns the verdict on a long run in one sentence."""
     sure = "within 5 %" if verdict.agrees else f"NOT within 5 %: {verdict.reason}"
     return (
         f"verified over {verdict.updates} updates at natural lengths: {rate(verdict.measured)} tokens/hour where "
@@ -23,7 +23,7 @@ def long_sentence(verdict: LongVerdict) -> str:
 
 
 def long_lines(verdict: LongVerdict) -> list[str]:
-    """The verdict and its figures, one line each."""
+    """Returns the verdict on a long run and its figures, one line each."""
     disturbed = f", {verdict.disturbed} of them disturbed" if verdict.disturbed else ""
     raw = signed_percent(verdict.raw / verdict.stated - 1.0)
     lines = [
@@ -50,7 +50,7 @@ def long_lines(verdict: LongVerdict) -> list[str]:
 
 
 def growth_lines(found: Sequence[Growth], updates_a_cycle: float) -> list[str]:
-    """Whether memory rose over a long run, and after how many cycles the limit would be reached."""
+    """Tells whether memory rose over a long run, and after how many updates the limit would be reached."""
     said = []
     for one in found:
         name = "host" if one.pool is Pool.HOST else "device"
@@ -71,7 +71,7 @@ def _step(size: float) -> str:
 
 
 def turns_lines(steps: Sequence[Step], verdict: TurnsVerdict, gain: Gain | None) -> list[str]:
-    """Returns the figures of both exports in turns, one line each; the last says whether the stated gain holds."""
+    """Returns the figures of both exports in turns, one line each; the last states whether the stated gain holds."""
     taken = f"other programs took more than {TAKEN:.0%} of the CPU"
     lines = [f"steps     {len(steps)}; in {sum(not step.clean for step in steps)} of them {taken}"]
     for name, side in ((BASELINE, verdict.baseline), (ANSWER, verdict.answer)):
