@@ -81,7 +81,7 @@ def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
 
 
 def model_parallel(values: Mapping[str, KnobValue]) -> int:
-    """Ranks that compute the same rows together: they share its sequence, its matrices or its layers."""
+    """Returns the number of ranks that compute the same rows together, sharing a sequence, matrices or layers."""
     return math.prod(max(1, _whole(values.get(name), 1)) for name in MODEL_PARALLEL)
 
 

@@ -100,7 +100,7 @@ def violation(case: Case, rule: Rule, sentence: str) -> Violation:
 def notes(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> tuple[str, ...]:
-    """Notes on a legal configuration: rows per update that differ from the baseline's."""
+    """Returns notes on a legal configuration: rows per update that differ from the baseline's."""
     target = Reference.of(baseline, resources).rows
     batch = batch_of(configuration, resources)
     if target is None or batch.rows == target:

@@ -122,5 +122,5 @@ def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str
 
 
 def unknown_rewards(names: Sequence[str]) -> list[str]:
-    """Names that are not in Open-R1's registry of rewards."""
+    """Returns the names that are not in Open-R1's registry of rewards."""
     return [name for name in names if name not in REWARDS]

@@ -17,7 +17,7 @@ from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
     ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"),
 )
 def swift_sequence_steps(case: Case) -> str | None:
-    """Ranks that share sequences share the accumulation evenly: ms-swift multiplies what it is told by their number."""
+    """Requires an accumulation that the ranks of a sequence divide: ms-swift multiplies its setting by their number."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.megatron:
         return None

@@ -147,7 +147,7 @@ def verl_logprob_rows(case: Case) -> str | None:
 
 @rule(("sequence_parallel_size", "training_engine"), ("sequence_parallel_size",))
 def verl_ulysses_heads(case: Case) -> str | None:
-    """Ranks that share a sequence share the attention heads evenly (``models/transformers/monkey_patch.py:343``)."""
+    """Requires attention heads that the ranks of a sequence divide (``models/transformers/monkey_patch.py:343``)."""
     size, model = case.at_least_one("sequence_parallel_size"), case.resources.model
     if size == 1 or case.megatron:
         return None
