@@ -1,1 +1,1 @@
-"""Knobs, search spaces made of them, and the rules that make a combination legal."""
+"""Knobs, search spaces made of knobs, and the legality rules of a configuration."""

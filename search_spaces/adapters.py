@@ -1,4 +1,4 @@
-"""Whether a configuration trains adapters (LoRA), and which, by the keys of each framework."""
+"""LoRA adapters of a configuration, read from each framework's own keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL_LINEAR = 7
 
 
 def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
-    """Whether adapters are trained; some frameworks do so unless told otherwise, verl by a rank above 0."""
+    """Tells whether ``passthrough`` trains adapters; ms-swift trains adapters by default, verl with a rank above 0."""
     unset = "lora" if facts_of(framework).trains_adapters_by_default else ""
     tuner = passthrough.get("tuner_type", passthrough.get("train_type", unset))
     by_rank = bool(passthrough.get(VERL + "lora_rank") or passthrough.get(VERL + "lora_adapter_path"))
@@ -25,7 +25,7 @@ def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
 
 
 def adapted_projections(passthrough: Mapping[str, Any], framework: str) -> int:
-    """The projections of a layer that have an adapter."""
+    """Returns the number of projections of a layer that have an adapter."""
     targets = next((passthrough[key] for key in TARGETS if passthrough.get(key)), None)
     if targets is None:
         return ALL_LINEAR if facts_of(framework).adapts_all_linear else QUERY_AND_VALUE

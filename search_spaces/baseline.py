@@ -19,7 +19,7 @@ SHARE, CACHE = "gpu_memory_utilization", "kv_cache_memory_bytes"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
-    """``baseline`` with what the framework would do on its own written out.
+    """Returns ``baseline`` with the framework's own defaults written out.
 
     - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
       as the frameworks have it.
@@ -53,7 +53,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 
 
 def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with what a machine or its training environment has, where the framework's own default needs more.
+    """Returns ``values`` adjusted to the machine and its packages where the framework's default needs more.
 
     verl spreads an engine over 2 GPUs, which no single GPU has, and computes attention by a package that may be
     missing; attention is then PyTorch's own.
@@ -67,7 +67,7 @@ def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, K
 
 
 def _spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with a ``tensor_parallel_size`` that divides the GPUs where the framework's own does not."""
+    """Returns ``values`` with a ``tensor_parallel_size`` that divides the GPUs if the framework's default does not."""
     case = Case(values, resources)
     size = case.at_least_one(TENSOR)
     if TENSOR in values or not case.colocated or not case.on_gpu or case.training_gpus % size == 0:
@@ -76,16 +76,16 @@ def _spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, 
 
 
 def _replicas(case: Case) -> int | None:
-    """Number of replicas that fill the GPUs of the rollout server; ``None`` without one."""
+    """Returns the number of replicas that fill the GPUs of the rollout server; ``None`` without a server."""
     if not case.server:
         return None
     return max(1, (case.number("rollout_gpus") or 0) // case.at_least_one("tensor_parallel_size"))
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """Returns ``values`` with ``logprob_rows`` cut to the rows a pass can have, where more would act the same.
+    """Returns ``values`` with ``logprob_rows`` cut to the most rows that a pass can have.
 
-    That is what a rank generates, or a micro-batch where log-probs are computed micro-batch by micro-batch.
+    A pass has at most the rows that a rank generates, or one micro-batch where log-probs are computed by micro-batch.
     """
     rows = values.get("logprob_rows")
     if isinstance(rows, int) and not facts_of(resources.framework).refuses_more_logprob_rows:

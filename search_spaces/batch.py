@@ -16,13 +16,13 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.build import ENGINES
 
 TOLERANCE_PERCENT = 5
-"""How far rows per update may be from the baseline's where the ranks do not divide them."""
+"""Allowed deviation of rows per update from the baseline's, in per cent, where the ranks do not divide the rows."""
 
 BATCH_KNOBS = ("micro_batch_size", "num_generations", "steps_per_generation", "gradient_accumulation_steps")
 MODEL_PARALLEL = ("sequence_parallel_size", "training_tensor_parallel_size", "pipeline_parallel_size")
-"""Knobs whose product is the ranks that compute the same rows together."""
+"""Knobs whose product is the number of ranks that compute the same rows together."""
 RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", *MODEL_PARALLEL)
-"""Knobs that decide how many ranks there are."""
+"""Knobs that decide the number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,15 @@ class Batch:
 
 
 def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Processes that train: ``training_gpus``, else every GPU less those of a rollout server; a CPU's ranks. At least
-    1."""
+    """Returns the number of training processes, at least 1: ``training_gpus``, else every GPU outside the rollout
+    server.
+    """
     left = max(1, resources.training_processes - serving_gpus(values, resources))
     return min(left, _whole(values.get("training_gpus"), 0) or left) if resources.gpus else left
 
 
 def serving_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """GPUs of a rollout server; 0 without one."""
+    """Returns the number of GPUs of the rollout server; 0 without a server."""
     unset = defaults(resources.framework)
     engine = values.get("rollout_engine", unset.get("rollout_engine"))
     mode = values.get("rollout_mode", unset.get("rollout_mode"))
@@ -65,27 +66,27 @@ def serving_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
 
 
 def held_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """GPUs a trial holds, those of a rollout server included; 0 on a CPU."""
+    """Returns the number of GPUs of a trial, those of a rollout server included; 0 on a CPU."""
     return training_gpus(values, resources) + serving_gpus(values, resources) if resources.gpus else 0
 
 
 def served_by(gpus: int) -> dict[str, KnobValue]:
-    """The knobs that give ``gpus`` GPUs to a rollout server."""
+    """Returns the knobs that give ``gpus`` GPUs to a rollout server."""
     return {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": gpus}
 
 
 def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Ranks with rows of their own: training GPUs over those that compute the same rows together."""
+    """Returns the number of data-parallel ranks: training GPUs over the GPUs that compute the same rows together."""
     return max(1, training_gpus(values, resources) // model_parallel(values))
 
 
 def model_parallel(values: Mapping[str, KnobValue]) -> int:
-    """Ranks that compute the same rows together: they share its sequence, its matrices or its layers."""
+    """Returns the number of ranks that compute the same rows together, sharing a sequence, matrices or layers."""
     return math.prod(max(1, _whole(values.get(name), 1)) for name in MODEL_PARALLEL)
 
 
 def batch_of(values: Mapping[str, KnobValue], resources: Resources) -> Batch:
-    """The batch a framework makes of ``values``, with its own defaults where a knob is not set."""
+    """Returns the batch of ``values``, with the framework's defaults for knobs that are not set."""
     unset = defaults(resources.framework)
     accumulation = _whole(values.get("gradient_accumulation_steps", unset.get("gradient_accumulation_steps")), 1)
     group = values.get("num_generations", resources.num_generations or unset.get("num_generations"))
@@ -99,7 +100,7 @@ def batch_of(values: Mapping[str, KnobValue], resources: Resources) -> Batch:
 
 
 def normalised(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with the four batch knobs as numbers, so that equal batches look the same."""
+    """Returns ``values`` with the four batch knobs as numbers, so that equal batches compare equal."""
     batch = batch_of(values, resources)
     return {
         **values,
@@ -111,7 +112,7 @@ def normalised(values: Mapping[str, KnobValue], resources: Resources) -> dict[st
 
 
 def accumulated(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with an accumulation that reaches ``resources.rows_per_update``, if they set none themselves."""
+    """Returns ``values`` with an accumulation that reaches ``resources.rows_per_update``, if ``values`` has none."""
     if resources.rows_per_update is None or "gradient_accumulation_steps" in values:
         return dict(values)
     batch = batch_of(values, resources)
@@ -121,21 +122,21 @@ def accumulated(values: Mapping[str, KnobValue], resources: Resources) -> dict[s
 
 
 def rows_allowed(rows: int, target: int, ranks: int) -> bool:
-    """``rows`` may stand for ``target``: equal, or within the tolerance where ``ranks`` cannot share ``target``."""
+    """Tells whether ``rows`` may replace ``target``: equal, or within the tolerance if ``ranks`` does not divide it."""
     if target % ranks == 0:
         return rows == target
     return 100 * abs(rows - target) <= TOLERANCE_PERCENT * target
 
 
 def on_policy(steps: int, accumulation: int) -> bool:
-    """Every completion is trained on in the update right after it was generated."""
+    """Tells whether every completion is trained on in the update that follows its generation."""
     return steps <= accumulation and accumulation % steps == 0
 
 
 def fit(
     ranks: int, micro: int, group: int, steps: KnobValue | Fraction, target: int, reuse: Fraction = Fraction(1)
 ) -> tuple[int, int]:
-    """``(gradient_accumulation_steps, steps_per_generation)`` that bring an update closest to ``target`` rows.
+    """Returns ``(gradient_accumulation_steps, steps_per_generation)`` that bring an update closest to ``target`` rows.
 
     Args:
         micro: rows per rank and micro-batch.
@@ -175,5 +176,5 @@ def _steps(wanted: KnobValue | Fraction, accumulation: int) -> int:
 
 
 def _whole(value: KnobValue | None, otherwise: int) -> int:
-    """``value`` as a number of at least 0, or ``otherwise`` if it is not a whole number."""
+    """Returns ``value`` if it is a whole number of at least 0, else ``otherwise``."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise

@@ -1,4 +1,4 @@
-"""The two values everything else is about: a configuration, and the machine share it runs on."""
+"""The configuration of a trial, and the resources of the machine it runs on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CANONICAL = json.JSONEncoder(separators=(",", ":"))
 
 
 class Configuration(Mapping[str, KnobValue]):
-    """One value for every knob that is set; immutable, hashable, ordered by knob name."""
+    """Value of every knob that is set; immutable, hashable, ordered by knob name."""
 
     __slots__ = ("_hash", "_key", "_values")
 
@@ -38,11 +38,11 @@ class Configuration(Mapping[str, KnobValue]):
     @overload
     def get(self, name: str, /, default: KnobValue | T) -> KnobValue | T: ...
     def get(self, name: str, /, default: object = None) -> object:
-        """As of any mapping, without a call of ``__getitem__``: forecasts ask for hundreds of thousands of values."""
+        """Returns the value of a knob, without a call of ``__getitem__`` because forecasts read very many."""
         return self._values.get(name, default)
 
     def items(self) -> ItemsView[str, KnobValue]:
-        """As ``Mapping.items``, without a call of ``__getitem__`` for each: thousands are read at a time."""
+        """Returns all knobs and values without a call of ``__getitem__`` for each."""
         return self._values.items()
 
     def __hash__(self) -> int:
@@ -64,23 +64,23 @@ class Configuration(Mapping[str, KnobValue]):
         return self._key
 
     def with_(self, **changes: KnobValue) -> Configuration:
-        """A copy with some knobs set to other values."""
+        """Returns a copy with ``changes`` applied."""
         return Configuration({**self._values, **changes})
 
     def difference(self, other: Configuration) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
-        """Knobs whose value differs: name -> (here, there); ``None`` where a side does not set it."""
+        """Returns the knobs whose value differs: name -> (own value, other value); ``None`` for a knob not set."""
         names = sorted(set(self) | set(other))
         return {n: (self.get(n), other.get(n)) for n in names if self.get(n) != other.get(n)}
 
 
 def column(name: str, configurations: Iterable[Configuration], unset: T) -> list[KnobValue | T]:
-    """Value of ``name`` in each configuration, or ``unset``; of tens of thousands in a third of the time of ``get``."""
+    """Returns the value of knob ``name`` in each configuration, or ``unset``; three times as fast as ``get``."""
     return [c._values.get(name, unset) for c in configurations]
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts of a model for legality and the memory formulas; ``None`` = not known."""
+    """Facts of a model for legality and the memory formulas; ``None`` means unknown."""
 
     parameters: int | None = None
     layers: int | None = None
@@ -90,9 +90,9 @@ class ModelFacts:
     vocabulary: int | None = None
     max_positions: int | None = None
     head_size: int | None = None
-    """Of the attention; where it is not known, the width over the heads, which most models have."""
+    """Values per attention head; if unknown, ``head`` divides the hidden size by the heads, as most models do."""
     experts: int | None = None
-    """Of a layer that chooses from them; 0 of a model without."""
+    """Experts of a mixture-of-experts layer; 0 for a dense model."""
     expert_parameters: int | None = None
     """Of all experts together."""
     chosen_experts: int | None = None
@@ -100,14 +100,14 @@ class ModelFacts:
 
     @property
     def head(self) -> int | None:
-        """``head_size``, as far as it is known or follows."""
+        """``head_size``, or the hidden size over the attention heads; ``None`` if both are unknown."""
         if self.head_size or not (self.hidden_size and self.attention_heads):
             return self.head_size
         return self.hidden_size // self.attention_heads
 
 
 COMPILER, NOT_THERE = "c++", ""
-"""In ``Resources.software`` where the machine is known to have no C++ compiler; nothing is said where it has one."""
+"""Key and value in ``Resources.software`` of a machine without a C++ compiler; absent where a compiler exists."""
 
 
 @dataclass(frozen=True)
@@ -124,29 +124,29 @@ class Resources:
     cpu_cores: int = 1
     device: str = "cpu"
     device_memory: int | None = None
-    """Bytes of one GPU."""
+    """Memory of one GPU, in bytes."""
     host_memory: int | None = None
     compute_capability: tuple[int, int] | None = None
     framework: str = "trl"
     rows_per_update: int | None = None
-    """Rows per optimizer update fixed by the baseline; ``None`` leaves it free (before a baseline)."""
+    """Rows per optimizer update of the baseline; ``None`` if the number is free."""
     num_generations: int | None = None
     """The baseline's group size."""
     max_prompt_length: int | None = None
     max_completion_length: int | None = None
     model: ModelFacts = field(default_factory=ModelFacts)
     software: Mapping[str, str] = field(default_factory=dict)
-    """Package -> version in the training interpreter; empty means not known, so nothing is ruled out."""
+    """Package -> version in the training interpreter; empty if unknown, and then no configuration is ruled out."""
     allow_learning: bool = True
-    """Learning knobs may leave the baseline's values where the space frees them."""
+    """Learning knobs may leave the baseline's values if the space lists them."""
     cpu_ranks: int = 1
-    """Processes that train on a node's CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
+    """Training processes on a node's CPU, over gloo; ignored on GPUs, where every GPU trains."""
     per_micro_batch: str = ""
-    """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
+    """Term of the user's objective that is averaged over each micro-batch (``objective.per_micro_batch``)."""
     quantized: str = ""
-    """What the trained model is loaded in, ``4 bit`` or ``8 bit`` (``objective.quantized``); empty: as it is."""
+    """Quantization of the trained model, ``4 bit`` or ``8 bit`` (``objective.quantized``); empty for none."""
     not_guessed: str = ""
-    """What of the user's own keys excludes speculative decoding (``objective.not_guessed``)."""
+    """The user's key that excludes speculative decoding (``objective.not_guessed``); empty for none."""
 
     def __hash__(self) -> int:
         # The packages are a mapping, which cannot be hashed; they are still compared.
@@ -163,7 +163,7 @@ class Resources:
         return max(1, self.nodes * (self.gpus or self.cpu_ranks))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data. What says nothing is not mentioned: studies stored before it was there keep their digest."""
+        """Returns plain data; leaves out newer keys at their default, so that stored studies keep their digest."""
         value: dict[str, Any] = json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))
         if self.cpu_ranks == 1:
             del value["cpu_ranks"]

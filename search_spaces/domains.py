@@ -1,7 +1,7 @@
 """The free choices of a space on one machine, cut into parts that can be enumerated.
 
-A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs it
-turns off can rest. The batch knobs are one variable, because the accumulation follows from all of them.
+A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs without effect can
+be set to their inactive value. The batch knobs are one variable, because the accumulation follows from all of them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class SpacePart:
 
 @dataclass(frozen=True)
 class Situation:
-    """A search space on a machine, with the baseline it is compared with."""
+    """A search space on a machine, and the baseline of its comparison."""
 
     baseline: Configuration
     domains: Domains
     resources: Resources
     reference: Reference
     same_rollouts: bool
-    """An update has as many generations as the baseline's."""
+    """Whether updates per generation must equal the baseline's."""
 
     @classmethod
     def of(
@@ -69,7 +69,7 @@ class Situation:
         *,
         same_learning: bool,
     ) -> Situation:
-        """``values`` and ``fixed`` of the space, less what changes numerics or learning where that is not wanted."""
+        """Builds the situation; with ``same_learning``, drops values that change numerics or learning."""
         values = resolved(values, resources.framework, resources.device)
         whole = complete(baseline, resources, (*values, *fixed))
         allowed = Effect.SPEED if same_learning else Effect.LEARNING if resources.allow_learning else Effect.NUMERICS
@@ -85,7 +85,7 @@ class Situation:
         return cls(whole, domains, resources, Reference.of(whole, resources), same_rollouts)
 
     def parts(self) -> Iterator[SpacePart]:
-        """The parts, in the order of the switches' values; every combination is in exactly one."""
+        """Yields the parts in the order of the switches' values; every combination is in exactly one part."""
         needed = {n for name in {*self.domains, *self.baseline} if name in KNOBS for n in KNOBS[name].needs}
         switches = [name for name in self.domains if name in needed]
         seen: set[str] = set()
@@ -98,13 +98,13 @@ class Situation:
                 yield self._part(context, switches, made)
 
     def _single(self) -> dict[str, KnobValue]:
-        """The baseline with every listed knob at its first value, which may be ``UNSET``."""
+        """Returns the baseline with every listed knob at its first value, which may be ``UNSET``."""
         return {**self.baseline, **{name: found[0] for name, found in self.domains.items()}}
 
     def _part(
         self, context: dict[str, KnobValue], switches: list[str], made: dict[str, tuple[dict[str, KnobValue], ...]]
     ) -> SpacePart:
-        """``made`` keeps the batches of earlier parts: they follow from few of the knobs that parts differ in."""
+        """Builds one part; ``made`` caches batches, because they follow from few of the knobs that parts differ in."""
         free: Domains = {}
         case = Case(context, self.resources)
         for name, found in self.domains.items():
@@ -128,7 +128,7 @@ class Situation:
         return SpacePart(context, tuple(variables))
 
     def _batches(self, context: Values, free: Domains) -> Iterator[dict[str, KnobValue]]:
-        """Every batch the choices make, each once, with its accumulation."""
+        """Yields every batch of the listed choices once, with its accumulation."""
         names = [name for name in BATCH_CHOICES if name in free and name != "steps_per_generation"]
         steps = self._steps(free.get("steps_per_generation"))
         seen: set[tuple[KnobValue, ...]] = set()
@@ -149,12 +149,12 @@ class Situation:
         return (self._share(self.baseline),)
 
     def _share(self, values: Values) -> Fraction:
-        """Of an update's rows, those of one generation; more than 1 where it serves several updates."""
+        """Returns the generation's rows over the update's rows; above 1 if a generation serves several updates."""
         batch = batch_of(values, self.resources)
         return Fraction(batch.steps, batch.accumulation)
 
     def _own_batch(self) -> dict[str, KnobValue]:
-        """The baseline's, where none that is listed has as many generations."""
+        """Returns the baseline's batch, used if no listed batch has its updates per generation."""
         names = {*BATCH_CHOICES, "gradient_accumulation_steps"}
         return {name: value for name, value in self.baseline.items() if name in names}
 
@@ -186,7 +186,7 @@ def _option(name: str, value: KnobValue) -> dict[str, KnobValue]:
 def _allowed(
     name: str, found: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
 ) -> tuple[KnobValue, ...]:
-    """The values a knob may take; the baseline's alone where every listed one would change too much."""
+    """Returns the values a knob may take; only the baseline's if every listed value has too strong an effect."""
     if usual is None:
         return found
     kept = tuple(v for v in found if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)

@@ -1,7 +1,7 @@
-"""Legal combinations, counted without listing them and listed without judging each one.
+"""Counts legal combinations without listing them, and lists them without judging each.
 
-Within a part, rules tie variables together; variables no rule ties are independent. So the legal
-combinations of a part are the product of those of its tied groups, which are small.
+Within a part, rules tie variables together; variables without a common rule are independent. So the legal combinations
+of a part are the product of those of its tied groups, which are small.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from search_spaces.product import at, size
 from search_spaces.verdicts import Codes, JudgedPart, Option, verdicts_of
 
 MAX_GROUP = 1_000_000
-"""Combinations of one tied group that are all looked at."""
+"""Most combinations of one tied group that are all judged."""
 MAX_DRAWN = 150_000
-"""Of more, so many are drawn by chance."""
+"""Combinations drawn at random from a larger group."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LegalGroup:
         return len(self.rows)
 
     def at(self, place: int) -> Option:
-        """The knobs that the combination at ``place`` sets; kept, because many combinations of a part share it."""
+        """Returns the knobs that the combination at ``place`` sets; cached, because combinations of a part share it."""
         if place not in self._known:
             chosen = zip(self.variables, self.rows[place].tolist(), strict=True)
             self._known[place] = {name: v for options, index in chosen for name, v in options[index].items()}
@@ -54,11 +54,11 @@ class LegalGroup:
 
 @dataclass(frozen=True)
 class Legal:
-    """The legal combinations of one part, as a product."""
+    """Legal combinations of one part, as a product of independent groups."""
 
     part: SpacePart
     groups: tuple[LegalGroup, ...]
-    """An empty group means nothing is legal."""
+    """One empty group means that the part has no legal combination."""
     exact: bool = True
     """False if a group was too large to be looked at whole."""
 
@@ -67,7 +67,7 @@ class Legal:
         return math.prod(len(group) for group in self.groups)
 
     def at(self, indices: Sequence[int]) -> Iterator[Configuration]:
-        """The combinations at ``indices`` of ``range(count)``."""
+        """Yields the combinations at ``indices`` of ``range(count)``."""
         left: NDArray[Any] = np.array(indices, dtype=np.int64 if self.count < 2**63 else object)
         columns: list[list[Option]] = []
         for group in reversed(self.groups):
@@ -82,21 +82,21 @@ class Legal:
 
 
 def judged_parts(situation: Situation) -> tuple[JudgedPart, ...]:
-    """The parts of what a space leaves to choose, with what the rules say of each."""
+    """Returns the parts of a space, each with the verdicts of the rules."""
     verdicts = verdicts_of(situation.resources, situation.reference)
     return tuple(JudgedPart(part, verdicts) for part in situation.parts())
 
 
 def legal_parts(parts: Iterable[JudgedPart], seed: int) -> tuple[Legal, ...]:
-    """The parts that have legal combinations."""
+    """Returns the parts that have legal combinations."""
     return tuple(legal for part in parts if (legal := _legal(part, seed)).count)
 
 
 def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, ...]:
-    """All legal combinations in order or, of more than ``limit``, that many drawn by ``seed``, in order.
+    """Returns all legal combinations in order; of more than ``limit``, ``limit`` drawn by ``seed``, in order.
 
-    Half of what is drawn is shared evenly over the parts: a rollout engine with many knobs of its own would else
-    crowd out one that has few.
+    Half of the draw is shared evenly over the parts, so that a rollout engine with many knobs of its own leaves room
+    for an engine with few.
     """
     counts = [legal.count for legal in parts]
     shares = counts if sum(counts) <= limit else _shares(counts, limit)
@@ -108,7 +108,7 @@ def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, 
 
 
 def _shares(counts: Sequence[int], limit: int) -> list[int]:
-    """Number of combinations to take from each part; together ``limit``, none more than the part has."""
+    """Returns the number of combinations to take from each part; the sum is ``limit``, none exceeds its part."""
     shares = [min(count, limit // (2 * len(counts))) for count in counts]
     left, rest = sum(counts) - sum(shares), limit - sum(shares)
     shares = [share + (count - share) * rest // left for share, count in zip(shares, counts, strict=True)]
@@ -118,7 +118,7 @@ def _shares(counts: Sequence[int], limit: int) -> list[int]:
 
 
 def _draw(total: int, count: int, seed: int | str) -> list[int]:
-    """``count`` different numbers below ``total``, ascending; the same for the same arguments."""
+    """Draws ``count`` different numbers below ``total``, ascending; the same for the same arguments."""
     chance = random.Random(seed)  # noqa: S311 (repeatable on purpose)
     if total < 2**62:
         return sorted(chance.sample(range(total), count))
@@ -144,7 +144,7 @@ def _legal(judged: JudgedPart, seed: int) -> Legal:
 
 
 def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Variables joined where a rule reads several of them."""
+    """Joins variables that one rule reads together; returns the groups."""
     label = list(range(count))
     for tie in ties:
         joined = {label[i] for i in tie}
@@ -155,7 +155,7 @@ def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...
 def _solve(
     judged: JudgedPart, options: Mapping[int, Codes], tied: Sequence[tuple[Rule, tuple[int, ...]]], seed: int
 ) -> tuple[LegalGroup, bool]:
-    """The legal combinations of tied variables, and whether all were looked at.
+    """Returns the legal combinations of tied variables, and whether all combinations were judged.
 
     Args:
         options: for each variable the numbers of the options to combine.

@@ -1,7 +1,7 @@
-"""Errors of a space; the CLI turns them into usage errors."""
+"""Errors of a space; the CLI reports each as a usage error."""
 
 from __future__ import annotations
 
 
 class SpaceError(ValueError):
-    """Bad input in one sentence: the file and line if there are any, the key, and what was expected there."""
+    """Bad input, in one sentence: file and line if there are any, the key, and the expected value."""

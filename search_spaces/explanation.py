@@ -1,4 +1,4 @@
-"""Why so many combinations are legal: what each rule removes, with an example."""
+"""Explains the number of legal combinations: the combinations that each rule forbids, with an example."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.product import size, spread
 from search_spaces.verdicts import JudgedPart, Option
 
 MAX_JUDGED = 20_000
-"""Combinations of the knobs one rule reads that are judged; of more, that many all over stand for them."""
+"""Most combinations of one rule's knobs that are judged; a larger set is sampled evenly."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Explanation:
     """Different combinations, before any rule; two that would run the same count once."""
     legal: int
     removed: Mapping[str, int]
-    """Rule -> combinations it forbids, most first; several rules may forbid the same one."""
+    """Rule -> combinations it forbids, most first; several rules may forbid the same combination."""
     examples: Mapping[str, Violation]
     """Rule -> the first combination's sentence."""
     exact: bool = True
@@ -40,7 +40,7 @@ class Explanation:
 
 
 def explain(situation: Situation, seed: int = 0) -> Explanation:
-    """Count the combinations, the legal ones, and those each rule forbids."""
+    """Counts all combinations, the legal ones, and the combinations that each rule forbids."""
     parts = judged_parts(situation)
     legal = legal_parts(parts, seed)
     counts: dict[str, int] = {}
@@ -63,12 +63,12 @@ def explain(situation: Situation, seed: int = 0) -> Explanation:
 
 
 class _Broken(NamedTuple):
-    """Combinations that a rule forbids, of the variables it reads."""
+    """Combinations of a rule's variables that the rule forbids."""
 
     broken: int
     judged: int
     first: Option | None
-    """The knobs of the first combination it forbids."""
+    """Knobs of the first forbidden combination."""
 
 
 def _broken(judged: JudgedPart, rule: Rule, read: tuple[int, ...]) -> _Broken:

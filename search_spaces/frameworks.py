@@ -12,14 +12,14 @@ from types import MappingProxyType
 
 
 class WeightSync(StrEnum):
-    """How trained weights reach a rollout engine; that decides what is whole on a GPU meanwhile."""
+    """Transfer of trained weights to a rollout engine; decides which weights are whole on a GPU meanwhile."""
 
     PARAMETERS = "parameters"
-    """One by one; all at once where an adapter is merged under ZeRO-3."""
+    """One parameter at a time; all at once if an adapter is merged under ZeRO-3."""
     BATCHES = "batches"
     """All at once, or in ``weight_sync_batches``."""
     BUCKETS = "buckets"
-    """One by one through a buffer of ``weight_sync_bucket_mib``."""
+    """One parameter at a time through a buffer of ``weight_sync_bucket_mib``."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Facts:
 
     # Rollout
     generates_with: tuple[str, ...] = ("transformers", "vllm")
-    """Values of ``rollout_engine`` that it has."""
+    """Supported values of ``rollout_engine``."""
     sizes_engine_by_update: bool = False
     """A colocated engine gets room for the rows of a whole update, whatever ``steps_per_generation`` is."""
     raises_batched_tokens: bool = False
-    """It raises ``max_num_batched_tokens`` to the longest sequence by itself."""
+    """The framework raises ``max_num_batched_tokens`` to the longest sequence."""
     replicas_multiply: bool = False
     """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
     engine_spans_nodes: bool = False
@@ -42,34 +42,34 @@ class Facts:
     """A colocated engine with ``sleep_level`` is put to sleep while training."""
     weight_sync: WeightSync = WeightSync.PARAMETERS
     server_share: float | None = None
-    """``gpu_memory_utilization`` of a rollout server where nobody says it; ``None``: that of a colocated engine.
+    """Default ``gpu_memory_utilization`` of a rollout server; ``None`` if it is the colocated engine's default.
 
     TRL's command: ``trl/scripts/vllm_serve.py``, 111 of 1.16 and 217 of 0.18.
     """
     pinned_vllm: str = ""
-    """The vLLM it is installed with, where nobody looked."""
+    """vLLM version that the framework installs, assumed if the environment is unknown."""
     stops_expandable_segments: bool = False
-    """It switches them off around a sleeping engine by itself."""
+    """The framework switches expandable segments off around a sleeping engine."""
     quantizes_engine: frozenset[str] = frozenset()
-    """What a trained model may be loaded in beside a colocated engine, which is then given its packed weights."""
+    """Quantizations of the trained model whose packed weights a colocated engine accepts."""
     sends_packed_weights: bool = False
-    """A rollout server, which holds whole weights, is sent those of a quantized model as they are packed."""
+    """A rollout server, which holds whole weights, receives the packed weights of a quantized model."""
     merges_in_shards: bool = True
-    """It brings adapters and weights together where FSDP2 shares the weights out packed."""
+    """The framework merges adapters into weights that FSDP2 shards in packed form."""
 
     # Hardware and sharding
     trains_on_gpus_only: bool = False
     has_deepspeed: bool = True
     deepspeed_needs_gpu: bool = False
-    """Its own launch has accelerate refuse DeepSpeed on a CPU."""
+    """Without our launcher, accelerate refuses DeepSpeed on a CPU."""
     helped_on_cpu: bool = False
-    """On a CPU a trial does for it what it cannot: weights into a colocated vLLM, and DeepSpeed."""
+    """On a CPU our launcher adds two things: weight transfer to a colocated vLLM, and DeepSpeed."""
 
     # Numerics and kernels
     trains_in_fp8: bool = True
     has_muon: bool = True
     hub_kernels_package: str = ""
-    """What ``hub_kernels`` needs to be installed, where nothing says so later."""
+    """Package that ``hub_kernels`` needs, checked before a trial because the framework does not check."""
     packs_with_flash_attention_only: bool = False
     """``remove_padding`` needs flash attention, and excludes ``hub_kernels``."""
     packs_split_sequences: bool = False
@@ -78,10 +78,10 @@ class Facts:
     """Log-probs are computed in tiles of tokens x vocabulary, never from the whole logits."""
 
     casts_logits: bool = True
-    """Whole logits are fp32 wherever accelerate wraps the model for mixed precision, which it does not under DeepSpeed
+    """Whole logits are fp32 where accelerate wraps the model for mixed precision; under DeepSpeed accelerate does not
     (``Accelerator.prepare_model``, ``convert_outputs_to_fp32``)."""
     launched_in: str = ""
-    """Precision that its own launch files ask for where the user's keys say nothing."""
+    """Precision set by the framework's own launch files, used if the user's keys set none."""
 
     # Learning
     averages_micro_batches: bool = False
@@ -91,22 +91,22 @@ class Facts:
     refuses_more_logprob_rows: bool = False
     """More than a rank has are an error (verl 0.9.1, ``workers/engine/utils.py`` 125)."""
     trains_adapters_by_default: bool = False
-    """Without ``tuner_type full`` it trains LoRA adapters."""
+    """The framework trains LoRA adapters unless ``tuner_type`` is ``full``."""
     adapts_all_linear: bool = False
-    """Adapters go to all linear projections where nobody says which."""
+    """Adapters go to all linear projections unless the user names targets."""
     unset_beta: float = 0.0
-    """Weight of the KL term where nobody sets ``beta``; above 0 a second model is held."""
+    """Default of ``beta``, the weight of the KL term; above 0 a second model is held."""
     megatron_holds_reference: bool = False
-    """With Megatron a second model is held whatever ``beta`` is, if all weights are trained
+    """With Megatron and all weights trained, a second model is held for every ``beta``
     (``swift/megatron/trainers/rlhf_mixin.py:31``)."""
 
     # What is known of it here
     memory_measured: bool = False
-    """The memory model was compared with its trials."""
+    """The memory model was compared with trials of this framework."""
     rewards_by_plugin: bool = False
-    """A plugin of the user's may register rewards by name, so names are looked up from its folder."""
+    """A plugin of the user may register rewards by name, so names are resolved from the plugin's folder."""
     starts_processes: bool = False
-    """A trial is processes that it starts itself: nothing of one could serve the next."""
+    """A trial starts its own processes, so no process can be reused by the next trial."""
 
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
@@ -171,7 +171,7 @@ _UNKNOWN = Facts()
 
 
 def facts_of(framework: str) -> Facts:
-    """The facts of ``framework``; those of no framework in particular where it is not known."""
+    """Returns the facts of ``framework``; generic facts for an unknown framework."""
     return FACTS.get(framework, _UNKNOWN)
 
 
@@ -187,5 +187,5 @@ _NAMES = {**{short: name for name, short in SHORT.items()}, **{name: name for na
 
 
 def resolved(word: str) -> str:
-    """The catalogue's name for ``word``, which may be that name itself; ``word`` as it is if no framework has it."""
+    """Returns the catalogue's name of the framework written ``word``; ``word`` itself if no framework matches."""
     return _NAMES.get(word, word)

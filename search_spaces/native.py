@@ -1,4 +1,4 @@
-"""Knobs of a configuration that act, and those for which a framework has no setting."""
+"""Selects the knobs of a configuration that have an effect, and the knobs without a setting in the framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLOCATED_ENGINE = tuple(place.partition("%")[0] for place in (ENGINE_ARGUMENT,
 
 
 def acting(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
-    """The knobs that act: everything they need is set, or is the framework's default."""
+    """Returns the knobs that have an effect: each knob that they need has the required value, set or by default."""
     unset = defaults(framework)
 
     def holds(name: str) -> bool:
@@ -24,21 +24,21 @@ def acting(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, 
 
 
 def emulated(configuration: Mapping[str, KnobValue]) -> bool:
-    """Whether its FP8 products are computed in higher precision: the times are not those of hardware that has FP8."""
+    """Tells whether FP8 products are computed in higher precision, so that times are not those of FP8 hardware."""
     return configuration.get("precision") == "fp8" and configuration.get("fp8_emulate") is True
 
 
 def in_fp8(configuration: Mapping[str, KnobValue], framework: str) -> tuple[str, ...]:
-    """Acting knobs that have something computed or kept in FP8, by name."""
+    """Returns the names of knobs with an effect that compute or store values in FP8."""
     acts = acting(configuration, framework)
     named = ("kv_cache_dtype", "precision", "rollout_quantization")
     return tuple(name for name in named if str(acts.get(name, "")).startswith("fp8"))
 
 
 def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
-    """Acting seam knobs with another value than the framework has on its own, by name.
+    """Returns the seam knobs with an effect whose value differs from the framework's own, by name.
 
-    Empty: the framework's own settings alone reproduce the configuration.
+    Empty if the framework's own settings reproduce the configuration.
     """
     found = {}
     server = acting(configuration, framework).get("rollout_mode") == "server"
@@ -55,7 +55,7 @@ def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[
 
 
 def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) -> bool:
-    """Whether ``configuration`` runs on ``device`` only with our launcher, although each knob has a key.
+    """Tells whether ``configuration`` runs on ``device`` only with our launcher, although each knob has a key.
 
     On a CPU TRL's weights do not reach a colocated vLLM, and accelerate refuses DeepSpeed.
     """
@@ -65,5 +65,5 @@ def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) 
 
 
 def is_native(configuration: Mapping[str, KnobValue], framework: str, device: str = "cuda") -> bool:
-    """Whether the framework's own settings alone reproduce ``configuration`` on ``device``."""
+    """Tells whether the framework's own settings reproduce ``configuration`` on ``device``."""
     return not (seam_values(configuration, framework) or helped(configuration, framework, device))

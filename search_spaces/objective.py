@@ -13,9 +13,9 @@ from search_spaces.frameworks import facts_of
 
 
 def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
-    """The key and value in the user's ``settings`` that add such a term; empty if none does.
+    """Returns the key and value in the user's ``settings`` that average a term over micro-batches; empty for none.
 
-    A mixture of experts has such a term too (its router's loss); only ``router_aux_loss_coef`` tells of it here.
+    A mixture of experts also has such a term, its router's loss; only ``router_aux_loss_coef`` shows it here.
     """
     if not facts_of(framework).averages_micro_batches:
         return ""
@@ -28,7 +28,7 @@ def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
 
 
 def quantized(settings: Mapping[str, Any]) -> str:
-    """Quantization in which bitsandbytes loads the model, ``4 bit`` or ``8 bit``; empty: as its files have it.
+    """Returns the quantization that bitsandbytes loads the model in, ``4 bit`` or ``8 bit``; empty for none.
 
     TRL and Open-R1 say ``load_in_4bit`` and ``load_in_8bit``, ms-swift ``quant_bits`` (of ``quant_method bnb``).
     """
@@ -39,10 +39,10 @@ def quantized(settings: Mapping[str, Any]) -> str:
 
 
 def not_guessed(framework: str, settings: Mapping[str, Any]) -> str:
-    """The key and value in the user's ``settings`` that forbid speculative decoding; empty if none does.
+    """Returns the key and value in the user's ``settings`` that forbid speculative decoding; empty for none.
 
-    vLLM refuses it with ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). Where the user configured
-    speculative decoding it is kept as it is.
+    vLLM refuses it with ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). The user's own speculative
+    decoding stays unchanged.
     """
     own = settings.get("generation_kwargs")
     for place, before in ((settings, ""), (own if isinstance(own, Mapping) else {}, "generation_kwargs.")):
@@ -56,7 +56,7 @@ def not_guessed(framework: str, settings: Mapping[str, Any]) -> str:
 
 
 def inside(settings: Mapping[str, Any], key: str) -> Any:
-    """The value at a dotted ``key``, whether the settings are nested or dotted; ``None``: it is not there."""
+    """Returns the value at a dotted ``key`` of nested or dotted settings; ``None`` if it is absent."""
     if key in settings:
         return settings[key]
     for name, value in settings.items():
@@ -73,7 +73,7 @@ _MTP = "actor_rollout_ref.model.mtp.enable_rollout"
 """The model's own heads guess (verl 0.9.1, workers/rollout/vllm_rollout/vllm_async_server.py:377)."""
 
 _AVERAGED = ("bnpo", "real")
-"""Losses that are averaged so; ``real``, of ms-swift, compares the groups within a micro-batch."""
+"""Losses that average over micro-batches; ``real``, of ms-swift, compares the groups within a micro-batch."""
 
 
 _RESTING: Mapping[str, object] = {
@@ -82,7 +82,7 @@ _RESTING: Mapping[str, object] = {
     "top_entropy_quantile": 1,
     "router_aux_loss_coef": 0,
 }
-"""Key -> value at which it adds nothing."""
+"""Key -> value at which the key adds no term."""
 
 
 def _text(value: object) -> str:

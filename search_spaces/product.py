@@ -1,4 +1,4 @@
-"""A Cartesian product by index, so that a huge one can be looked at in places."""
+"""A Cartesian product by index, so that parts of a huge product can be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def at(choices: Sequence[Sequence[T]], index: int) -> tuple[T, ...]:
-    """The combination at ``index``; the last choice changes fastest, as in ``itertools.product``."""
+    """Returns the combination at ``index``; the last choice changes fastest, as in ``itertools.product``."""
     row: list[T] = []
     for options in reversed(choices):
         index, place = divmod(index, len(options))
@@ -20,12 +20,12 @@ def at(choices: Sequence[Sequence[T]], index: int) -> tuple[T, ...]:
 
 
 def size(choices: Sequence[Sequence[T]]) -> int:
-    """Number of combinations."""
+    """Returns the number of combinations."""
     return math.prod(len(options) for options in choices)
 
 
 def spread(choices: Sequence[Sequence[T]], limit: int) -> Iterator[tuple[T, ...]]:
-    """Every combination in order or, of more than ``limit``, ``limit`` of them all over the product."""
+    """Yields every combination in order; of more than ``limit``, ``limit`` spread evenly over the product."""
     total = size(choices)
     if total <= limit:
         yield from itertools.product(*choices)

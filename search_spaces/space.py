@@ -41,9 +41,9 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Knobs with two values or more are searched, knobs with one are fixed, all others stay as in the baseline.
+    """Knobs with two values or more are searched, knobs with one value are fixed, all others stay at the baseline's.
 
-    ``unset.UNSET`` may be among the values; ``values_in`` says what it comes to.
+    ``unset.UNSET`` may be among the values; ``values_in`` replaces it.
     """
 
     values: Mapping[str, tuple[KnobValue, ...]]
@@ -54,7 +54,7 @@ class SearchSpace:
 
     @classmethod
     def load(cls, name: str | Path) -> SearchSpace:
-        """A space file by its path, or a preset by its name.
+        """Loads a space file by its path, or a preset by its name.
 
         Raises:
             SpaceError: one sentence with file, line, key and what was expected there.
@@ -64,7 +64,7 @@ class SearchSpace:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SearchSpace:
-        """The space ``as_json`` wrote, or one of the same keys as a space file has.
+        """Builds the space that ``as_json`` wrote, or one from the keys of a space file.
 
         Raises:
             SpaceError: as ``load``, without lines.
@@ -84,7 +84,7 @@ class SearchSpace:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data with the keys of a space file; a preset's content is written out."""
+        """Returns plain data with the keys of a space file; a preset's content is written out."""
         knobs: dict[str, Any] = {name: list(found) for name, found in sorted(self.values.items())}
         knobs.update(self.fixed)
         required = self.require.as_json()
@@ -96,12 +96,10 @@ class SearchSpace:
         return math.prod(len(found) for found in self.values.values())
 
     def fitted(self, framework: str, having: Collection[str]) -> tuple[SearchSpace, tuple[str, ...]]:
-        """The space for ``framework``, and the knobs of a preset that went because it lacks them.
+        """Returns the space for ``framework``, and the preset's knobs that were dropped because the framework lacks
+        them.
 
-        What the user's own file lists stays, and the rules say what is wrong with it.
-
-        Raises:
-            SpaceError: nothing is left to search.
+        Knobs of the user's own file stay, and the rules report them.
         """
         said, listed = self.inherited, {**self.values, **self.fixed}
         gone = {name for name in said.knobs if name in listed and name not in having}
@@ -117,11 +115,11 @@ class SearchSpace:
         return replace(SearchSpace.from_json(data), description=self.description, inherited=said), left
 
     def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
-        """The baseline as the candidates are written: same keys, so that equal configurations have equal keys."""
+        """Returns the baseline with the keys of the candidates, so that equal configurations have equal keys."""
         return baselines.complete(baseline, resources, (*self.values_in(resources), *self.fixed))
 
     def values_in(self, resources: Resources) -> Mapping[str, tuple[KnobValue, ...]]:
-        """``values`` of this framework: ``UNSET`` only where it has no default, no knob it has no setting for."""
+        """Returns ``values`` for this framework: no knob without a setting, ``UNSET`` only without a default."""
         return resolved(self.values, resources.framework, resources.device)
 
     def candidates(
@@ -133,34 +131,34 @@ class SearchSpace:
         limit: int = 50_000,
         seed: int = 0,
     ) -> tuple[Configuration, ...]:
-        """Legal configurations, each once, in an order that depends on nothing but the arguments.
+        """Returns the legal configurations, each once, in an order that depends only on the arguments.
 
-        Each sets the knobs of ``complete(baseline)`` but those it leaves unset. The accumulation
-        follows from rows per update, which are ``resources.rows_per_update`` or else the baseline's.
+        Each sets the knobs of ``complete(baseline)`` but those it leaves unset. The accumulation follows from rows per
+        update, which are ``resources.rows_per_update`` or else the baseline's.
 
         Args:
-            same_learning: keep what would change numerics or learning at the baseline's values.
-            limit: of more, this many are drawn without repeats by ``seed``.
+            same_learning: keep knobs that change numerics or learning at the baseline's values.
+            limit: a larger set is sampled to this size, without repeats, by ``seed``.
         """
         return self.counted(baseline, resources, same_learning=same_learning, limit=limit, seed=seed)[0]
 
     def counted(
         self, baseline: Configuration, resources: Resources, *, same_learning: bool, limit: int = 50_000, seed: int = 0
     ) -> tuple[tuple[Configuration, ...], Count]:
-        """``candidates``, and ``count`` of all that are legal, for the time of the first."""
+        """Returns ``candidates`` and ``count`` of all legal configurations, in the time of ``candidates``."""
         from search_spaces.enumeration import take
 
         legal = self._legal(baseline, resources, same_learning, seed)
         return take(legal, limit, seed), _count(legal)
 
     def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
-        """Number of legal combinations; ``explain`` also says what each rule removes, which takes longer."""
+        """Returns the number of legal combinations; ``explain`` also counts each rule's removals and is slower."""
         return _count(self._legal(baseline, resources, same_learning, 0))
 
     def members(self, configurations: Iterable[Configuration], resources: Resources) -> list[Configuration]:
-        """Returns the configurations that hold values of the user's own file alone, wherever they act.
+        """Returns the configurations whose knobs with an effect hold values of the user's own file.
 
-        What a preset lists may stay at the baseline's value, where no other is possible with the same learning.
+        Values of a preset may stay at the baseline's, where no other value allows the same learning.
         """
         own = resolved(self.own, resources.framework, resources.device)
 
@@ -171,18 +169,18 @@ class SearchSpace:
 
     @property
     def own(self) -> Mapping[str, tuple[KnobValue, ...]]:
-        """The values that the user's own file lists, single ones too; none of a preset."""
+        """Values that the user's own file lists, single ones included; without the preset's."""
         listed = {**self.values, **{name: (value,) for name, value in self.fixed.items()}}
         return {name: values for name, values in listed.items() if name not in self.inherited.knobs}
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
-        """The part of this space where only ``free`` knobs vary around ``base``; one that it lacks stays unset."""
+        """Returns the part of this space in which only ``free`` knobs vary; all others are as in ``base``."""
         kept = {n: base[n] for n in (*self.values, *self.fixed) if n not in free and n in base}
         values = {n: found for n, found in self.values.items() if n in free}
         return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
-        """Number of combinations, number of legal ones, and what each rule removes."""
+        """Returns the number of combinations, of legal ones, and of the removals of each rule."""
         from search_spaces.explanation import Explanation, explain
 
         explanation = explain(self._situation(baseline, resources, same_learning))
@@ -212,7 +210,7 @@ class SearchSpace:
 
 
 def _comes_to(name: str, values: tuple[KnobValue, ...], here: Configuration, resources: Resources) -> bool:
-    """Tells whether one of ``values`` comes to the value here: accumulation, too many rows, a knob that rests."""
+    """Tells whether one of ``values`` becomes the value here: accumulation, row limit, or inactive value."""
     if ACCUMULATION in values and here.get(name) == here.get("gradient_accumulation_steps"):
         return True
     if name == "logprob_rows":
@@ -225,10 +223,9 @@ def _count(parts: tuple[Legal, ...]) -> Count:
 
 
 def parse_value(name: str, text: str) -> KnobValue:
-    """A knob's value as typed on a command line.
+    """Parses a knob's value from a command line.
 
-    Raises:
-        SpaceError: no such knob, or a value it cannot have.
+    Raises SpaceError for an unknown knob or an impossible value.
     """
     knob = KNOBS.get(name)
     if knob is None:
@@ -251,7 +248,7 @@ def _typed(kind: Kind, text: str) -> object:
 
 
 def _located(name: str | Path) -> tuple[Path, str]:
-    """The file meant, and what messages call it."""
+    """Returns the file of a space name, and its name in messages."""
     path = Path(name)
     if isinstance(name, Path) or path.suffix in _SUFFIXES or "/" in name:
         return path, _named(path)
@@ -277,7 +274,7 @@ def _content(path: Path, source: str) -> Content:
 
 
 def _extended(content: Content, source: str) -> Content:
-    """``content`` on top of the preset it extends; presets themselves extend nothing."""
+    """Returns ``content`` on top of the preset it extends; presets themselves extend nothing."""
     if not content.extends:
         return content
     path = preset_path(content.extends, source)

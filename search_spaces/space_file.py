@@ -17,7 +17,7 @@ from search_spaces.yaml_text import Entry, problem
 
 PRESETS = Path(__file__).with_name("presets")
 MAX_VALUES = 1000
-"""Values of one knob."""
+"""Most values of one knob."""
 
 _KEYS = ("description", "extends", "require", "knobs")
 _REQUIRE = ("device", "gpus", "nodes", "frameworks")
@@ -38,7 +38,7 @@ class Requirements:
     """Empty for any."""
 
     def problem(self, resources: Resources) -> str | None:
-        """The sentence saying what is missing, or ``None``."""
+        """Returns a sentence on the missing requirement, or ``None``."""
         if self.device == "cpu" and resources.gpus:
             return f"the space is for CPU runs, and {resources.gpus} GPUs are given"
         need = max(self.gpus, int(self.device == "cuda"))
@@ -58,11 +58,11 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Inherited:
-    """Parts of a space that come from its preset; in a preset all of it."""
+    """Parts of a space that come from its preset; in a preset all parts."""
 
     knobs: frozenset[str] = frozenset()
     frameworks: tuple[str, ...] = ()
-    """Those the preset was made for; empty for any."""
+    """Frameworks of the preset; empty for any framework."""
     requires: bool = False
     """The requirements are the preset's too."""
 
@@ -72,7 +72,7 @@ class Content:
     """A space file, understood."""
 
     values: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
-    """Every knob listed, with one value or more."""
+    """Knob -> its listed values, at least one."""
     require: Requirements = field(default_factory=Requirements)
     extends: str = ""
     left_out: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class Content:
 
 
 def understand(entry: Entry, source: str) -> Content:
-    """The content of a space file.
+    """Returns the content of a space file.
 
     Raises:
         SpaceError: in one sentence with file, line, key, and what was expected.
@@ -114,7 +114,7 @@ def understand(entry: Entry, source: str) -> Content:
 
 
 def values_of(knob: Knob, entry: Entry, source: str) -> tuple[KnobValue, ...]:
-    """The values of one knob: of a list, a range, or the single one.
+    """Returns the values of one knob: of a list, a range, or a single value.
 
     Raises:
         SpaceError: as ``understand``.
@@ -140,22 +140,21 @@ def values_of(knob: Knob, entry: Entry, source: str) -> tuple[KnobValue, ...]:
 
 
 def preset_for(gpus: int, nodes: int = 1) -> str:
-    """The preset of a machine: by its GPUs, of each node where there are several."""
+    """Returns the name of the preset for a machine with ``gpus`` GPUs on each of ``nodes``."""
     if gpus == 0:
         return "cpu"
     return "multi-node" if nodes > 1 else "node-8gpu" if gpus > 1 else "single-gpu"
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the presets, sorted."""
+    """Returns the names of the presets, sorted."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
 
 
 def preset_path(name: str, source: str, line: int = 0) -> Path:
-    """The file of a preset.
+    """Returns the file of a preset.
 
-    Raises:
-        SpaceError: there is none of this name; says the nearest.
+    Raises SpaceError with the nearest name for an unknown preset.
     """
     names = preset_names()
     if name in names:
@@ -166,7 +165,7 @@ def preset_path(name: str, source: str, line: int = 0) -> Path:
 
 
 def _unset(knob: Knob, line: int, count: int, source: str) -> KnobValue:
-    """``UNSET`` as one of ``count`` values."""
+    """Returns ``UNSET`` as one of ``count`` values; raises SpaceError if the knob must be known or ``count`` is 1."""
     known = must_be_known(knob)
     if not known and count > 1:
         return UNSET

@@ -13,14 +13,14 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob, defaults
 
 UNSET = "unset"
-"""As it stands in a space; a configuration never holds it."""
+"""Text of the value in a space; a configuration never holds it."""
 
 _PLACE = frozenset({"rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "rollout_data_parallel_size"})
-"""Knobs that say what generates and on which GPUs, which the batch follows from."""
+"""Knobs that decide which engine generates, on which GPUs, and so the batch."""
 
 
 def must_be_known(knob: Knob) -> bool:
-    """Whether a candidate cannot leave it out: the batch, what generates where, and what follows another knob."""
+    """Tells whether a candidate must set the knob: batch knobs, engine placement, and knobs with a followed default."""
     following = any(setting.follows for setting in knob.frameworks.values())
     return knob.derived or following or knob.name in _PLACE or knob.name in BATCH_KNOBS
 
@@ -28,9 +28,9 @@ def must_be_known(knob: Knob) -> bool:
 def resolved(
     values: Mapping[str, tuple[KnobValue, ...]], framework: str, device: str = "cuda"
 ) -> dict[str, tuple[KnobValue, ...]]:
-    """``values`` with what ``UNSET`` comes to in ``framework``: its default; itself where there is none.
+    """Returns ``values`` with ``UNSET`` replaced by the framework's default; ``UNSET`` stays if there is none.
 
-    A knob that may be left unset and that the framework has no setting for is not among them.
+    Knobs that may be unset and have no setting in the framework are dropped.
     """
     own = defaults(framework, device)
     found: dict[str, tuple[KnobValue, ...]] = {}

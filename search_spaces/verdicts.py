@@ -24,20 +24,20 @@ Option = dict[str, KnobValue]
 Codes = NDArray[np.intp]
 
 MAX_JUDGED = 200_000
-"""Distinct combinations of the values one rule reads that are all judged."""
+"""Most combinations of one rule's values that are all judged."""
 
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """The verdicts of one rule on every combination of the variables it reads."""
+    """Verdicts of one rule on every combination of the variables it reads."""
 
     holds: NDArray[np.bool_]
-    """One axis for each variable, over the distinct values the rule reads of its options."""
+    """One axis for each variable, over the distinct values of its options."""
     codes: tuple[Codes, ...]
     """For each variable: the place on its axis of each option."""
 
     def of(self, options: Sequence[Codes]) -> NDArray[np.bool_]:
-        """The verdict on each row; ``options`` has one column for each variable, of option numbers."""
+        """Returns the verdict on each row; ``options`` has one column of option numbers for each variable."""
         found: NDArray[np.bool_] = self.holds[
             tuple(code[column] for code, column in zip(self.codes, options, strict=True))
         ]
@@ -58,7 +58,7 @@ class VerdictTable:
         return int(weights[~self.holds].sum())
 
     def first_broken(self) -> tuple[int, ...] | None:
-        """The first combination that the rule forbids, the last variable changing fastest; ``None`` without one."""
+        """Returns the first forbidden combination, the last variable changing fastest; ``None`` if all are allowed."""
         if self.holds.all():
             return None
         whole = self.holds[np.ix_(*self.codes)] if self.codes else self.holds
@@ -67,7 +67,7 @@ class VerdictTable:
 
 
 class Verdicts:
-    """The verdicts of all rules on one machine, beside one reference."""
+    """Verdicts of all rules on one machine, against one reference."""
 
     def __init__(self, resources: Resources, reference: Reference) -> None:
         self.resources = resources
@@ -77,7 +77,7 @@ class Verdicts:
         self._known: dict[Rule, dict[tuple[KnobValue | None, ...], bool]] = {}
 
     def holds(self, rule: Rule, values: Mapping[str, KnobValue]) -> bool:
-        """Whether ``rule`` allows ``values``."""
+        """Tells whether ``rule`` allows ``values``."""
         read = tuple(map(values.get, rule.reads))
         known = self._known.setdefault(rule, {})
         found = known.get(read)
@@ -87,9 +87,9 @@ class Verdicts:
 
 
 class JudgedPart:
-    """A part of a space, with what each rule says of its combinations.
+    """A part of a space, with the verdicts of each rule on its combinations.
 
-    A column holds for each row the number of a variable's option.
+    A column holds the option number of a variable for each row.
     """
 
     def __init__(self, part: SpacePart, verdicts: Verdicts) -> None:
@@ -102,15 +102,15 @@ class JudgedPart:
         """Of every rule the numbers of the variables it reads."""
 
     def holds(self, rule: Rule, options: Iterable[Option] = ()) -> bool:
-        """Whether ``rule`` allows the part's context with what ``options`` set."""
+        """Tells whether ``rule`` allows the part's context together with ``options``."""
         return self._verdicts.holds(rule, self.merged(options))
 
     def merged(self, options: Iterable[Option]) -> Option:
-        """The part's context with what ``options`` set."""
+        """Returns the part's context together with ``options``."""
         return _merged(self.part.context, options)
 
     def allow(self, rule: Rule, columns: Mapping[int, Codes]) -> NDArray[np.bool_]:
-        """The verdict of ``rule`` on each row; ``columns`` holds those of the variables it reads."""
+        """Returns the verdict of ``rule`` on each row; ``columns`` holds the variables that the rule reads."""
         read, table = self.reads[rule], self.table(rule)
         if table is not None:
             return table.of([columns[i] for i in read])
@@ -119,7 +119,7 @@ class JudgedPart:
         return np.array([self.holds(rule, options) for options in chosen], dtype=np.bool_)
 
     def table(self, rule: Rule) -> VerdictTable | None:
-        """The verdicts of ``rule``; ``None`` where more than ``MAX_JUDGED`` combinations would have to be judged."""
+        """Returns the verdicts of ``rule``; ``None`` if it has more than ``MAX_JUDGED`` combinations."""
         if rule not in self._tables:
             self._tables[rule] = self._table(rule)
         return self._tables[rule]
@@ -141,7 +141,7 @@ class JudgedPart:
         return tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads))
 
     def _projection(self, variable: int, names: frozenset[str]) -> tuple[list[Option], Codes]:
-        """The different values that the options of a variable give ``names``, and which of them each option has."""
+        """Returns the distinct values that a variable's options give ``names``, and their index for each option."""
         if (variable, names) not in self._projected:
             options, ordered = self.part.variables[variable], sorted(names)
             places: dict[tuple[KnobValue | None, ...], int] = {}
@@ -155,7 +155,7 @@ class JudgedPart:
 
 
 def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Option:
-    """``context`` with what the options set."""
+    """Returns ``context`` together with ``options``."""
     values = dict(context)
     for option in options:
         values.update(option)
@@ -164,5 +164,5 @@ def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Opti
 
 @functools.lru_cache(maxsize=8)
 def verdicts_of(resources: Resources, reference: Reference) -> Verdicts:
-    """The verdicts on one machine; those of the last few machines are kept, because a search asks many times."""
+    """Returns the verdicts on one machine; cached for the last few machines, because a search asks many times."""
     return Verdicts(resources, reference)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 LONGEST = 20
-"""Digits; no setting has more, and Python reads no number of thousands of them."""
+"""Most digits of a setting; Python refuses to convert thousands of digits."""
 
 
 def whole_number(text: str) -> int | None:
-    """The number that decimal digits say; ``None`` for any other text, and for more digits than any setting has."""
+    """Returns the number of a decimal text; ``None`` for any other text or too many digits."""
     digits = text.lstrip("0") or text[-1:]
     return int(digits) if text.isdecimal() and len(digits) <= LONGEST else None

@@ -1,7 +1,6 @@
-"""Changing values in YAML text without touching anything else: comments, order, quotes and blanks stay as they are.
+"""Changes values in YAML text; comments, order, quotes and blanks stay unchanged.
 
-Only the text of a value is replaced, at the place the parser says it has; a key that is not there is added at
-the end of its mapping.
+Only the text of a value is replaced, at the place that the parser gives; a new key is added at the end of its mapping.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ Path = tuple[str, ...]
 _LOADER = yaml.SafeLoader  # the one whose marks count characters
 DEPTH = 2
 MAPPING = yaml.MappingNode
-"""What ``Document.values`` holds for a mapping."""
+"""Value of a mapping in ``Document.values``."""
 
 
 class YamlEditError(ValueError):
-    """The text cannot be changed in place; the message is a sentence without its full stop."""
+    """Raised if the text cannot be changed in place; the message is a sentence without its full stop."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Document:
     text: str
     root: yaml.MappingNode
     end: int
-    """Index where the document ends."""
+    """Index of the end of the document."""
     values: Mapping[Path, yaml.Node] = field(default_factory=dict)
 
 
@@ -49,13 +48,13 @@ _OneLine.add_representer(
 
 
 def scalar(value: Any) -> str:
-    """A value on one line, as YAML 1.1 reads it back."""
+    """Formats a value on one line, as YAML 1.1 reads it."""
     text = str(yaml.dump(value, Dumper=_OneLine, default_flow_style=True, width=1 << 30, allow_unicode=True))
     return text.removesuffix("...\n").removesuffix("\n")
 
 
 def located(text: str) -> Document:
-    """The document in ``text``.
+    """Parses the document in ``text``.
 
     Raises:
         YamlEditError: it is not one YAML document with a mapping, or it has aliases (which could make it vast).
@@ -89,13 +88,13 @@ def _collect(node: yaml.MappingNode, path: Path, values: dict[Path, yaml.Node]) 
 
 
 def lookup(document: Document, path: Path) -> Any:
-    """The scalar at ``path``; ``None`` if there is none, or if it is a list or a mapping."""
+    """Returns the scalar at ``path``; ``None`` for an absent path, a list or a mapping."""
     node = document.values.get(path)
     return _meaning(node) if isinstance(node, yaml.ScalarNode) else None
 
 
 def edited(text: str, changes: Mapping[Path, Any]) -> str:
-    """``text`` with every value of ``changes`` set; one that already means the same is left as it is written.
+    """Returns ``text`` with every value of ``changes`` set; a value that already means the same stays as written.
 
     Args:
         text: a YAML document whose outermost value is a mapping.
@@ -124,7 +123,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _meaning(node: yaml.ScalarNode) -> Any:
-    """Value of ``text`` by the safe loader; the text itself if it cannot be read."""
+    """Returns the value of a scalar by the safe loader; its text if the loader fails."""
     try:
         return _LOADER("").construct_object(node)
     except (yaml.YAMLError, ValueError):
@@ -141,7 +140,7 @@ def _replacement(document: Document, node: yaml.Node, value: Any) -> tuple[int, 
 
 
 def _text_end(document: Document, node: yaml.Node) -> int:
-    """After the value's last character; a block value's mark stands where the next thing begins."""
+    """Returns the index after the value's last character; a block value's end mark is at the next token."""
     start, end = int(node.start_mark.index), int(node.end_mark.index)
     flow = getattr(node, "flow_style", None) or (isinstance(node, yaml.ScalarNode) and node.style not in ("|", ">"))
     if flow:
@@ -153,7 +152,7 @@ def _text_end(document: Document, node: yaml.Node) -> int:
 
 
 def _addition(document: Document, parent: Path, lines: list[str]) -> tuple[int, int, str]:
-    """(start, end, new text) of keys put at the end of a mapping."""
+    """Returns (start, end, new text) that append keys to a mapping."""
     node = document.root if not parent else document.values.get(parent)
     if not isinstance(node, yaml.MappingNode):
         raise YamlEditError(f"{'.'.join(parent)} is no mapping, so nothing can be set in it")

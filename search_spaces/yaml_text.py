@@ -1,4 +1,4 @@
-"""YAML text into plain values that know their line, safely: bounded in size, depth and number, no aliases, no tags."""
+"""Reads YAML text into plain values with line numbers, bounded in size, depth and number, without aliases and tags."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PLAIN = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True)
 class Entry:
-    """A value and the line it begins on, counted from 1; 0 if it came from no file."""
+    """A value and its first line, counted from 1; 0 for a value that is not from a file."""
 
     value: str | int | float | bool | list[Entry] | dict[str, Entry] | None
     line: int
 
     @property
     def plain(self) -> Any:
-        """The value without its lines."""
+        """The value without line numbers."""
         if isinstance(self.value, list):
             return [item.plain for item in self.value]
         if isinstance(self.value, dict):
@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def described(self) -> str:
-        """The value as people wrote it."""
+        """The value as a user writes it."""
         if isinstance(self.value, list):
             return "a list"
         if isinstance(self.value, dict):
@@ -50,21 +50,21 @@ class Entry:
 
 
 def problem(source: str, line: int, text: str) -> SpaceError:
-    """A sentence on a problem that begins with its place."""
+    """Builds the error of a problem; the sentence begins with the file and line."""
     where = f"{source}, line {line}" if line else source
     return SpaceError(f"{where}: {text}.")
 
 
 def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = False) -> Entry:
-    """The one document in ``data``.
+    """Reads the one document in ``data``.
 
     Args:
         data: UTF-8 text.
-        kind: what messages call such a file.
-        exact: scalars are what YAML 1.1 says, which takes ``1e-3`` for text; else that is a number.
+        kind: name of such a file in messages.
+        exact: read scalars as YAML 1.1, in which ``1e-3`` is text; else ``1e-3`` is a number.
 
     Raises:
-        SpaceError: it is not such a document; says where.
+        SpaceError: the data is no such document; names the line.
     """
     if len(data) > MAX_BYTES:
         raise problem(source, 0, f"{len(data)} bytes are more than a {kind} may have ({MAX_BYTES})")
@@ -84,10 +84,9 @@ def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = Fa
 
 
 def plain(value: object, source: str, depth: int = 0) -> Entry:
-    """JSON values as entries without lines.
+    """Converts JSON values to entries without lines.
 
-    Raises:
-        SpaceError: too deep, or something JSON does not have.
+    Raises SpaceError for too deep nesting or a type that JSON lacks.
     """
     if depth > MAX_DEPTH:
         raise problem(source, 0, f"this is nested more than {MAX_DEPTH} deep")
@@ -101,7 +100,7 @@ def plain(value: object, source: str, depth: int = 0) -> Entry:
 
 
 def _inspect(text: str, source: str, kind: str) -> None:
-    """Refuse what would be expensive or surprising, from the event stream, before anything is built."""
+    """Refuses expensive or ambiguous YAML from the event stream, before any value is built."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=_LOADER):
         line = event.start_mark.line + 1 if event.start_mark else 0

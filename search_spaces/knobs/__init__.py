@@ -22,20 +22,19 @@ FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
 _ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL, *MEGATRON)
 
 KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
-"""By name, in the order they are shown."""
+"""Name -> knob, in display order."""
 
 
 _MOVING = tuple(name for name, knob in KNOBS.items() if knob.moves_lengths)
 
 
 def moving_lengths(configuration: Mapping[str, KnobValue]) -> tuple[KnobValue | None, ...]:
-    """The values that decide how long completions become: where two configurations of a study have the same, they
-    replay the same lengths."""
+    """Returns the values of the knobs that change completion lengths; equal values replay the same lengths."""
     return tuple(configuration.get(name) for name in _MOVING)
 
 
 def defaults(framework: str, device: str = "cuda") -> Mapping[str, KnobValue]:
-    """A framework's default of each knob; knobs whose default depends on others are left out."""
+    """Returns the framework's default of each knob, without knobs whose default depends on others."""
     found = _DEFAULTS.get((framework, device))
     if found is None:
         settings = ((name, knob.unset_value(framework, device)) for name, knob in KNOBS.items())
@@ -48,23 +47,23 @@ _DEFAULTS: dict[tuple[str, str], Mapping[str, KnobValue]] = {}
 
 
 def key_of(knob: str, framework: str) -> str:
-    """The framework's own key for a knob; the knob's name where the framework has none."""
+    """Returns the framework's own key of a knob; the knob's name if the framework has none."""
     setting = KNOBS[knob].frameworks.get(framework)
     return knob if setting is None else setting.key
 
 
 def effect_of_change(here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str) -> Effect:
-    """The strongest effect among the knobs that differ (``effects_of_change``)."""
+    """Returns the strongest effect among the knobs that differ (``effects_of_change``)."""
     return max([Effect.SPEED, *effects_of_change(here, there, framework).values()], key=lambda e: e.rank)
 
 
 def effects_of_change(
     here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str
 ) -> dict[str, Effect]:
-    """Knob -> what it changes, for those that differ; a knob that is not set has the framework's default.
+    """Returns knob -> effect for the knobs that differ; a knob that is not set has the framework's default.
 
-    ``steps_per_generation`` is compared as a share of the accumulation, because that is what it does to an update.
-    A knob outside the catalogue counts as LEARNING: nothing is known of it.
+    ``steps_per_generation`` is compared as a share of the accumulation, which decides its effect on an update. A knob
+    outside the catalogue counts as LEARNING.
     """
     unset = defaults(framework)
     found = {}
@@ -79,7 +78,7 @@ def effects_of_change(
 
 
 def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> Fraction:
-    """Of an update's rows, those of one generation."""
+    """Returns the share of an update's rows that one generation yields."""
     steps, whole = values.get("steps_per_generation"), values.get("gradient_accumulation_steps")
     whole = unset.get("gradient_accumulation_steps", 1) if whole is None else whole
     if steps is None or steps == ACCUMULATION:
@@ -88,19 +87,15 @@ def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> F
 
 
 def keys_of(framework: str, reach: Reach) -> dict[str, str]:
-    """Knob -> key, as the catalogue writes it, of every knob that ``framework`` takes by ``reach``."""
+    """Returns knob -> key, as the catalogue writes it, of every knob that ``framework`` takes by ``reach``."""
     settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
     return {name: setting.key for name, setting in settings if setting is not None and setting.reach is reach}
 
 
 def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = False) -> dict[str, str]:
-    """Knob -> key of every native knob whose value goes over under one key of the framework, as it is.
+    """Returns knob -> key of every native knob whose value is passed on unchanged under one key.
 
     A text that is no key (``bf16/fp16``, an option of a server) does not count. Hydra's ``+`` before a key is left out.
-
-    Args:
-        translated: knobs with a key of their own whose value is put in other words; left out.
-        dotted: keys may have dots; else a key with dots is a place inside a mapping, and does not count.
     """
     found = {name: key.removeprefix("+") for name, key in keys_of(framework, Reach.NATIVE).items()}
     return {
@@ -111,6 +106,6 @@ def plain_keys(framework: str, translated: Collection[str], *, dotted: bool = Fa
 
 
 def places_in(framework: str, mapping: str) -> dict[str, tuple[str, ...]]:
-    """Knob -> names on the way to its value inside the key ``mapping`` of ``framework``."""
+    """Returns knob -> path of names to its value inside the key ``mapping`` of ``framework``."""
     found = keys_of(framework, Reach.NATIVE)
     return {name: tuple(key.split(".")[1:]) for name, key in found.items() if key.split(".")[0] == mapping}

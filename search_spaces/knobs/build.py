@@ -14,7 +14,7 @@ switch = partial(Knob, kind=Kind.BOOL, effect=Effect.SPEED)
 number = partial(Knob, kind=Kind.INT, effect=Effect.SPEED)
 share = partial(Knob, kind=Kind.FLOAT, effect=Effect.SPEED)
 choice = partial(Knob, kind=Kind.CHOICE, effect=Effect.SPEED)
-"""A knob of that kind; a stronger effect than on speed is said."""
+"""Builds a knob of this kind; ``effect`` is SPEED unless given."""
 
 GENERATE = frozenset({"generate"})
 LOGPROB = frozenset({"logprob"})
@@ -28,7 +28,7 @@ ANY: frozenset[str] = frozenset()
 """Any phase."""
 
 ENGINES: tuple[KnobValue, ...] = ("vllm", "sglang")
-"""Values of ``rollout_engine`` that hold weights and a cache of their own."""
+"""Values of ``rollout_engine`` whose engine holds its own weights and cache."""
 VLLM: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ("vllm",)}
 ENGINE: dict[str, tuple[KnobValue, ...]] = {"rollout_engine": ENGINES}
 COLOCATED: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "rollout_mode": ("colocate",)}
@@ -37,43 +37,43 @@ SERVER: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "rollout_mode": ("server",
 Direction = Literal[-1, 0, 1]
 
 ENGINE_ARGUMENT = "trl.generation.vllm_generation.LLM(%s=...)"
-"""The name TRL's colocated mode builds its engine by; replacing it adds arguments."""
+"""Constructor of the engine in TRL's colocated mode; a seam adds arguments by replacing it."""
 ENGINE_ARGUMENT_0_18 = "trl.trainer.grpo_trainer.LLM(%s=...)"
-"""The same in TRL 0.18, which Open-R1 pins."""
+"""Constructor of the engine in TRL 0.18, which Open-R1 pins."""
 
 
 def native(key: str, default: KnobValue | None = None, *, follows: str = "") -> Setting:
-    """The framework has a setting."""
+    """Builds a setting that the framework has as a key."""
     return Setting(key, Reach.NATIVE, default, follows)
 
 
 def seam(place: str, default: KnobValue | None = None, *, follows: str = "") -> Setting:
-    """``place`` is replaced from outside."""
+    """Builds a setting that replaces ``place`` in the framework from outside."""
     return Setting(place, Reach.SEAM, default, follows)
 
 
 def environment(variable: str, default: KnobValue | None = None) -> Setting:
-    """The process is started with ``variable``."""
+    """Builds a setting passed to the process as the environment variable ``variable``."""
     return Setting(variable, Reach.ENVIRONMENT, default)
 
 
 def training(direction: Direction, phases: frozenset[str]) -> tuple[MemoryEffect, ...]:
-    """Memory of the training process: the device's, and the host's where that is the device or holds a copy."""
+    """Returns memory effects of the training process: on the device, and on the host for a CPU or a copy."""
     return (MemoryEffect("device", phases, direction), MemoryEffect("host", phases, direction))
 
 
 def device(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEffect, ...]:
-    """Memory of a GPU."""
+    """Returns the memory effect on a GPU."""
     return (MemoryEffect("device", phases, direction),)
 
 
 def host(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEffect, ...]:
-    """Memory of the machine."""
+    """Returns the memory effect on host memory."""
     return (MemoryEffect("host", phases, direction),)
 
 
 def cache(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEffect, ...]:
-    """The rollout engine's KV cache."""
+    """Returns the memory effect on the rollout engine's KV cache."""
     return (MemoryEffect("rollout_cache", phases, direction),)
 
 
@@ -92,14 +92,14 @@ def engine_settings(
     seam_argument: str = "",
     own: Mapping[str, KnobValue] = MappingProxyType({}),
 ) -> dict[str, Setting]:
-    """A vLLM engine argument that TRL and Open-R1 only take through a seam.
+    """Returns the settings of a vLLM engine argument that TRL and Open-R1 take only through a seam.
 
     Args:
-        default: what every framework has where nothing is set; with ``own``, those that it does not name.
-        swift: what stands before the argument in ms-swift; empty: it has no way to it.
-        verl: the same in verl.
-        seam_argument: how the seam writes it, where that is not ``argument``.
-        own: framework -> its own default.
+        default: default of every framework that ``own`` does not name.
+        swift: prefix of the argument in ms-swift; empty if ms-swift cannot set the argument.
+        verl: prefix of the argument in verl.
+        seam_argument: name of the argument in the seam, if not ``argument``.
+        own: framework -> default, where it differs.
     """
     keys = {
         "trl": seam(ENGINE_ARGUMENT % (seam_argument or argument), own.get("trl", default)),
@@ -111,5 +111,5 @@ def engine_settings(
 
 
 def same(setting: Setting, **others: Setting) -> dict[str, Setting]:
-    """The same setting for TRL, Open-R1 and ms-swift, with exceptions by framework."""
+    """Returns ``setting`` for TRL, Open-R1 and ms-swift, with exceptions by framework in ``others``."""
     return {"trl": setting, "open_r1": setting, "ms_swift": setting, **others}

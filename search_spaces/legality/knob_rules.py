@@ -53,11 +53,11 @@ WORKLOAD_KEYS: Mapping[str, str] = MappingProxyType(
         "lora_rank": _TUNER,
     }
 )
-"""Names people may look for among the knobs, and why they are not there."""
+"""Other name for a batch size -> reason why the catalogue has no such knob."""
 
 
 def unknown_knob(name: str) -> str:
-    """The sentence for a name that is not in the catalogue, with the nearest that is."""
+    """Returns the sentence on a name that is not in the catalogue, with the nearest knob."""
     reason = WORKLOAD_KEYS.get(name)
     if reason is not None:
         return f"{show(name)} is not a knob: {reason}"
@@ -67,7 +67,7 @@ def unknown_knob(name: str) -> str:
 
 
 def domain_problem(name: str, value: object) -> str | None:
-    """The problem with a name and value by themselves, or ``None``."""
+    """Returns the problem with a name and its value alone, or ``None``."""
     knob = KNOBS.get(name)
     if knob is None:
         return unknown_knob(name)
@@ -105,7 +105,7 @@ def _acting(knob: Knob) -> Rule:
 
 @rule(())
 def known_framework(case: Case) -> str | None:
-    """The framework is one we know."""
+    """Requires a known framework."""
     frameworks = {f for knob in KNOBS.values() for f in knob.frameworks}
     if case.framework in frameworks:
         return None
@@ -113,13 +113,13 @@ def known_framework(case: Case) -> str | None:
 
 
 def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with every knob that cannot act put where it rests, so that equal configurations look the same."""
+    """Returns ``values`` with the inactive value of every knob without effect: equal configurations compare equal."""
     case = Case(values, resources)
     return {name: value if (rest := inactive_value_of(name, case)) is None else rest for name, value in values.items()}
 
 
 def inactive_value_of(name: str, case: Case) -> KnobValue | None:
-    """The value of a knob that has no effect in ``case``; ``None`` if it has one, or needs no other knob."""
+    """Returns the inactive value of a knob without effect in ``case``; ``None`` for a knob with an effect."""
     knob = KNOBS.get(name)
     if knob is None or not knob.needs or case.acts(name):
         return None

@@ -1,4 +1,4 @@
-"""Rules of Megatron-Core, for every framework that trains with it.
+"""Rules of Megatron-Core, for every framework that trains with Megatron.
 
 Read in ``megatron/core`` of Megatron-LM: ``parallel_state.py`` (``initialize_model_parallel``), ``transformer/
 transformer_config.py`` (``__post_init__``), ``transformer/moe``; and in ``verl/workers/engine/megatron``.
@@ -23,20 +23,20 @@ TORCH_ONLY = (
     *("master_weights", "reduce_precision", "optimizer", "gradient_checkpointing", "activation_offload"),
     *("hub_kernels", "torch_compile", "pad_to_multiple", "entropy_checkpointing", "weight_sync_layered"),
 )
-"""Knobs of PyTorch's modules, which Megatron's do not read."""
+"""Knobs of PyTorch's modules that Megatron's modules ignore."""
 SWIFT_TORCH_ONLY = (
     *("zero_stage", "tf32", "attn_implementation", "checkpointing_reentrant", "empty_cache_steps", "ddp_bucket_mib"),
     *("weight_sync_batches", "async_generation"),
 )
-"""The same of ms-swift alone: nothing below ``swift/megatron`` (4.6) reads their arguments."""
+"""Further knobs that Megatron-SWIFT ignores: nothing below ``swift/megatron`` (4.6) reads their arguments."""
 RANKS = frozenset({*COMPARED, *MODEL_PARALLEL})
-"""Knobs that decide which rank has which rows."""
+"""Knobs that decide the rows of each rank."""
 
 
 def of_megatron(
     reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...]
 ) -> Callable[[Callable[[Case], str | None]], Rule]:
-    """A rule of configurations that train with Megatron."""
+    """Makes a rule that judges only configurations that train with Megatron."""
 
     def make(judge: Callable[[Case], str | None]) -> Rule:
         def limited(case: Case) -> str | None:
@@ -50,7 +50,7 @@ def of_megatron(
 
 @of_megatron(RANKS, MODEL_PARALLEL)
 def megatron_world(case: Case) -> str | None:
-    """Tensor, pipeline and context parallel sizes together divide the training GPUs."""
+    """Requires training GPUs divisible by the product of tensor, pipeline and context parallel sizes."""
     sizes = [case.at_least_one(name) for name in (TENSOR, PIPELINE, CONTEXT)]
     if case.training_gpus % math.prod(sizes) == 0:
         return None
@@ -60,7 +60,7 @@ def megatron_world(case: Case) -> str | None:
 
 @of_megatron(frozenset({*RANKS, EXPERT, EXPERT_TENSOR}), (EXPERT, EXPERT_TENSOR))
 def megatron_expert_world(case: Case) -> str | None:
-    """Expert, expert tensor and pipeline parallel sizes together divide the training GPUs."""
+    """Requires training GPUs divisible by the product of expert, expert tensor and pipeline parallel sizes."""
     tensor = case.number(EXPERT_TENSOR)
     sizes = [case.at_least_one(EXPERT), tensor or case.at_least_one(TENSOR), case.at_least_one(PIPELINE)]
     if (sizes[0] == 1 and tensor is None) or case.training_gpus % math.prod(sizes) == 0:
@@ -71,7 +71,7 @@ def megatron_expert_world(case: Case) -> str | None:
 
 @of_megatron((EXPERT, EXPERT_TENSOR), (EXPERT,))
 def megatron_experts(case: Case) -> str | None:
-    """Experts are shared out whole, and there are some."""
+    """Requires a model with experts for expert parallelism, and an even number of experts on each rank."""
     size, experts = case.at_least_one(EXPERT), case.resources.model.experts
     if size == 1 or experts is None or (experts and experts % size == 0):
         return None
@@ -82,7 +82,7 @@ def megatron_experts(case: Case) -> str | None:
 
 @of_megatron((TENSOR, SEQUENCE), (SEQUENCE,))
 def megatron_expert_tokens(case: Case) -> str | None:
-    """Experts train on tokens that are shared out where matrices are (``transformer/moe``)."""
+    """Requires sequence parallelism for experts with tensor parallelism (``transformer/moe``)."""
     if case.at_least_one(TENSOR) == 1 or not case.resources.model.experts or case.get(SEQUENCE) is not False:
         return None
     return f"{SEQUENCE} false: Megatron trains experts with {TENSOR} above 1 only where tokens are shared out too"
@@ -90,7 +90,7 @@ def megatron_expert_tokens(case: Case) -> str | None:
 
 @of_megatron((TENSOR,), (TENSOR,))
 def megatron_heads(case: Case) -> str | None:
-    """Attention heads are shared out evenly; of key-value heads and GPUs one divides the other."""
+    """Requires attention heads divisible by the tensor parallel size; key-value heads divide it or the reverse."""
     size, model = case.at_least_one(TENSOR), case.resources.model
     heads, keys = model.attention_heads, model.key_value_heads
     if heads and heads % size:
@@ -102,8 +102,7 @@ def megatron_heads(case: Case) -> str | None:
 
 @of_megatron((PIPELINE, VIRTUAL, FIRST, LAST), (PIPELINE, VIRTUAL, FIRST, LAST))
 def megatron_layers(case: Case) -> str | None:
-    """Each stage, and each part of a stage, has as many layers; the first and the last may have a number of their
-    own."""
+    """Requires equal layers in each stage and virtual stage; the first and the last may have their own number."""
     stages, parts, layers = case.at_least_one(PIPELINE), case.at_least_one(VIRTUAL), case.resources.model.layers
     if stages == 1:
         return f"{VIRTUAL} {parts} needs {PIPELINE} above 1" if parts > 1 else None
@@ -120,7 +119,7 @@ def megatron_layers(case: Case) -> str | None:
 
 @of_megatron(frozenset({*RANKS, VIRTUAL, "dynamic_batching"}), ("micro_batch_size", VIRTUAL))
 def megatron_micro_batches(case: Case) -> str | None:
-    """Stages in parts take micro-batches in groups of as many as there are stages; a budget of tokens is cut so."""
+    """Requires micro-batches in multiples of the stages with virtual stages; a token budget pads to that."""
     stages, batch = case.at_least_one(PIPELINE), case.batch
     if case.at_least_one(VIRTUAL) == 1 or case.get("dynamic_batching") is True or batch.accumulation % stages == 0:
         return None
@@ -132,7 +131,7 @@ def megatron_micro_batches(case: Case) -> str | None:
 
 @of_megatron((GRANULARITY, METHOD, RECOMPUTED), (METHOD, RECOMPUTED, GRANULARITY))
 def megatron_recompute(case: Case) -> str | None:
-    """Whole layers are computed again by a method and a number of layers."""
+    """Requires a method and a number of layers for full recomputation."""
     if case.get(GRANULARITY) != "full":
         return None
     lacking = [n for n in (METHOD, RECOMPUTED) if case.get(n) in (None, "none", 0)]
@@ -141,7 +140,7 @@ def megatron_recompute(case: Case) -> str | None:
 
 @of_megatron(("precision",), ("precision",))
 def megatron_precision(case: Case) -> str | None:
-    """Megatron's engine trains in half precision, with copies in fp32."""
+    """Requires bf16 or fp16: Megatron trains in half precision, with fp32 copies."""
     precision = case.get("precision")
     return None if precision in (None, "bf16", "fp16") else f"precision {precision}: with Megatron it is bf16 or fp16"
 
@@ -149,7 +148,7 @@ def megatron_precision(case: Case) -> str | None:
 def _rests(name: str) -> Rule:
     @of_megatron((name,), (name, ENGINE))
     def megatron_rests(case: Case) -> str | None:
-        """A knob of PyTorch's modules is not set beside Megatron."""
+        """Refuses setting a knob of PyTorch's modules with Megatron."""
         value = case.values.get(name)
         if value is None or value == KNOBS[name].inactive_value(case.framework, case.resources.device):
             return None

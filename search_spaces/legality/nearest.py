@@ -1,4 +1,4 @@
-"""The legal values closest to an illegal one."""
+"""Searches the legal values closest to an illegal one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from search_spaces.knobs.model import show
 from search_spaces.legality.case import COMPARED, Case, Rule, dependents
 
 _REACH = 4096
-"""How far from a number its neighbours are looked for."""
+"""Largest distance from a number at which neighbours are tried one by one."""
 _NAMED = 3
-"""Knobs that have to go with a change which are named."""
+"""Most follow-on changes named in one sentence."""
 _SHARES = 100
 """Steps a share is looked for in."""
 
 
 def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[str, KnobValue], ...]:
-    """For each remedy of ``broken``, the closest value that mends it and breaks no rule that held before."""
+    """Returns for each remedy of ``broken`` the closest value that mends it and breaks no rule that held before."""
     held = [r for r in rules if r is not broken and r.judge(case) is None]
     found = ((name, _closest(case, name, broken, held)) for name in broken.remedies)
     return tuple((name, value) for name, value in found if value is not None)
 
 
 def in_words(case: Case, changes: tuple[tuple[str, KnobValue], ...]) -> str:
-    """``micro_batch_size 8, or num_generations 3``, with the accumulation where it follows and what no longer acts."""
+    """Formats ``changes``, such as ``micro_batch_size 8, or num_generations 3``, each with its follow-on changes."""
     return ", or ".join(_change(case, name, value) for name, value in changes)
 
 
@@ -62,7 +62,7 @@ def _closest(case: Case, name: str, broken: Rule, held: list[Rule]) -> KnobValue
 
 
 def _outwards(knob: Knob, value: KnobValue | None) -> Iterator[KnobValue]:
-    """Other values of the knob, closest first; of two equally close numbers the smaller."""
+    """Yields other values of the knob, closest first; of two equally close numbers the smaller first."""
     if knob.kind is Kind.BOOL:
         yield from (v for v in (False, True) if v is not value)
     elif knob.kind is Kind.CHOICE:

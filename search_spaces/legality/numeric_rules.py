@@ -18,13 +18,13 @@ _PACKAGES = {
     "apollo_adamw": "apollo_torch",
     "schedule_free_adamw": "schedulefree",
 }
-"""Optimizer -> package of its kernels; what a probe does not look for is left to the trial."""
+"""Optimizer -> package of its kernels; a package outside the probe is not checked."""
 _GPU_OPTIMIZERS = _BITSANDBYTES | _TORCHAO
 
 
 @rule(("precision", "fp8_emulate"), ("precision", "fp8_emulate"))
 def precision_hardware(case: Case) -> str | None:
-    """The hardware computes in this precision."""
+    """Requires hardware and packages that compute in this precision."""
     precision = case.get("precision")
     if precision == "fp16" and not case.on_gpu:
         return "precision fp16 needs a GPU for its loss scaling"
@@ -44,7 +44,7 @@ def precision_hardware(case: Case) -> str | None:
 
 @rule(("precision", "zero_stage", "fsdp"), ("precision", "zero_stage", "fsdp"))
 def whole_fp8_weights(case: Case) -> str | None:
-    """FP8 layers hold whole weights until the backward pass."""
+    """Refuses FP8 with sharded weights: FP8 layers hold whole weights until the backward pass."""
     if case.get("precision") != "fp8":
         return None
     sharded = "zero_stage 3" if case.number("zero_stage") == 3 else "fsdp fsdp2" if case.get("fsdp") == "fsdp2" else ""
@@ -55,7 +55,7 @@ def whole_fp8_weights(case: Case) -> str | None:
 
 @rule(("precision", "master_weights", "training_engine"), ("precision", "master_weights"))
 def master_weights(case: Case) -> str | None:
-    """Weights are held in something the computation can use."""
+    """Requires master weights that the precision can compute with."""
     if case.get("master_weights") != "bf16" or case.megatron:
         return None
     precision = case.get("precision")
@@ -70,7 +70,7 @@ def master_weights(case: Case) -> str | None:
 
 @rule(("attn_implementation", "precision", "master_weights"), ("attn_implementation", "precision"))
 def attention_kernel(case: Case) -> str | None:
-    """The attention kernel runs on this hardware, in this precision, and is installed."""
+    """Requires hardware, precision and packages for the attention kernel."""
     name = str(case.get("attn_implementation") or "")
     if name in ("", "sdpa", "eager"):
         return None
@@ -96,7 +96,7 @@ def attention_kernel(case: Case) -> str | None:
 
 @rule(("optimizer",), ("optimizer",))
 def optimizer_kernel(case: Case) -> str | None:
-    """The optimizer's kernels run here and are installed."""
+    """Requires hardware and packages for the optimizer."""
     name = str(case.get("optimizer") or "")
     if name == "muon" and not case.facts.has_muon:
         return f"optimizer {name} is none that {case.framework} has"
@@ -110,7 +110,7 @@ def optimizer_kernel(case: Case) -> str | None:
 
 @rule(("tf32",), ("tf32",))
 def tf32_hardware(case: Case) -> str | None:
-    """TF32 needs a GPU that has it."""
+    """Requires a GPU of compute capability 8.0 or later for TF32."""
     if case.get("tf32") is not True or (case.on_gpu and not case.older_than(8)):
         return None
     have = f"this GPU has {case.capability}" if case.on_gpu else "this is a CPU run"
@@ -119,7 +119,7 @@ def tf32_hardware(case: Case) -> str | None:
 
 @rule(("hub_kernels", "fused_loss", "activation_offload"), ("hub_kernels", "fused_loss", "activation_offload"))
 def gpu_kernels(case: Case) -> str | None:
-    """Liger and hub kernels, and copies beside the computation, need a GPU."""
+    """Requires a GPU for Liger and hub kernels, for the fused loss, and for activation offloading."""
     wanted = [n for n in ("hub_kernels", "fused_loss", "activation_offload") if case.get(n) is True]
     if wanted and not case.on_gpu:
         why = ", where activations are in host memory already" if wanted[0] == "activation_offload" else ""
@@ -135,7 +135,7 @@ def gpu_kernels(case: Case) -> str | None:
     ("remove_padding", "attn_implementation"),
 )
 def packed_rows(case: Case) -> str | None:
-    """Rows are packed only with an attention kernel that keeps them apart."""
+    """Requires flash attention for packed rows in frameworks that pack with flash attention only."""
     if case.get("remove_padding") is not True or not case.facts.packs_with_flash_attention_only or case.megatron:
         return None
     if not str(case.get("attn_implementation") or "").startswith("flash_attention"):

@@ -1,7 +1,7 @@
-"""Rules of Open-R1, which trains with TRL 0.18 by the recipe it is given. They hold for that framework only.
+"""Rules of Open-R1 alone, which trains with TRL 0.18 by a recipe.
 
-What Open-R1 shares with the others is judged by the rules they share: whole groups (a group of 14 divides 7 x 64 rows
-and not 8 x 64), at least two completions in a group, replicas that share the GPUs evenly, a server's GPUs.
+Shared rules judge whole groups (14 divides 7 x 64 rows and not 8 x 64), at least two completions in a group, replicas
+that share the GPUs evenly, and a server's GPUs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SERVER_OPTIONS: Mapping[str, str] = {
     "kv_cache_dtype": "--kv_cache_dtype",
     "rollout_dtype": "--dtype",
 }
-"""Knob -> option of ``trl vllm-serve`` in TRL 0.18; a colocated engine is given none but the first."""
+"""Knob -> option of ``trl vllm-serve`` in TRL 0.18; a colocated engine takes only the first."""
 REWARDS = (
     *("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty", "length", "code", "binary_code"),
     *("ioi_code", "cf_code", "code_format", "tag_count", "soft_overlong_punishment"),
 )
-"""Names in its registry (``src/open_r1/rewards.py``, ``get_reward_funcs``)."""
+"""Names in Open-R1's registry (``src/open_r1/rewards.py``, ``get_reward_funcs``)."""
 
 
 def _keyed(knob: Knob) -> Rule:
-    """What only a seam would reach is left at what the framework does on its own."""
+    """Makes a rule that keeps a knob at the framework's own value if only a seam could change it."""
     setting = knob.frameworks[FRAMEWORK]
 
     def judge(case: Case) -> str | None:
@@ -61,7 +61,7 @@ RULES = tuple(only(FRAMEWORK, _keyed(knob)) for knob in KNOBS.values() if _beyon
 
 
 def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:
-    """TRL 0.18 means to check this, computes ``(rows % micro) * processes``, and rounds down without a word."""
+    """Checks that generations hold whole micro-batches; TRL 0.18 silently rounds the rows down."""
     rows, each = settings.get("generation_batch_size"), batch.ranks * batch.micro
     if not isinstance(rows, int) or rows % each == 0:
         return None
@@ -72,7 +72,7 @@ def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:
 
 
 def generation_size(settings: Mapping[str, Any], _: Batch | None = None) -> str | None:
-    """TRL takes one of two keys for the size of a generation."""
+    """Refuses both keys for the size of a generation at once, as TRL does."""
     if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
         return None
     return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
@@ -117,10 +117,10 @@ _SETTINGS: tuple[tuple[str, Callable[[Mapping[str, Any], Batch], str | None]], .
 
 
 def broken_settings(settings: Mapping[str, Any], batch: Batch) -> list[tuple[str, str]]:
-    """(rule, sentence without its full stop) for the recipe's other keys, beside the batch a configuration makes."""
+    """Returns (rule, sentence without its full stop) for the recipe's other keys, given the configuration's batch."""
     return [(name, said) for name, judge in _SETTINGS if (said := judge(settings, batch)) is not None]
 
 
 def unknown_rewards(names: Sequence[str]) -> list[str]:
-    """Names that are not in Open-R1's registry of rewards."""
+    """Returns the names that are not in Open-R1's registry of rewards."""
     return [name for name in names if name not in REWARDS]

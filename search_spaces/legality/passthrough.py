@@ -1,6 +1,6 @@
-"""Rules about keys of the user's own configuration that are no knobs, checked before anything is launched.
+"""Rules for keys of the user's configuration that are not knobs, checked before a trial starts.
 
-They say early what the framework would say late, or not at all.
+The framework reports the same problems late, or never.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from search_spaces.legality.case import Violation
 
 Settings = Mapping[str, Any]
 Said = Sequence[tuple[str, str]]
-"""(rule, sentence without its full stop)."""
+"""Pairs of rule and sentence, without the full stop."""
 REMOVED = {
     "max_prompt_length": "filter the prompts by length instead",
     "use_liger_loss": "the loss is always computed in tiles",
     "torch_dtype": "use dtype",
     "overwrite_output_dir": "each trial has a folder of its own",
 }
-"""Keys TRL once had -> what to do instead."""
+"""Removed TRL key -> replacement."""
 
 
 def check_passthrough(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[Violation, ...]:
-    """What the framework would refuse in ``settings`` beside ``configuration``; of some frameworks nothing is known."""
+    """Returns the problems of ``settings`` that the framework would refuse with ``configuration``."""
     judge = _JUDGES.get(resources.framework)
     said = () if judge is None else judge(settings, configuration, resources)
     return tuple(Violation(name, f"{sentence}.") for name, sentence in said)
@@ -55,7 +55,7 @@ def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resourc
 def _layered_sync(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[str, str] | None:
-    """``collect_lora_params`` of verl 0.9.1 (``utils/fsdp_utils.py``) refuses it at the first sync."""
+    """Refuses layered sync of adapters into dummy weights (verl 0.9.1, ``collect_lora_params``)."""
     unread = configuration.get("rollout_load_format", "dummy") == "dummy"
     if not (unread and configuration.get("weight_sync_layered") is True and is_lora(settings, resources.framework)):
         return None
@@ -64,7 +64,7 @@ def _layered_sync(
 
 
 def _engine_logprobs(settings: Settings, configuration: Mapping[str, KnobValue]) -> tuple[str, str] | None:
-    """``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py`` fails without the engine's log-probs."""
+    """Requires the engine's log-probs for ``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py``."""
     key = "actor_rollout_ref.rollout.calculate_log_probs"
     if configuration.get("engine_logprobs") is not True or settings.get(key) is not False:
         return None
@@ -145,7 +145,7 @@ _CHOICES: Mapping[str, tuple[str | bool, ...]] = {
     "scale_rewards": ("group", "batch", "none", True, False),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
-"""Keys whose words TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
+"""Values of keys that TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
 3091 and 3109 to 3138."""
 _HF_EVALUATION_ROWS = 8
 _CLIPS = (("min", None), ("max", 3.0))
@@ -165,4 +165,4 @@ _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], S
     "verl": _of_verl,
     "ms_swift": swift_passthrough.problems,
 }
-"""By framework; nothing is known of the others' settings."""
+"""Framework -> check of its settings; a framework without an entry is not checked."""

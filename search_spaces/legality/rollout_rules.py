@@ -10,7 +10,7 @@ from search_spaces.legality.case import COMPARED, Case, rule, rules_in
 
 @rule(("rollout_engine",), ("rollout_engine",))
 def rollout_engine(case: Case) -> str | None:
-    """The framework generates with this engine."""
+    """Requires a rollout engine that the framework supports."""
     name, known = case.get("rollout_engine"), case.facts.generates_with
     return (
         None
@@ -21,7 +21,7 @@ def rollout_engine(case: Case) -> str | None:
 
 @rule(("rollout_engine",), ("rollout_engine",))
 def engine_installed(case: Case) -> str | None:
-    """The rollout engine is in the training environment."""
+    """Requires the package of the rollout engine in the training environment."""
     name = str(case.get("rollout_engine"))
     if not case.engine or not case.lacks(name, f"{name}_cpu"):
         return None
@@ -30,7 +30,7 @@ def engine_installed(case: Case) -> str | None:
 
 @rule(("rollout_engine", "enforce_eager", "torch_compile"), ("enforce_eager", "torch_compile"))
 def compiler_installed(case: Case) -> str | None:
-    """On a CPU compiled models are C++, which a compiler has to be there for."""
+    """Requires a C++ compiler for compiled models on a CPU."""
     if case.on_gpu or case.resources.software.get(COMPILER) != NOT_THERE:
         return None
     wanted = "enforce_eager false" if case.vllm and case.get("enforce_eager") is False else ""
@@ -40,7 +40,7 @@ def compiler_installed(case: Case) -> str | None:
 
 @rule(("rollout_engine", "gpu_memory_utilization"), ())
 def cache_share(case: Case) -> str | None:
-    """Without a GPU the KV cache is sized in bytes."""
+    """Requires the KV cache in bytes on a CPU run, not as a share of a GPU."""
     share = case.values.get("gpu_memory_utilization")
     if not case.engine or case.on_gpu or share in (None, defaults(case.framework).get("gpu_memory_utilization")):
         return None
@@ -49,7 +49,7 @@ def cache_share(case: Case) -> str | None:
 
 @rule(("rollout_engine", "gpu_memory_utilization", "kv_cache_memory_bytes"), ("gpu_memory_utilization",))
 def one_cache_size(case: Case) -> str | None:
-    """The KV cache is sized by a share of the GPU or in bytes.
+    """Allows a share of the GPU or a size in bytes for the KV cache, not both.
 
     Of ``kv_cache_memory_bytes`` vLLM 0.31 says (``CacheConfig``): "when not-None, ignores gpu_memory_utilization".
     Trials that differ in the share alone would measure the same engine.
@@ -70,7 +70,7 @@ def one_cache_size(case: Case) -> str | None:
     ("micro_batch_size", "steps_per_generation", "max_num_seqs", "max_num_batched_tokens"),
 )
 def batched_tokens(case: Case) -> str | None:
-    """An engine step has room for a token of every sequence."""
+    """Requires room for one token of every sequence in an engine step."""
     tokens = case.number("max_num_batched_tokens")
     if not case.vllm or tokens is None:
         return None
@@ -97,7 +97,7 @@ def batched_tokens(case: Case) -> str | None:
     ("chunked_prefill", "max_num_batched_tokens", "max_model_len"),
 )
 def whole_prefill(case: Case) -> str | None:
-    """Without chunked prefill, an engine step has room for the longest sequence."""
+    """Requires room for the longest sequence in an engine step without chunked prefill."""
     tokens, length = case.number("max_num_batched_tokens"), case.number("max_model_len")
     if not case.vllm or case.get("chunked_prefill") is not False or tokens is None or length is None:
         return None
@@ -108,7 +108,7 @@ def whole_prefill(case: Case) -> str | None:
 
 @rule(("rollout_engine", "max_model_len"), ("max_model_len",))
 def model_length(case: Case) -> str | None:
-    """The engine takes the longest prompt with the longest completion, and no more than the model can."""
+    """Requires ``max_model_len`` from the longest prompt with completion up to the model's positions."""
     length = case.values.get("max_model_len")
     if not case.engine or not isinstance(length, int):
         return None
@@ -125,7 +125,7 @@ def model_length(case: Case) -> str | None:
     ("continuous_batching", "master_weights", "precision"),
 )
 def batched_weights(case: Case) -> str | None:
-    """Continuous batching casts the weights, for good, to what is computed in; they must be held in it already."""
+    """Requires master weights in the compute precision for continuous batching, which rounds the weights for good."""
     if case.engine or case.get("continuous_batching") is not True:
         return None
     precision, held = case.get("precision"), case.get("master_weights")
@@ -136,7 +136,7 @@ def batched_weights(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
 def sleep_mode(case: Case) -> str | None:
-    """An engine sleeps to make room on the GPU it shares."""
+    """Allows ``sleep_level`` on a GPU only: sleeping frees GPU memory."""
     level = case.number("sleep_level") or 0
     if not case.colocated or level == 0 or case.on_gpu:
         return None
@@ -148,7 +148,7 @@ def sleep_mode(case: Case) -> str | None:
     ("expandable_segments", "sleep_level"),
 )
 def expandable_segments(case: Case) -> str | None:
-    """Expandable segments need CUDA and, with vLLM before 0.20.1, an engine that does not sleep.
+    """Requires CUDA for expandable segments and, with vLLM before 0.20.1, an engine that does not sleep.
 
     Later ones switch them off around their memory pool (vllm/device_allocator/cumem.py:380); ms-swift does so itself
     (swift/rlhf_trainers/rollout_mixin.py:502).
@@ -165,7 +165,7 @@ def expandable_segments(case: Case) -> str | None:
 
 @rule(("host_allocator",))
 def host_allocator(case: Case) -> str | None:
-    """How the host's memory is allocated matters where tensors are there."""
+    """Allows ``host_allocator`` on a CPU only: on a GPU tensors are not in host memory."""
     value = case.get("host_allocator")
     if not case.on_gpu or value in (None, "default"):
         return None
@@ -174,7 +174,7 @@ def host_allocator(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode"), ("rollout_mode", "rollout_engine"))
 def quantized_weights(case: Case) -> str | None:
-    """vLLM is given the weights of a model loaded in 4 or 8 bit only where it was built for them.
+    """Requires an engine built for packed weights if the model is loaded in 4 or 8 bit.
 
     TRL and Open-R1 send ``param.data``, which is packed (TRL 1.16 trl/generation/vllm_generation.py:445). TRL builds a
     colocated engine for 4 bit and refuses 8 (:337); TRL 0.18 builds it for neither (trl/trainer/grpo_trainer.py:647);
@@ -194,14 +194,14 @@ def quantized_weights(case: Case) -> str | None:
 
 
 def _loading(case: Case) -> str:
-    """The user's key that loads the model in 4 or 8 bit."""
+    """Returns the user's key that loads the model in 4 or 8 bit."""
     bits = case.resources.quantized.split()[0]
     return f"quant_bits {bits}" if case.framework == "ms_swift" else f"load_in_{bits}bit"
 
 
 @rule(("rollout_engine", "fsdp"), ("fsdp", "rollout_engine"))
 def quantized_shards(case: Case) -> str | None:
-    """Adapters are merged into whole weights before vLLM gets them, which packed shards are not (TRL#5975)."""
+    """Refuses packed FSDP2 shards with vLLM: adapters are merged into whole weights first (TRL#5975)."""
     loaded = case.resources.quantized
     if not case.vllm or not loaded or case.get("fsdp") != "fsdp2" or case.facts.merges_in_shards:
         return None
@@ -210,12 +210,12 @@ def quantized_shards(case: Case) -> str | None:
 
 
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Those of vLLM's attention on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
+"""Head sizes of vLLM's attention on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
 
 
 @rule(("rollout_engine",), ("rollout_engine",))
 def cpu_head_size(case: Case) -> str | None:
-    """vLLM's attention on a CPU has kernels for some head sizes only."""
+    """Requires a head size that vLLM's attention on a CPU supports."""
     size = case.resources.model.head
     if not case.vllm or case.on_gpu or size is None or size in CPU_HEAD_SIZES:
         return None
@@ -226,7 +226,7 @@ def cpu_head_size(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
 def engine_fp8(case: Case) -> str | None:
-    """FP8 in the engine needs hardware for it."""
+    """Requires compute capability 8.9 or later for FP8 in the engine."""
     if not case.engine:
         return None
     quantized = case.get("rollout_quantization") == "fp8"
@@ -242,7 +242,7 @@ def engine_fp8(case: Case) -> str | None:
     ("update_tokens", "logprob_tokens"),
 )
 def token_budget(case: Case) -> str | None:
-    """A token budget takes the longest sequence, which the ranks that share it bring their budgets together for."""
+    """Requires token budgets of at least the longest sequence; ranks that share a sequence add their budgets."""
     needed, sharing = _longest(case), case.at_least_one("sequence_parallel_size")
     if needed is None or case.get("dynamic_batching") is not True:
         return None
@@ -256,7 +256,7 @@ def token_budget(case: Case) -> str | None:
 
 @rule(("speculative_decoding", "speculative_tokens", "rollout_engine"), ("speculative_tokens", "speculative_decoding"))
 def guessed_tokens(case: Case) -> str | None:
-    """vLLM is told how many tokens to guess, and nothing keeps it from guessing.
+    """Requires a GPU, ``speculative_tokens`` and compatible user keys for speculative decoding.
 
     On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those drawn where a guess was
     rejected. Greedy tokens are right, and so are all without guesses.

@@ -1,6 +1,6 @@
-"""Rules of Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) besides those of Megatron-Core (``megatron_rules``).
+"""Rules of Megatron-SWIFT (``megatron rlhf`` of ms-swift 4.6) on top of Megatron-Core's (``megatron_rules``).
 
-Lines are those of ``swift/megatron/arguments/megatron_args.py``.
+Line numbers are of ``swift/megatron/arguments/megatron_args.py``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from search_spaces.legality.megatron_rules import FIRST, LAST, PIPELINE, RANKS, 
 
 @of_megatron(("rollout_engine",), ("rollout_engine",))
 def swift_megatron_engine(case: Case) -> str | None:
-    """Completions come from vLLM (line 460)."""
+    """Requires vLLM as the rollout engine (line 460)."""
     engine = case.get("rollout_engine")
     return None if engine == "vllm" else f"rollout_engine {engine}: Megatron-SWIFT generates with vllm only"
 
 
 @of_megatron(COMPARED, ("steps_per_generation",))
 def swift_megatron_updates(case: Case) -> str | None:
-    """A generation serves whole updates: its steps are updates (lines 258 to 295)."""
+    """Requires a generation to serve whole updates (lines 258 to 295)."""
     batch = case.batch
     if batch.accumulation < 1 or batch.steps < 1 or batch.steps % batch.accumulation == 0:
         return None
@@ -30,7 +30,7 @@ def swift_megatron_updates(case: Case) -> str | None:
 
 @of_megatron(RANKS, ("steps_per_generation", "micro_batch_size", "num_generations"))
 def swift_megatron_prompts(case: Case) -> str | None:
-    """The prompts of a generation are shared evenly by data-parallel ranks, and by micro-batches (lines 311 to 325)."""
+    """Requires the prompts of a generation to divide over data-parallel ranks and micro-batches (lines 311 to 325)."""
     batch = case.batch
     if batch.group < 1 or batch.rollout_rows % batch.group:
         return None  # ``whole_groups`` says it
@@ -46,7 +46,7 @@ def swift_megatron_prompts(case: Case) -> str | None:
 
 @of_megatron(RANKS, ("steps_per_generation", "micro_batch_size"))
 def swift_megatron_rows(case: Case) -> str | None:
-    """GPUs that hold one model share its rows of a generation evenly (``trainers/grpo_trainer.py:1357``)."""
+    """Requires the rows of a generation to divide over the training GPUs (``trainers/grpo_trainer.py:1357``)."""
     rows, gpus = case.batch.rollout_rows, case.training_gpus
     if rows % gpus == 0:
         return None
@@ -55,7 +55,7 @@ def swift_megatron_rows(case: Case) -> str | None:
 
 @of_megatron(("logprob_rows", *COMPARED), ("logprob_rows",))
 def swift_megatron_logprobs(case: Case) -> str | None:
-    """Log-probs are computed by micro-batches of the update (``trainers/grpo_trainer.py:285``)."""
+    """Requires ``logprob_rows`` of at least the micro-batch (``trainers/grpo_trainer.py:285``)."""
     rows, micro = case.number("logprob_rows"), case.batch.micro
     if rows is None or rows >= micro:
         return None
@@ -64,7 +64,7 @@ def swift_megatron_logprobs(case: Case) -> str | None:
 
 @of_megatron((PIPELINE, FIRST, LAST), (FIRST, LAST, PIPELINE))
 def swift_megatron_stages(case: Case) -> str | None:
-    """Only of several stages the first and the last have layers of their own (line 887)."""
+    """Allows own layers of the first and last stage only with several stages (line 887)."""
     if case.at_least_one(PIPELINE) > 1:
         return None
     own = next((name for name in (FIRST, LAST) if case.number(name)), "")

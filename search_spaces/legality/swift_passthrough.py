@@ -20,7 +20,7 @@ GONE: Mapping[str, str] = {
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
     "lmdeploy_cache_max_entry_count": _LMDEPLOY,
 }
-"""Arguments ms-swift once had -> what to do instead (S16)."""
+"""Removed ms-swift argument -> replacement (S16)."""
 OF_MEGATRON: Mapping[str, str] = {
     **dict.fromkeys(("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"), _MEGATRON),
     **dict.fromkeys(("expert_model_parallel_size", "micro_batch_size", "global_batch_size", "train_iters"), _MEGATRON),
@@ -29,7 +29,7 @@ OF_MEGATRON: Mapping[str, str] = {
 
 
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
-    """(Rule, sentence without its full stop) of everything that would be refused."""
+    """Returns (rule, sentence without its full stop) of every setting that ms-swift would refuse."""
     batch = batch_of(configuration, resources)
     if configuration.get("training_engine") == "megatron":
         return [
@@ -46,8 +46,7 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
 
 
 def _of_megatron(settings: Settings, configuration: Mapping[str, KnobValue], batch: Batch) -> tuple[str | None, ...]:
-    """Of Megatron-SWIFT: ``swift/megatron/arguments/megatron_args.py`` 403, 852 and 949, ``trainers/grpo_trainer.py``
-    639."""
+    """Checks keys of Megatron-SWIFT: ``arguments/megatron_args.py`` 403, 852, 949, ``trainers/grpo_trainer.py`` 639."""
     parts, beta = configuration.get("virtual_pipeline_size", 1), settings.get("beta", 0.04)
     tensor, group = configuration.get("training_tensor_parallel_size", 1), max(1, batch.group)
     tokens = configuration.get("megatron_sequence_parallel") is True and tensor != 1
@@ -77,7 +76,7 @@ def _of_megatron(settings: Settings, configuration: Mapping[str, KnobValue], bat
 
 
 def _evaluation(settings: Settings, batch: Batch) -> str | None:
-    """S5: ms-swift 4.6 checks it where it evaluates (``rlhf_trainers/args_mixin.py:232``)."""
+    """Checks that evaluation holds whole groups (S5; ms-swift 4.6, ``rlhf_trainers/args_mixin.py:232``)."""
     if not _evaluates(settings):
         return None
     rows, group = settings.get("per_device_eval_batch_size", 1), settings.get("num_generations_eval") or batch.group
@@ -88,15 +87,16 @@ def _evaluation(settings: Settings, batch: Batch) -> str | None:
 
 
 def _evaluates(settings: Settings) -> bool:
-    """``eval_strategy`` follows ``save_strategy`` (``arguments/sft_args.py:402``), and is ``no`` where nothing is to be
-    evaluated (``sft_args.py:231``, ``base_args/data_args.py:124``)."""
+    """Tells whether ms-swift evaluates: ``eval_strategy`` follows ``save_strategy`` (``arguments/sft_args.py:402``),
+    and needs evaluation data (``sft_args.py:231``, ``base_args/data_args.py:124``).
+    """
     strategy = settings.get("eval_strategy") or settings.get("save_strategy") or "steps"
     data = any(settings.get(key) for key in ("val_dataset", "cached_val_dataset", "eval_dataset"))
     return strategy != "no" and (data or (settings.get("split_dataset_ratio") or 0) > 0)
 
 
 def _liger(settings: Settings) -> str | None:
-    """S10."""
+    """Refuses settings that Liger's loss does not support (S10)."""
     for key, resting in _LIGER_RESTING.items():
         value = settings.get(key)
         if value not in (None, resting):
@@ -115,7 +115,7 @@ def _adapters(settings: Settings) -> str | None:
 
 
 def _cached(settings: Settings) -> str | None:
-    """S17."""
+    """Refuses cached datasets (S17)."""
     keys = [key for key in ("cached_dataset", "cached_val_dataset") if settings.get(key)]
     return f"{keys[0]} cannot be used for GRPO" if keys else None
 

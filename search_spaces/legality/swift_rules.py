@@ -1,10 +1,10 @@
-"""Rules of ms-swift alone (read in ms-swift 4.6.0); what it shares with the others is in their modules.
+"""Rules of ms-swift alone, from the source of ms-swift 4.6.0; shared rules are in their own modules.
 
-By the number of the list in which its checks were collected: S1 and S4 are ``whole_groups``, S6 ``group_size``,
-S11 ``tensor_parallel_world``, S12 ``server_gpus``, S13 and a part of S10 ``packed_rows``, S14 the values of ``fsdp``,
-S19 ``batched_tokens``; S7 and S8 follow from what a knob needs. S5, S17 and the rest of S10 are about keys that are no
-knobs (``swift_passthrough``); S2, S3, S15 and S16 are told when a user's file is read, S9 and S18 kept by what is
-rendered.
+Numbers S1 to S19 are ms-swift's checks: S1 and S4 are ``whole_groups``, S6 ``group_size``, S11
+``tensor_parallel_world``, S12 ``server_gpus``, S13 and a part of S10 ``packed_rows``, S14 the values of ``fsdp``, S19
+``batched_tokens``; S7 and S8 follow from the needs of a knob. S5, S17 and the rest of S10 concern keys that are not
+knobs (``swift_passthrough``); S2, S3, S15 and S16 are reported when a user's file is read; the renderer keeps S9 and
+S18.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_spaces.legality.case import COMPARED, Case, only, rule, rules_in
     ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"),
 )
 def swift_sequence_steps(case: Case) -> str | None:
-    """Ranks that share sequences share the accumulation evenly: ms-swift multiplies what it is told by their number."""
+    """Requires an accumulation that the ranks of a sequence divide: ms-swift multiplies its setting by their number."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.megatron:
         return None
@@ -30,7 +30,7 @@ def swift_sequence_steps(case: Case) -> str | None:
 
 @rule(("hub_kernels", "sequence_parallel_size"), ("hub_kernels", "sequence_parallel_size"))
 def swift_liger_sequences(case: Case) -> str | None:
-    """Liger's loss takes whole sequences (S10)."""
+    """Refuses sequence parallelism with Liger, whose loss takes whole sequences (S10)."""
     size = case.at_least_one("sequence_parallel_size")
     if size == 1 or case.get("hub_kernels") is not True:
         return None
@@ -39,7 +39,7 @@ def swift_liger_sequences(case: Case) -> str | None:
 
 @rule(("hub_kernels",), ("hub_kernels",))
 def swift_liger_installed(case: Case) -> str | None:
-    """Liger's kernels and loss are installed."""
+    """Requires the package liger-kernel for Liger's kernels and loss."""
     if case.get("hub_kernels") is not True or not case.lacks("liger_kernel"):
         return None
     return "hub_kernels needs the package liger-kernel in the training environment"
@@ -47,7 +47,7 @@ def swift_liger_installed(case: Case) -> str | None:
 
 @rule(("activation_offload", "fsdp"), ("activation_offload", "fsdp"))
 def swift_activation_offload(case: Case) -> str | None:
-    """Activations are offloaded between FSDP2's layers only."""
+    """Requires FSDP2 for activation offloading."""
     if case.get("activation_offload") is not True or case.get("fsdp") == "fsdp2":
         return None
     return "activation_offload acts only with fsdp fsdp2 in ms_swift"
@@ -58,7 +58,7 @@ def swift_activation_offload(case: Case) -> str | None:
     ("custom_all_reduce", "rollout_mode"),
 )
 def swift_custom_all_reduce(case: Case) -> str | None:
-    """A colocated engine is always built without vLLM's own all-reduce."""
+    """Allows vLLM's own all-reduce with a rollout server only."""
     if not case.colocated or case.get("custom_all_reduce") is not True:
         return None
     return "custom_all_reduce acts only with rollout_mode server in ms_swift"
@@ -66,7 +66,7 @@ def swift_custom_all_reduce(case: Case) -> str | None:
 
 @rule(("adapter_sync", "sleep_level", "rollout_engine", "rollout_mode"), ("adapter_sync", "sleep_level"))
 def swift_adapter_sync(case: Case) -> str | None:
-    """Adapters alone are sent to an engine that keeps its base model (``swift/rlhf_trainers/rollout_mixin.py:652``)."""
+    """Requires a colocated engine that keeps its base model for ``adapter_sync`` (``rollout_mixin.py:652``)."""
     if case.get("adapter_sync") is not True:
         return None
     if case.server:
@@ -78,7 +78,7 @@ def swift_adapter_sync(case: Case) -> str | None:
 
 @rule(("async_generation", "rollout_engine", "rollout_mode"), ("async_generation", "rollout_mode"))
 def swift_async_server(case: Case) -> str | None:
-    """Completions are generated while training by a server only (``swift/rlhf_trainers/rollout_mixin.py``)."""
+    """Requires a rollout server for generation while training (``swift/rlhf_trainers/rollout_mixin.py``)."""
     if case.get("async_generation") is not True or case.server:
         return None
     return "async_generation needs rollout_mode server in ms_swift"
@@ -89,7 +89,7 @@ def swift_async_server(case: Case) -> str | None:
     ("weight_sync_bucket_mib", "rollout_mode"),
 )
 def swift_weight_bucket(case: Case) -> str | None:
-    """Weights go in buckets to a server only."""
+    """Allows another weight bucket with a rollout server only."""
     size = case.values.get("weight_sync_bucket_mib")
     if not case.colocated or size in (None, DEFAULT_BUCKET_MIB):
         return None
@@ -98,7 +98,7 @@ def swift_weight_bucket(case: Case) -> str | None:
 
 @rule(("reduce_precision", "zero_stage"), ("reduce_precision", "zero_stage"))
 def swift_reduce_precision(case: Case) -> str | None:
-    """Only DeepSpeed is told what gradients are summed in."""
+    """Allows another reduce precision with DeepSpeed only."""
     precision = case.get("reduce_precision")
     if precision in (None, "fp32") or case.number("zero_stage"):
         return None
@@ -106,6 +106,6 @@ def swift_reduce_precision(case: Case) -> str | None:
 
 
 DEFAULT_BUCKET_MIB = 512
-"""``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE`` where nobody sets it."""
+"""Default of ``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE``."""
 
 RULES = tuple(only("ms_swift", each) for each in rules_in(globals()))

@@ -1,9 +1,9 @@
-"""Rules of verl 0.9.1, which it applies late or without saying so; V numbers are those of docs/verl.md.
+"""Rules of verl 0.9.1 that verl applies late or silently; V numbers are those of docs/verl.md.
 
-V1, V4 and V11 are checked by verl before it starts (``verl/utils/config.py``, ``workers/config/actor.py``), the others
-by its workers, when the model is loaded already. What every framework refuses alike is with the shared rules: V7
-``token_budget``, V10 ``tensor_parallel_world``, V11 ``sequence_parallel``, V12 ``model_length``. V2, V3, V8, V9, V15
-and V16 cannot be broken: a trial always says rows and budgets, the same for both passes.
+verl checks V1, V4 and V11 before it starts (``verl/utils/config.py``, ``workers/config/actor.py``) and the others in
+its workers, after the model is loaded. Shared rules cover V7 (``token_budget``), V10 (``tensor_parallel_world``), V11
+(``sequence_parallel``) and V12 (``model_length``). V2, V3, V8, V9, V15 and V16 cannot be broken: a trial always sets
+rows and budgets, the same for both passes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _OPTIMIZERS = (
     *("adamw_torch", "adamw_torch_fused", "adamw_torch_8bit", "adamw_torch_4bit"),
     *("adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit"),
 )
-"""Those a class of torch, torchao or bitsandbytes stands for (``workers/config/optimizer.py:build_optimizer``)."""
+"""Optimizers of torch, torchao or bitsandbytes that verl can load (``workers/config/optimizer.py:build_optimizer``)."""
 
 
 @rule(())
 def verl_device(case: Case) -> str | None:
-    """verl trains on GPUs: its platforms are CUDA, ROCm and NPU."""
+    """Requires GPUs: verl's platforms are CUDA, ROCm and NPU."""
     if case.on_gpu:
         return None
     return "verl trains on GPUs only, and this is a CPU run"
@@ -28,7 +28,7 @@ def verl_device(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "async_generation"), ("rollout_mode", "async_generation"))
 def verl_colocated(case: Case) -> str | None:
-    """On GPUs of its own verl's rollout is a policy behind (V14), which is another algorithm."""
+    """Requires ``async_generation`` for a rollout server, whose rollouts come from older weights (V14)."""
     if not case.server or case.get("async_generation") is True:
         return None
     text = "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights"
@@ -40,7 +40,7 @@ def verl_colocated(case: Case) -> str | None:
     ("weight_sync_every", "steps_per_generation"),
 )
 def verl_sync_every(case: Case) -> str | None:
-    """A rollout is the updates between two weight syncs (``trainer/ppo/v1/trainer_separate_async.py``)."""
+    """Requires a rollout to span ``weight_sync_every`` updates (``trainer/ppo/v1/trainer_separate_async.py``)."""
     if not case.server or case.get("async_generation") is not True:
         return None
     batch, every = case.batch, case.at_least_one("weight_sync_every")
@@ -54,7 +54,7 @@ def verl_sync_every(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "weight_sync_backend"), ("weight_sync_backend",))
 def verl_sync_backend(case: Case) -> str | None:
-    """Weights reach an engine on other GPUs by a backend (``trainer/ppo/v1/trainer_separate_async.py``)."""
+    """Requires a transfer backend for an engine on other GPUs (``trainer/ppo/v1/trainer_separate_async.py``)."""
     if not case.server or case.get("weight_sync_backend") not in (None, "naive"):
         return None
     return "weight_sync_backend naive reaches no engine on other GPUs; use nccl"
@@ -65,7 +65,7 @@ def verl_sync_backend(case: Case) -> str | None:
     ("speculative_decoding", "weight_sync_backend"),
 )
 def verl_guessed_deltas(case: Case) -> str | None:
-    """Changed weights alone reach no engine that guesses (``vllm_rollout/delta_weight_transfer.py:228``)."""
+    """Refuses delta weight transfer with speculative decoding (``vllm_rollout/delta_weight_transfer.py:228``)."""
     if not case.server or case.get("weight_sync_backend") != "delta_sharded":
         return None
     guesses = case.get("speculative_decoding") not in (None, "none")
@@ -74,7 +74,7 @@ def verl_guessed_deltas(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size"), ("tensor_parallel_size",))
 def verl_hybrid_engine(case: Case) -> str | None:
-    """The training GPUs hold engines too, spread as those on other GPUs are (``hybrid_engine``)."""
+    """Requires training GPUs divisible by the engine's size: they hold engines as well (``hybrid_engine``)."""
     size = case.at_least_one("tensor_parallel_size")
     if not case.server or case.training_gpus % size == 0:
         return None
@@ -88,7 +88,7 @@ def verl_hybrid_engine(case: Case) -> str | None:
     ("micro_batch_size", "steps_per_generation", "dynamic_batching"),
 )
 def verl_rollout_rows(case: Case) -> str | None:
-    """V1: the rows of a rollout are shared by all GPUs, also by those that share a sequence; with Megatron by ranks."""
+    """Requires rollout rows divisible by all training GPUs, without dynamic batching or Megatron (V1)."""
     if case.get("dynamic_batching") is True or case.megatron:
         return None
     rows, gpus = case.batch.rollout_rows, case.training_gpus
@@ -99,7 +99,7 @@ def verl_rollout_rows(case: Case) -> str | None:
 
 @rule(COMPARED, ("steps_per_generation",))
 def verl_rollout_covers_update(case: Case) -> str | None:
-    """V4: a rollout has at least the prompts of an update."""
+    """Requires a rollout to hold at least the prompts of an update (V4)."""
     batch = case.batch
     if batch.steps >= batch.accumulation:
         return None
@@ -111,7 +111,7 @@ def verl_rollout_covers_update(case: Case) -> str | None:
 
 @rule(COMPARED, ("steps_per_generation",))
 def verl_whole_updates(case: Case) -> str | None:
-    """V19: a rollout is whole updates, or verl fills the last one up with rows that teach nothing."""
+    """Requires a rollout of whole updates; verl pads the last update with rows without a gradient (V19)."""
     batch = case.batch
     if batch.accumulation < 1 or batch.steps < batch.accumulation:
         return None
@@ -125,7 +125,7 @@ def verl_whole_updates(case: Case) -> str | None:
 
 @rule(COMPARED, ("micro_batch_size", "num_generations"))
 def verl_whole_prompts(case: Case) -> str | None:
-    """V5: an update is whole groups, because verl counts ppo_mini_batch_size in prompts."""
+    """Requires whole groups in an update, because verl counts ppo_mini_batch_size in prompts (V5)."""
     batch = case.batch
     if batch.group < 2 or batch.rows % batch.group == 0:
         return None
@@ -135,7 +135,7 @@ def verl_whole_prompts(case: Case) -> str | None:
 
 @rule(frozenset({*COMPARED, "dynamic_batching", "logprob_rows"}), ("logprob_rows", "dynamic_batching"))
 def verl_logprob_rows(case: Case) -> str | None:
-    """V6: a log-prob pass cuts a rank's rows of the rollout evenly."""
+    """Requires ``logprob_rows`` that divides a rank's rows of the rollout (V6)."""
     rows, batch = case.number("logprob_rows"), case.batch
     if case.get("dynamic_batching") is True or rows is None or rows < 1:
         return None
@@ -147,7 +147,7 @@ def verl_logprob_rows(case: Case) -> str | None:
 
 @rule(("sequence_parallel_size", "training_engine"), ("sequence_parallel_size",))
 def verl_ulysses_heads(case: Case) -> str | None:
-    """Ranks that share a sequence share the attention heads evenly (``models/transformers/monkey_patch.py:343``)."""
+    """Requires attention heads that the ranks of a sequence divide (``models/transformers/monkey_patch.py:343``)."""
     size, model = case.at_least_one("sequence_parallel_size"), case.resources.model
     if size == 1 or case.megatron:
         return None
@@ -161,7 +161,7 @@ def verl_ulysses_heads(case: Case) -> str | None:
 
 @rule(("pad_to_multiple", "remove_padding"), ("pad_to_multiple", "remove_padding"))
 def verl_fixed_shape(case: Case) -> str | None:
-    """Lengths are rounded up where rows are packed (``workers/config/engine.py``, pad_to_length)."""
+    """Requires packed rows for padding lengths to a multiple (``workers/config/engine.py``, pad_to_length)."""
     multiple = case.number("pad_to_multiple") or 1
     if multiple == 1 or case.get("remove_padding") is not False:
         return None
@@ -170,7 +170,7 @@ def verl_fixed_shape(case: Case) -> str | None:
 
 @rule(("dynamic_sampling",), ("dynamic_sampling",))
 def verl_dynamic_sampling(case: Case) -> str | None:
-    """Groups are generated anew until enough of them differ in reward (``trainer/ppo/v1/replay_buffer.py:255``)."""
+    """Refuses dynamic sampling, which generates groups again (``trainer/ppo/v1/replay_buffer.py:255``)."""
     if case.get("dynamic_sampling") is not True:
         return None
     return "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one length"
@@ -178,7 +178,7 @@ def verl_dynamic_sampling(case: Case) -> str | None:
 
 @rule(("fsdp",), ("fsdp",))
 def fsdp_version(case: Case) -> str | None:
-    """verl shards with FSDP's first or second version; the others with the second, if at all."""
+    """Requires fsdp1 or fsdp2 in verl; forbids fsdp1 elsewhere."""
     kind = case.get("fsdp")
     if case.framework == FRAMEWORK:
         return "fsdp none: verl shards with fsdp1 or fsdp2" if kind == "none" else None
@@ -190,7 +190,7 @@ def fsdp_version(case: Case) -> str | None:
     ("fsdp_offload", "rollout_offload_model", "rollout_offload_optimizer"),
 )
 def verl_offload(case: Case) -> str | None:
-    """What FSDP2 keeps on the host is not moved there again (``workers/engine/fsdp/transformer_impl.py``)."""
+    """Refuses verl's own offloading with FSDP2's offloading (``workers/engine/fsdp/transformer_impl.py``)."""
     if case.get("fsdp_offload") is not True or case.get("fsdp") != "fsdp2":
         return None
     named = [n for n in ("rollout_offload_model", "rollout_offload_optimizer") if case.get(n) is True]
@@ -199,7 +199,7 @@ def verl_offload(case: Case) -> str | None:
 
 @rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
 def verl_sleep(case: Case) -> str | None:
-    """verl's engine drops its weights when it sleeps, or does not sleep."""
+    """Allows sleep level 2 or none: verl's engine drops its weights when it sleeps."""
     if not case.colocated or case.number("sleep_level") != 1:
         return None
     return "sleep_level 1: verl's engine sleeps at level 2 or not at all"
@@ -207,7 +207,7 @@ def verl_sleep(case: Case) -> str | None:
 
 @rule(("optimizer",), ("optimizer",))
 def verl_optimizer(case: Case) -> str | None:
-    """The optimizer is a class verl can load."""
+    """Requires an optimizer class that verl can load."""
     name = case.get("optimizer")
     if name is None or name in _OPTIMIZERS:
         return None
@@ -215,4 +215,4 @@ def verl_optimizer(case: Case) -> str | None:
 
 
 RULES = tuple(each if each is fsdp_version else only(FRAMEWORK, each) for each in rules_in(globals()))
-"""Of verl alone, but for one."""
+"""Rules of verl alone, except ``fsdp_version``."""

@@ -1,6 +1,6 @@
-"""Baselines that others published, ready to start from, with their sources: ``baselines.yaml``.
+"""Published baselines with their sources, ready to start from: ``baselines.yaml``.
 
-``published("openr1:qwen2.5-1.5b-demo")`` is one, ``scaled(it, gpus)`` what it is on the user's GPUs.
+``published("openr1:qwen2.5-1.5b-demo")`` reads one baseline, ``scaled(baseline, gpus)`` adapts it to the user's GPUs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ def _read(name: str, configuration: Any, rewards: Any, notes: Any = (), **others
 
 _ALL = yaml.load(_FILE.read_text("utf-8"), _LOADER)  # noqa: S506
 PUBLISHED: Mapping[str, Published] = MappingProxyType({name: _read(name, **fields) for name, fields in _ALL.items()})
-"""By name, in the order they are shown."""
+"""Name -> baseline, in display order."""
 
 
 def published(name: str) -> Published:
-    """The baseline of this name.
+    """Returns the baseline of this name.
 
-    Raises:
-        SpaceError: there is none; the sentence names the closest, or all.
+    Raises SpaceError for an unknown name; the sentence names the closest baseline, or all.
     """
     found = PUBLISHED.get(name)
     if found is not None:

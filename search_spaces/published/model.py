@@ -1,4 +1,4 @@
-"""A published baseline, and its form scaled to other GPUs."""
+"""A published baseline, and the baseline scaled to other GPUs."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from search_spaces.configuration import Configuration
 
 @dataclass(frozen=True)
 class Published:
-    """A configuration somebody published, as its authors launch it."""
+    """A published configuration, as its authors launch it."""
 
     name: str
     """``openr1:qwen2.5-1.5b-demo``: how the command line calls the framework, and which of its configurations."""
     framework: str
-    """As the catalogue calls it."""
+    """Name of the framework in the catalogue."""
     model: str
     """Hub id."""
     training_gpus: int
-    """GPUs that train; with a colocated engine they generate too."""
+    """GPUs that train; a colocated engine generates on the same GPUs."""
     configuration: Configuration
-    """What the source sets and the catalogue has; ``rollout_gpus`` is among it with a rollout server."""
+    """Knobs that the source sets; with a rollout server, ``rollout_gpus`` is one of them."""
     workload: Mapping[str, Any]
-    """The source's other keys that decide what is learned, in the framework's own words."""
+    """Other keys of the source that change the learning, in the framework's own words."""
     max_prompt_length: int | None
-    """Tokens; ``None`` where the source leaves it open."""
+    """Tokens; ``None`` if the source sets no limit."""
     max_completion_length: int
     """Tokens."""
     dataset: str
     """Hub id."""
     rewards: tuple[str, ...]
-    """As the framework names them."""
+    """Names of the rewards in the framework."""
     source: str
-    """Repository, commit or tag, file; and where its launch is told."""
+    """Repository, commit or tag, file, and the place of the launch command."""
     notes: tuple[str, ...] = field(default=())
-    """What a reader of the source would not expect here, a sentence each."""
+    """Properties that a reader of the source would not expect, a sentence each."""
 
     @property
     def rollout_gpus(self) -> int:
-        """GPUs of a rollout server; 0 where the engine shares the training GPUs."""
+        """GPUs of a rollout server; 0 if the engine shares the training GPUs."""
         return int(self.configuration.get("rollout_gpus", 0))
 
     @property
     def gpus(self) -> int:
-        """All GPUs it was written for."""
+        """All GPUs of the published run."""
         return self.training_gpus + self.rollout_gpus
 
     @property
@@ -57,7 +57,7 @@ class Published:
 
     @property
     def reuse(self) -> Fraction:
-        """Micro-batches generated at once over those of an update: more than 1 is off-policy."""
+        """Updates that one generation serves; above 1 if the run is off-policy."""
         values = self.configuration
         accumulation = int(values["gradient_accumulation_steps"])
         return Fraction(int(values.get("steps_per_generation", accumulation)), accumulation)
@@ -71,6 +71,6 @@ class Scaled:
     gpus: int
     configuration: Configuration
     rows_per_update: int
-    """The published ones; a few per cent off where the training GPUs cannot share them."""
+    """Rows of the published run; a few per cent off if the training GPUs cannot share them evenly."""
     lines: tuple[str, ...]
-    """What was changed and why, a sentence each; the first names the source."""
+    """Changes and their reasons, a sentence each; the first names the source."""

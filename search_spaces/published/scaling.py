@@ -20,23 +20,23 @@ _SERVER = ("rollout_gpus", "rollout_data_parallel_size")
 
 @dataclass(frozen=True)
 class _Split:
-    """GPUs that train and GPUs of the rollout server; 0 of those with an engine that shares."""
+    """GPUs that train, and GPUs of the rollout server; 0 for an engine that shares the training GPUs."""
 
     training: int
     serving: int
 
 
 def scaled(baseline: Published, gpus: int, *, colocated: str = "") -> Scaled:
-    """``baseline`` on ``gpus`` GPUs.
+    """Scales ``baseline`` to ``gpus`` GPUs.
 
-    A rollout server keeps its share of the GPUs as nearly as they divide; on a single GPU the engine is colocated.
-    The micro-batch is kept where it can be, else it is the largest smaller one that can.
+    A rollout server keeps nearly its share of the GPUs; on a single GPU the engine is colocated. The micro-batch is
+    the published one if legal, else the largest smaller legal one.
 
     Args:
-        colocated: why there can be no rollout server, a sentence without its full stop; empty where there can.
+        colocated: reason against a rollout server, a sentence without its full stop; empty if a server is possible.
 
     Raises:
-        SpaceError: none, or their number cannot share the rows per update; names one that can.
+        SpaceError: no GPUs, or a number that cannot share the rows per update; names a number that can.
     """
     if gpus < 1:
         raise SpaceError(f"{baseline.name} is written for GPUs, and none is held")
@@ -56,7 +56,7 @@ def _possible(baseline: Published, gpus: int, colocated: str) -> bool:
 
 
 def _splits(baseline: Published, gpus: int, colocated: str) -> Iterator[_Split]:
-    """Ways to share out ``gpus``, nearest to the published share first."""
+    """Yields ways to split ``gpus`` into training and serving, nearest to the published share first."""
     if not baseline.rollout_gpus or gpus == 1 or colocated:
         yield _Split(gpus, 0)
         return
@@ -67,7 +67,7 @@ def _splits(baseline: Published, gpus: int, colocated: str) -> Iterator[_Split]:
 
 
 def _batch(baseline: Published, ranks: int) -> Batch | None:
-    """The batch of ``ranks`` training GPUs with the largest micro-batch; ``None`` if they cannot share the rows."""
+    """Returns the batch of ``ranks`` training GPUs with the largest legal micro-batch; ``None`` if there is none."""
     values, rows, reuse = baseline.configuration, baseline.rows_per_update, baseline.reuse
     group = int(values["num_generations"])
     steps: KnobValue | Fraction = "accumulation" if reuse == 1 else reuse
@@ -103,7 +103,7 @@ def _made(baseline: Published, gpus: int, split: _Split, batch: Batch, colocated
 
 
 def _logprob(values: dict[str, KnobValue], rows: int) -> list[str]:
-    """Rows of a log-prob pass that divide a rank's ``rows``, as verl demands; a sentence where they change."""
+    """Sets ``logprob_rows`` to a divisor of a rank's ``rows``, as verl demands; returns a sentence if it changes."""
     was = int(values["logprob_rows"])
     fitting = max(n for n in range(1, min(was, rows) + 1) if rows % n == 0)
     values["logprob_rows"] = fitting
@@ -111,7 +111,7 @@ def _logprob(values: dict[str, KnobValue], rows: int) -> list[str]:
 
 
 def _rows(baseline: Published, batch: Batch) -> list[str]:
-    """Sentences on the rows per update, compared with the published ones."""
+    """Returns sentences that compare the rows per update with the published rows."""
     was = baseline.configuration
     own = (baseline.training_gpus, int(was["micro_batch_size"]), int(was["gradient_accumulation_steps"]))
     here = (batch.ranks, batch.micro, batch.accumulation)
@@ -132,7 +132,7 @@ def _product(ranks: int, micro: int, accumulation: int) -> str:
 
 
 def _spread(baseline: Published, split: _Split, values: dict[str, KnobValue], colocated: str) -> list[str]:
-    """Changes ``values`` where engine and GPUs do not fit; a sentence for each, ``colocated`` where a server goes."""
+    """Changes ``values`` to fit the split; returns a sentence for each change."""
     lines = []
     if baseline.rollout_gpus and not split.serving:
         for name in _SERVER:

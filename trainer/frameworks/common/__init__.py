@@ -1,1 +1,1 @@
-"""What the parent sides of several frameworks share. It imports none of them."""
+"""Code that the parent sides of several frameworks share; imports none of them."""

@@ -34,7 +34,7 @@ _LAUNCH = frozenset(
         *("tpu_env", "tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo"),
     }
 )
-"""Where and how the processes run, which a study decides itself."""
+"""Keys on where and how the processes run, which a study decides itself."""
 _REFUSED: Mapping[str, str] = {
     "dynamo_config": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
     "dynamo_backend": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
@@ -63,7 +63,7 @@ _ZERO_SETS = frozenset(SHORT_ZERO.values())
 _SHORT = {".".join(PLACES[knob]): key for knob, key in SHORT_ZERO.items()}
 """Place in DeepSpeed's configuration -> the short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
-"""Keys of ``deepspeed_config`` that the trainer has keys of its own for."""
+"""Keys of ``deepspeed_config`` that the trainer sets by keys of its own."""
 _NOT_BESIDE = _ZERO_SETS | {"zero3_save_16bit_model", *SAID_TWICE}
 _PRECISIONS = ("no", "bf16", "fp16")
 
@@ -75,28 +75,28 @@ class AccelerateFile:
     deepspeed: Mapping[str, Any] | None = None
     """DeepSpeed's configuration; ``None`` without DeepSpeed."""
     fsdp: Mapping[str, Any] | None = None
-    """``fsdp_config`` as it is written; ``None`` without FSDP."""
+    """``fsdp_config`` as written; ``None`` without FSDP."""
     precision: str | None = None
-    """``no``, ``bf16`` or ``fp16``; ``None`` if the file does not say."""
+    """``no``, ``bf16`` or ``fp16``; ``None`` if the file sets none."""
     processes: int | None = None
-    """On all machines; ``None`` if the file does not say."""
+    """Processes on all machines; ``None`` if the file sets no number."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """Key, and key.inner key -> line."""
     name: str = ""
 
     def line(self, key: str) -> int:
-        """Line of a key, or of the mapping it is in; 0 if neither is there."""
+        """Returns the line of a key, or of its mapping; 0 if the file has neither."""
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
     def problem(self, place: str, text: str) -> ConfigError:
-        """What is wrong with what DeepSpeed has at ``place`` (with dots), by the key that says it here."""
+        """Builds the error on DeepSpeed's value at ``place`` (dotted), named by the key of this file that sets it."""
         inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
         key = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
         return problem(self.name, self.line(key.partition(":")[0]), f"{key}: {text}")
 
 
 def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """``FILE_KEY`` -> (path as written, line), if the file names one. Raises ``ConfigError`` where it is no mapping."""
+    """Returns ``FILE_KEY`` -> (path as written, line) if the file names one. Raises ``ConfigError`` for no mapping."""
     zero = _entries(text, name).get(DEEPSPEED)
     path = zero.value.get(FILE_KEY) if zero is not None and isinstance(zero.value, dict) else None
     return {} if path is None or path.value in (None, "none") else {FILE_KEY: (str(path.plain), path.line)}
@@ -156,7 +156,7 @@ def _check(key: str, entry: Entry, name: str) -> None:
 
 
 def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigError]:
-    """Keys that accelerate refuses beside DeepSpeed's own file (``utils/dataclasses.py:1371`` of 1.4)."""
+    """Yields an error for each key that accelerate 1.4 refuses with such a file (``utils/dataclasses.py:1371``)."""
     zero = entries[DEEPSPEED].value if DEEPSPEED in entries else None
     if not isinstance(zero, dict) or FILE_KEY not in zero or zero[FILE_KEY].value in (None, "none"):
         return
@@ -169,12 +169,12 @@ def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigEr
 
 
 def _said(value: Any) -> str | None:
-    """YAML takes the word ``no`` for false."""
+    """Returns the word ``no``, which YAML reads as false, as text."""
     return "no" if value in (None, False) else value
 
 
 def _zero(zero: Mapping[str, Any], entry: Entry | None, name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """DeepSpeed's configuration by the short keys, or of the file they name."""
+    """Builds DeepSpeed's configuration from accelerate's short keys, or from the file that they name."""
     if zero.get(FILE_KEY) not in (None, "none"):
         return _of_file(zero[FILE_KEY], entry.line if entry is not None else 0, name, files)
     stage = zero.get("zero_stage")

@@ -13,24 +13,24 @@ INPUTS: Mapping[str, str] = {
     "max_prompt_length": "--max-prompt-length",
     "max_completion_length": "--max-completion-length",
 }
-"""Field of a request -> the option that gives it."""
+"""Field of a request -> its command-line option."""
 KNOB = "set."
-"""Before the name of a knob, where ``--set`` gives it."""
+"""Prefix of a knob's name, for values that ``--set`` gives."""
 
 
 def asked_for(key: str, inputs: Mapping[str, str], knobs: Mapping[str, str]) -> str:
-    """What the command line can give in place of ``key``: a field of a request, or ``KNOB`` and a name; else nothing.
+    """Returns the field of a request, or ``KNOB`` and a knob, that the command line can set for ``key``; empty if none.
 
     Args:
-        inputs: its keys of inputs -> fields.
-        knobs: knobs -> its keys, where a knob is a key and nothing else counts by it.
+        inputs: key -> field of a request.
+        knobs: knob -> key, for knobs that are one key each.
     """
     named = next((knob for knob, own in knobs.items() if own == key), "")
     return inputs.get(key) or (KNOB + named if named else "")
 
 
 def unknown(name: str, line: int, key: str, written: str, field: str = "") -> ConfigError:
-    """The sentence on a ``key`` whose value ``written`` only a shell knows; ``field`` is as ``asked_for`` has it."""
+    """Builds the error on ``key`` whose value ``written`` only a shell knows; ``field`` is from ``asked_for``."""
     option = INPUTS.get(field) or (f"--set {field.removeprefix(KNOB)}=..." if field else "")
     give = f"give {option}, or " if option else ""
     return problem(name, line, f"{key}: {written} is known to a shell only; {give}write its value out")

@@ -1,4 +1,4 @@
-"""A user's own configuration as entries that know their line, and what is said of it. Pure; evaluates nothing."""
+"""Reads a user's configuration into entries with their lines, and collects its faults. Pure; evaluates nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from search_spaces.yaml_text import Entry, read
 ENVIRONMENT = "env"
 """The key TRL's parser puts into the process's environment."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What a variable may be called."""
+"""Pattern of a variable's name."""
 OF_THE_LAUNCH = re.compile(
     r"(?:CUDA|NVIDIA)_VISIBLE_DEVICES|MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_)?RANK|(?:LOCAL_)?WORLD_SIZE|ACCELERATE_\w+"
 )
-"""Variables of how and where a script is launched, which each trial is given its own of."""
+"""Variables on where and how a script is launched; each trial gets its own values."""
 _TUNERS = re.compile(r"AUTOTUNE_.*|(?:" + OF_THE_LAUNCH.pattern + ")")
 _SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ class Faults:
     """Collects the faults of a configuration, so that the user sees all of them at once."""
 
     MOST = 20
-    """So many are told without looking for more."""
+    """Most faults collected before the reading stops."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -52,13 +52,13 @@ class Faults:
             self.raise_collected()
 
     def of(self, read: Callable[[], T], otherwise: T) -> T:
-        """Result of ``read``; ``otherwise`` if it raises ``ConfigError``, which is collected."""
+        """Returns the result of ``read``; on ``ConfigError`` collects the error and returns ``otherwise``."""
         with self.caught():
             return read()
         return otherwise
 
     def add(self, error: ConfigError) -> None:
-        """Collects ``error``, unless it is there already."""
+        """Collects ``error`` unless an equal one is collected."""
         if str(error) not in self._found:
             self._found.append(str(error))
 
@@ -69,20 +69,20 @@ class Faults:
 
 
 def problem(name: str, line: int, text: str) -> ConfigError:
-    """A ``ConfigError`` with a sentence that begins with the place; ``line`` 0 is left out."""
+    """Builds a ``ConfigError`` whose sentence begins with the place; ``line`` 0 is left out."""
     where = f"{name}, line {line}" if line else name
     return ConfigError(f"{where}: {text}.")
 
 
 def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, Entry]:
-    """The keys of a YAML or JSON file.
+    """Reads the keys of a YAML or JSON file.
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        expected: what it is a mapping of.
+        expected: contents of the mapping, in words.
 
     Raises:
-        ConfigError: it is no mapping of plain values.
+        ConfigError: the file is no mapping of plain values.
     """
     try:
         document = read(text.encode("utf-8", "surrogatepass"), name, kind=kind, exact=True)
@@ -94,16 +94,15 @@ def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, En
 
 
 def meant(key: str, known: Iterable[str], cutoff: float = 0.75, otherwise: str = "remove it") -> str:
-    """Advice for an unknown ``key``: the closest ``known`` one; ``cutoff`` as in ``difflib``."""
+    """Returns advice on an unknown ``key``: the closest ``known`` one; ``cutoff`` as in ``difflib``."""
     close = difflib.get_close_matches(key[:120], known, n=1, cutoff=cutoff)
     return f"did you mean {close[0]}" if close else otherwise
 
 
 def at_least_one(key: str, value: Any, name: str, line: int) -> int:
-    """``value`` as a whole number of at least 1.
+    """Returns ``value`` if it is a whole number of at least 1.
 
-    Raises:
-        ConfigError: it is none.
+    Raises ConfigError for any other value.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise problem(name, line, f"{key}: expected a whole number of at least 1, got {show(value)}")
@@ -111,7 +110,7 @@ def at_least_one(key: str, value: Any, name: str, line: int) -> int:
 
 
 def at_line(value: Any, line: int) -> Entry:
-    """Plain ``value``, all of it at ``line``: what a named file holds is found by the line that names it."""
+    """Converts plain ``value`` to entries that all have ``line``, the line that names the value's file."""
     if isinstance(value, dict):
         return Entry({key: at_line(item, line) for key, item in value.items()}, line)
     if isinstance(value, list):
@@ -120,10 +119,9 @@ def at_line(value: Any, line: int) -> Entry:
 
 
 def check_storable(key: str, entry: Entry, name: str) -> None:
-    """Refuse what JSON, a database or an environment cannot hold, wherever it is inside.
+    """Refuses values that JSON, a database or an environment cannot hold, at any depth.
 
-    Raises:
-        ConfigError: naming the line.
+    Raises ConfigError with the line.
     """
     value = entry.value
     if isinstance(value, dict):
@@ -145,7 +143,7 @@ def _is_text(text: str) -> bool:
 
 
 def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """Key, and key.inner key of mappings -> line."""
+    """Returns key, and key.inner key of mappings, -> line."""
     found = {}
     for key, entry in entries.items():
         found[key] = entry.line
@@ -155,24 +153,24 @@ def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
 
 
 def line_of(entries: Mapping[str, Entry], key: str) -> int:
-    """Line of a key, or of the mapping it is in; 0 if neither is there."""
+    """Returns the line of a key, or of its mapping; 0 if there is neither."""
     entry = entries.get(key) or entries.get(key.partition(".")[0])
     return entry.line if entry is not None else 0
 
 
 def length_of(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    """The tokens of ``key``; ``None`` where it is not given. Raises ``ConfigError`` where it is no such number."""
+    """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for no positive whole number."""
     return None if values.get(key) is None else at_least_one(key, values[key], name, line_of(entries, key))
 
 
 def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[str, str]:
-    """The names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
+    """Returns the names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
 
     Args:
-        any_name: whether a name may be one that no environment can have.
+        any_name: whether to accept names that no environment can have.
 
     Raises:
-        ConfigError: it is no mapping of names to plain values, or holds what a trial cannot be given.
+        ConfigError: no mapping of names to plain values, or a variable that a trial cannot have.
     """
     if not isinstance(entry.value, dict):
         raise problem(name, entry.line, f"env: expected a mapping of names to values, got {entry.described}")
@@ -188,7 +186,7 @@ def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[s
 
 
 def environment_refusal(name: str) -> str | None:
-    """Why a configuration may not set the variable ``name``; ``None`` if it may."""
+    """Returns the reason why a configuration may not set the variable ``name``; ``None`` if it may."""
     if _TUNERS.fullmatch(name):
         return "the tuner sets it for each trial; remove it"
     if _SECRET.search(name):
@@ -197,14 +195,14 @@ def environment_refusal(name: str) -> str | None:
 
 
 def check_weights(rewards: Sequence[str], weights: Sequence[Any] | None, name: str, line: int) -> None:
-    """Raises ``ConfigError`` where ``reward_weights`` are not as many as the rewards."""
+    """Raises ``ConfigError`` if ``reward_weights`` and rewards differ in number."""
     if rewards and weights is not None and len(weights) != len(rewards):
         text = f"reward_weights: expected one for each of the {len(rewards)} reward_funcs, got {len(weights)}"
         raise problem(name, line, text)
 
 
 def refuse_one_reward(rewards: Any, name: str, line: int) -> None:
-    """Raises ``ConfigError`` where ``reward_funcs`` is a name instead of a list of names."""
+    """Raises ``ConfigError`` if ``reward_funcs`` is a name instead of a list of names."""
     if isinstance(rewards, str):
         text = f"reward_funcs: expected a list of names, got {show(rewards)}; write [{show(rewards)}]"
         raise problem(name, line, text)

@@ -1,7 +1,7 @@
-"""DeepSpeed's configuration, whichever framework is given it: from our knobs, and back from a user's own. Pure.
+"""DeepSpeed's configuration for every framework: built from our knobs, and read from a user's own. Pure.
 
-What we write is explicit, so that another DeepSpeed's defaults change nothing; ``"auto"`` stands only where
-transformers fills in what the trainer's keys say already. It refuses a value that differs from the trainer's
+We write every value, so that the defaults of another DeepSpeed change nothing; ``"auto"`` stands only where
+transformers fills in the trainer's own keys. It refuses a value that differs from the trainer's
 (``integrations/deepspeed.py:129-189`` of 5.17, as of 4.52: ``trainer_config_process``, ``trainer_config_finalize``).
 """
 
@@ -38,7 +38,7 @@ _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(
         *(("bf16", "enabled"), ("fp16", "enabled")),
     }
 )
-"""Places that say again what the batch and precision knobs say."""
+"""Places that repeat the batch and precision knobs."""
 
 
 _MICRO, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -54,9 +54,9 @@ _SAID_TWICE: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("fp16", "enabled"): ("fp16",),
     ("bf16", "enabled"): ("bf16",),
 }
-"""Place -> the trainer's keys, in the order that DeepSpeed has their values in."""
+"""Place -> the trainer's keys with the same meaning, in the order of DeepSpeed's values."""
 _OF_THE_SCHEDULE = (("scheduler", "params", "total_num_steps"), ("scheduler", "params", "warmup_num_steps"))
-"""Numbers of steps, which a trial has fewer of."""
+"""Numbers of steps, of which a trial has fewer."""
 _STEPS = "a trial has another number of steps; write auto"
 
 
@@ -66,34 +66,33 @@ which the limit on a process's memory counts although they are never touched."""
 PERSISTENT = 100_000
 """Elements below which ZeRO-3 keeps a weight whole on every rank; DeepSpeed's default."""
 LIVE = 1_000_000_000
-"""Weights ZeRO-3 keeps gathered, in elements, and how soon one must be needed again to stay; DeepSpeed's defaults."""
+"""Most gathered elements, and the reuse distance in elements, of ZeRO-3; DeepSpeed's defaults."""
 
 _BUCKETS = ("zero_reduce_bucket", "zero_allgather_bucket", "zero_prefetch_bucket")
 
 
 def at(settings: Any, place: tuple[str, ...]) -> Any:
-    """The value at a place; ``None`` if there is none."""
+    """Returns the value at a place; ``None`` if it is absent."""
     for name in place:
         settings = settings.get(name) if isinstance(settings, Mapping) else None
     return settings
 
 
 def said(settings: Any) -> dict[str, Any]:
-    """Knob -> what ``settings`` say of it, as it stands there; neither null nor ``AUTO`` says anything."""
+    """Returns knob -> value in ``settings``, unchanged, without null and ``AUTO``."""
     found = {knob: at(settings, place) for knob, place in PLACES.items()}
     return {knob: value for knob, value in found.items() if value is not None and value != AUTO}
 
 
 def whole(value: Any) -> Any:
-    """A whole float (``5e8``) as the number it is."""
+    """Returns a whole float (``5e8``) as an int, any other value unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """The knobs of the key ``deepspeed``; what is ``auto`` is left out, the framework then chooses.
+    """Returns the knobs of the key ``deepspeed``, without ``auto``, which leaves the choice to the framework.
 
-    Raises:
-        KnobKeyError: a value no knob has.
+    Raises KnobKeyError for a value that no knob has.
     """
     if "deepspeed" not in keys:
         return {}
@@ -112,17 +111,17 @@ def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """DeepSpeed's configuration without knobs and settings that follow from knobs; ``auto`` stays."""
+    """Returns DeepSpeed's configuration without knobs and settings that follow from knobs; ``auto`` stays."""
     return without(settings, {PLACES[knob] for knob in said(settings)} | _FROM_KNOBS)
 
 
 def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """DeepSpeed's configuration ``ours`` merged with the user's ``own``; knobs with an effect keep our value."""
+    """Merges DeepSpeed's configuration ``ours`` with the user's ``own``; knobs with an effect keep our value."""
     return merged(ours, without(own, {path for knob, path in PLACES.items() if knob in acts}))
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``under`` with ``over`` in it, mapping by mapping."""
+    """Returns ``under`` overridden by ``over``, mapping by mapping."""
     found = dict(under)
     for key, value in over.items():
         there = found.get(key)
@@ -132,7 +131,7 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(settings: Mapping[str, Any], here: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(Place, value) of everything in ``settings`` that is no mapping itself."""
+    """Yields (place, value) of every value in ``settings`` that is no mapping."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from leaves(value, (*here, name))
@@ -141,7 +140,7 @@ def leaves(settings: Mapping[str, Any], here: tuple[str, ...] = ()) -> Iterator[
 
 
 def plain_word(value: Any) -> Any:
-    """Words and whole floats (``5e8``) as DeepSpeed takes them."""
+    """Converts the words true and false, and whole floats (``5e8``), to the values that DeepSpeed takes."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return whole(value)
@@ -150,7 +149,7 @@ def plain_word(value: Any) -> Any:
 def without(
     settings: Mapping[str, Any], paths: Collection[tuple[str, ...]], here: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """``settings`` without ``paths``, and without mappings that are empty then."""
+    """Returns ``settings`` without ``paths``, and without mappings that become empty."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         place = (*here, name)
@@ -165,12 +164,12 @@ def without(
 def said_otherwise(
     settings: Any, keys: Mapping[str, Any], unset: Mapping[str, Any], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """(Place with dots, what is wrong with it) of every value that is not the trainer's.
+    """Yields (dotted place, problem) of every value that contradicts the trainer's keys.
 
     Args:
         settings: DeepSpeed's configuration.
-        keys: the trainer's, as the user has them.
-        unset: their values where the user says nothing; a key that is in neither is not compared.
+        keys: the user's keys of the trainer.
+        unset: defaults of these keys; a key without a value and a default is not compared.
     """
     known = {**unset, **{key: value for key, value in keys.items() if value is not None}}
     for place, names in _SAID_TWICE.items():
@@ -193,7 +192,7 @@ def said_otherwise(
 
 
 def batch_unset(framework: str) -> dict[str, KnobValue]:
-    """``framework``'s own values of the batch keys."""
+    """Returns ``framework``'s defaults of the batch keys."""
     own = defaults(framework)
     return {_MICRO: own["micro_batch_size"], _ACCUMULATION: own.get("gradient_accumulation_steps", 1)}
 
@@ -209,10 +208,10 @@ def _shown(value: Any) -> str:
 
 
 def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    """The ``deepspeed`` argument of ``GRPOConfig``; empty where ZeRO is off (``zero_stage`` 0 is plain DDP).
+    """Builds the ``deepspeed`` argument of ``GRPOConfig``; empty without ZeRO (``zero_stage`` 0 is plain DDP).
 
     Args:
-        configuration: knobs; those that do not act at this stage are left out.
+        configuration: knobs; knobs without an effect at this stage are left out.
     """
     stage = int(configuration.get("zero_stage", 0))
     if stage == 0:
@@ -254,5 +253,5 @@ def deepspeed_config(configuration: Mapping[str, KnobValue], device: str) -> dic
 
 
 def _offload(place: KnobValue) -> dict[str, Any]:
-    """Pinned memory is what copies beside the computation need."""
+    """Returns an offload section; pinned memory lets copies overlap the computation."""
     return {"device": "none"} if place == "none" else {"device": str(place), "pin_memory": True}

@@ -15,7 +15,7 @@ RUN = "run.sh"
 SERVER = "server.sh"
 LAUNCHER = "launch.py"
 PROMPTS = "prompts"
-"""Folder of the prompts, as ``datasets`` takes one: its only file is the ``train`` split."""
+"""Folder of the prompts, in the form of ``datasets``: its only file is the ``train`` split."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ExportRequest:
     """Input of an export: a configuration with its workload, interpreter and machine."""
 
     title: str
-    """One line for the heads of the files."""
+    """Title line of the files."""
     configuration: Mapping[str, KnobValue]
     python: str
     """Training interpreter."""
@@ -36,34 +36,34 @@ class ExportRequest:
     revision: str = ""
     """Commit of a hub id."""
     max_prompt_length: int | None = None
-    """Tokens; with the completion's, what vLLM prepares for."""
+    """Tokens; vLLM is sized for prompt and completion together."""
     device: str = "cpu"
     world_size: int = 1
     """Processes that train."""
     nodes: int = 1
-    """Machines with equally many GPUs; who starts the processes of several is left to the user's own script."""
+    """Machines with the same number of GPUs; on several, the user's own script starts the processes."""
     seed: int = 0
     threads: int = 1
     """CPU threads of a training process: the launcher would choose its own."""
     cores: int = 0
-    """CPU cores of the machine that was measured; 0 if they are not known."""
+    """CPU cores of the measured machine; 0 if unknown."""
     user_config: str = ""
-    """Text of the user's own configuration; empty writes one."""
+    """Text of the user's own configuration; if empty, a new configuration is written."""
     own_data: bool = False
-    """The prompts are those the user's configuration names, so they are not exported."""
+    """The user's configuration names the prompts, so they are not exported."""
     folder: str = ""
-    """The user's working directory, which a configuration of their own speaks of."""
+    """The user's working directory, to which paths of the user's configuration are relative."""
     accelerate: str = ""
-    """Text of the user's own accelerate file, for Open-R1; empty writes one."""
+    """Text of the user's own accelerate file, for Open-R1; if empty, a new file is written."""
     checkout: str = ""
     """Folder of the user's Open-R1, whose ``grpo.py`` trains."""
     added: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments a trial of ms-swift had to add to load this model and read these prompts (its fact ``arguments``), such
-    as ``model_type``; the user's own go before them."""
+    """Arguments that an ms-swift trial added to load this model and read these prompts (its fact ``arguments``), such
+    as ``model_type``; the user's own override them."""
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest prompt with the longest completion; ``None`` where no prompt's length is known."""
+        """Tokens of the longest prompt with the longest completion; ``None`` if the prompts' lengths are unknown."""
         return None if self.max_prompt_length is None else self.max_prompt_length + self.max_completion_length
 
     @property
@@ -83,27 +83,27 @@ class Command:
 
     argv: tuple[str, ...]
     folder: str
-    """Where it runs: ``{here}``, a path, or empty for wherever it is started."""
+    """Working directory: ``{here}``, a path, or empty for the caller's."""
     environment: Mapping[str, str]
-    """Set unless the caller has set it; ``PYTHONPATH`` is put in front of the caller's."""
+    """Variables set unless the caller sets them; ``PYTHONPATH`` is put in front of the caller's."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """Everything but the prompts, which are copied."""
+    """All files of an export except the prompts, which are copied."""
 
     files: Mapping[str, str]
     command: Command
     seams: Mapping[str, KnobValue]
-    """Knobs that the framework has no key for, with a value other than its own: the launcher sets them."""
+    """Knobs without a key in the framework and with another value than its own; the launcher sets them."""
     parts: tuple[str, ...]
-    """What else the launcher is for, a sentence each (``seam_files.Part.why``)."""
+    """Further tasks of the launcher, a sentence each (``seam_files.Part.why``)."""
     prompts: bool
-    """Whether ``prompts/train.jsonl`` belongs to it."""
+    """Whether ``prompts/train.jsonl`` belongs to the export."""
     diff: str = ""
-    """Against the user's own configuration; empty without one."""
+    """Diff against the user's own configuration; empty without one."""
     health: str = ""
-    """URL that answers when the rollout server is ready that has to be started first, by ``SERVER``; else empty."""
+    """URL that answers once the rollout server (script ``SERVER``) is ready; empty without a server."""
 
     @property
     def server(self) -> bool:

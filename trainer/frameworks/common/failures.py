@@ -1,4 +1,4 @@
-"""What a failure's text says went wrong, and what to try next: by that text, or else by place and pool."""
+"""Recognises failures by their text, and suggests the next step, else by phase and memory pool."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _BY_PHASE = {
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    """Returns one suggestion for a failure of this kind; empty if there is none."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.HANG and where == Phase.SYNC.value:
         return STUCK_SYNC
@@ -165,22 +165,22 @@ class Diagnosis:
     reason: FailureReason
     pool: Pool | None = None
     phase: str | None = None
-    """``Phase`` or ``StartupPart`` value; ``None`` where the text does not tell."""
+    """``Phase`` or ``StartupPart`` value; ``None`` if the text does not show the phase."""
     message: str = ""
     """The line that was recognised."""
     suggestion: str = ""
-    """Empty where it depends on the phase."""
+    """Suggested next step; empty if it depends on the phase."""
     nearness: Nearness = Nearness.CAUSE
-    """Whether it says why, or only that something ended."""
+    """Whether the text names the cause, or only the end of a process."""
 
 
 def diagnose(
     text: str, signs: Sequence[Sign] = SIGNS, suggestions: Mapping[str, str] = SUGGESTIONS
 ) -> Diagnosis | None:
-    """What ended the processes that wrote ``text``; ``None`` if that is not known (``read_log``).
+    """Returns the cause in ``text``; ``None`` if unknown (``read_log``).
 
     Args:
-        text: of a log or an exception.
+        text: a log or an exception's message.
         signs: known texts, special ones before general ones.
     """
     reading = read_log(text, signs)

@@ -1,7 +1,7 @@
-"""The keys of an installed framework as the child describes them, and values read by their types.
+"""Keys of an installed framework, as the child describes them, and values read by the keys' types.
 
-ms-swift turns the keys and values of a file into words of a command line first (swift/cli/main.py), and so it is done
-here.
+ms-swift turns the keys and values of a file into words of a command line first (swift/cli/main.py); this module does
+the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALSO_SWITCHES = frozenset({"scale_rewards", "fsdp"})
 
 
 class FieldError(ValueError):
-    """A value of the wrong type; the message says what was expected and what was found."""
+    """A value of the wrong type; the message gives the expected and the actual value."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Field:
 
     name: str
     type: str
-    """``int | none``; the words are those of the child's ``describe``."""
+    """Type such as ``int | none``, in the words of the child's ``describe``."""
     default: Any = None
     unset: bool = False
-    """There is no default that plain data can hold."""
+    """Whether the key has no default that plain data can hold."""
     group: str = "training"
     """``training``, ``model``, ``script`` or ``dataset``."""
     choices: tuple[Any, ...] = ()
@@ -52,7 +52,7 @@ class Field:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The words of the type, a list's being one word."""
+        """Words of the type; a list's type is one word."""
         found = set(re.findall(r"list\[[^]]*\]|\w+", self.type))
         if "dict" in found:
             found.discard("str")  # JSON for the mapping, or the path of a file, which is read before
@@ -69,10 +69,9 @@ class Field:
         return " or ".join(types)
 
     def typed(self, value: Any) -> Any:
-        """``value`` as TRL's own parser would have it: text is read by the type, all else stays.
+        """Converts ``value`` as TRL's own parser does: text by the type, any other value unchanged.
 
-        Raises:
-            FieldError: it is not of the type.
+        Raises FieldError for a value of another type.
         """
         found = self._chosen(self._read(value) if isinstance(value, str) else value)
         if not any(_fits(found, kind) for kind in self.kinds):
@@ -84,7 +83,7 @@ class Field:
         return found
 
     def _chosen(self, value: Any) -> Any:
-        """The choice that ``value`` writes: a word for a number among them, as the parsers of transformers take it."""
+        """Returns the choice that ``value`` writes; as in transformers' parsers, text may stand for a number."""
         spelled = {str(choice): choice for choice in self.choices}
         return spelled.get(value, value) if isinstance(value, str) else value
 
@@ -110,7 +109,7 @@ class Field:
 
 
 def fields_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
-    """The fields of the child's ``describe`` (``Result.data["fields"]``)."""
+    """Returns the fields of the child's ``describe`` (``Result.data["fields"]``)."""
     return {
         name: Field(
             name=name,
@@ -147,7 +146,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {"bool": _switch, "int": _whole, 
 
 
 def _mapping(text: str) -> Any:
-    """JSON text as TRL takes it for a mapping; what is not such text stays text."""
+    """Parses JSON text of a mapping as TRL does; any other text stays text."""
     try:
         found = json.loads(text, parse_constant=_no_constant)
         return _plain_words(found) if isinstance(found, dict) else text
@@ -160,7 +159,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _plain_words(value: dict[str, Any]) -> dict[str, Any]:
-    """Words for numbers and switches inside JSON text become those, as in TrainingArguments."""
+    """Converts words for numbers and switches inside JSON text, as TrainingArguments does."""
     return {key: _plain_words(item) if isinstance(item, dict) else _plain_word(item) for key, item in value.items()}
 
 
@@ -211,7 +210,7 @@ def _value_in_words(value: Any) -> str:
 
 
 def words_of(arguments: Mapping[str, Any]) -> list[str]:
-    """``--name value ...``; a mapping becomes JSON, a list several words."""
+    """Returns the words ``--name value ...``; a mapping becomes JSON, a list several words."""
     found: list[str] = []
     for key, value in arguments.items():
         found.append(f"--{key}")
@@ -228,15 +227,14 @@ def _word(value: Any) -> str:
 
 
 def as_words(value: Any) -> list[str]:
-    """A file's value as ms-swift makes words of it."""
+    """Returns a file's value as ms-swift's command-line words."""
     return [_word(item) for item in value] if isinstance(value, list) else [_word(value)]
 
 
 def typed(field: Field, words: Sequence[str]) -> Any:
-    """Value of the ``words`` after an argument, by its type.
+    """Converts the ``words`` after an argument by the argument's type.
 
-    Raises:
-        FieldError: what was expected, and what was found.
+    Raises FieldError with the expected and the actual value.
     """
     inner = next((kind[5:-1] for kind in sorted(field.kinds) if kind.startswith("list[")), None)
     if inner is not None:

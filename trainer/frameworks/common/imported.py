@@ -16,32 +16,32 @@ class Imported:
     """A framework's config, understood."""
 
     knobs: Mapping[str, KnobValue]
-    """Those the file sets; what it leaves out has the framework's default."""
+    """Knobs that the file sets; all others have the framework's default."""
     passthrough: Mapping[str, Any]
-    """Every other key but the inputs, as the framework's parser would have its value; ``env`` is name -> text."""
+    """All other keys except inputs, with values as the framework's parser reads them; ``env`` is name -> text."""
     model: str | None
     dataset: Mapping[str, Any]
-    """Where the prompts are: ``dataset_...``, ``datasets`` and what goes with them."""
+    """Keys on the place of the prompts: ``dataset_...``, ``datasets`` and related keys."""
     rewards: tuple[str, ...]
     """Names as in ``reward_funcs``."""
     max_completion_length: int | None
     lines: Mapping[str, int]
     """Key, and key.inner key of mappings -> line, counted from 1."""
     text: str
-    """The file as it was given."""
+    """Text of the file."""
     notes: tuple[str, ...] = ()
-    """What the user may not expect, a sentence each with file and line."""
+    """Notes that the user may not expect, a sentence each with file and line."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: the file names it by what only a shell
-    knows, and which option of the command line gives it instead."""
+    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: the value is known to a shell only, and
+    which option of the command line gives it."""
     processes: int = 0
     """Training processes that the launch starts on all nodes; of verl the GPUs that train. 0 if nothing says it."""
     max_prompt_length: int | None = None
-    """Tokens; of Open-R1 those from which TRL 0.18 cuts a prompt at its left."""
+    """Tokens; for Open-R1 the limit at which TRL 0.18 cuts a prompt at its left."""
 
 
 def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
-    """``sentence`` about the keys of file ``name``, with the line of the first key it mentions."""
+    """Adds file ``name`` and the line of the first key that ``sentence`` mentions."""
     words = re.findall(r"[A-Za-z_][\w.]*", sentence)
     mentioned = next((lines[word] for word in (w.rstrip(".") for w in words) if word in lines), 0)
     return str(problem(name, mentioned, sentence.rstrip(".")))

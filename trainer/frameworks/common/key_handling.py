@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 
 
 class KeyHandling(StrEnum):
-    """How one key of a user's configuration is handled."""
+    """Handling of one key of a user's configuration."""
 
     KNOB = "knob"
     """A knob: the key's value is the baseline's, and the search may change it."""
@@ -21,7 +21,7 @@ class KeyHandling(StrEnum):
     WORKLOAD = "workload"
     """Passed to every trial unchanged, except knobs inside a mapping."""
     REFUSED = "refused"
-    """Trials cannot honour it: a value with an effect is refused, any other is ignored."""
+    """Keys that trials cannot honour: a value with an effect is refused, any other is ignored."""
 
 
 MEASURING = frozenset(
@@ -34,16 +34,15 @@ MEASURING = frozenset(
         *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push"),
     }
 )
-"""Keys of transformers' trainers and of TRL's on it, whatever their version: span, logging, evaluation and saving."""
+"""Keys of transformers' trainers and of TRL, of every version, on span, logging, evaluation and saving."""
 
 
 def uncompiled(keys: Mapping[str, Any], configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """``keys`` of the user without ``torch_compile_backend`` where ``configuration`` turns compilation off: naming a
-    compiler would turn it on again."""
+    """Returns the user's ``keys``; without ``torch_compile_backend``, which turns compilation on, if it is off."""
     off = configuration.get("torch_compile") is False
     return {key: value for key, value in keys.items() if not (off and key == "torch_compile_backend")}
 
 
 def without(passthrough: Mapping[str, Any], *left_out: Collection[str]) -> dict[str, Any]:
-    """``passthrough`` without the keys in ``left_out``."""
+    """Returns ``passthrough`` without the keys in ``left_out``."""
     return {key: value for key, value in passthrough.items() if not any(key in keys for keys in left_out)}

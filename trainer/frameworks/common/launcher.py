@@ -19,13 +19,13 @@ _MODULES: Mapping[str, str] = {
     "accelerate.commands.launch": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
 }
-"""Behind ``python -m`` -> the command it is."""
+"""Module after ``python -m`` -> its command."""
 _COUNTS: Mapping[str, tuple[str, ...]] = {
     "torchrun": ("nproc_per_node", "nnodes"),
     "accelerate": ("num_processes",),
     "deepspeed": ("num_gpus", "num_nodes"),
 }
-"""Command -> the options whose product is the number of processes on all machines (accelerate's is of all machines)."""
+"""Command -> options whose product is the number of processes on all machines (accelerate's own is the total)."""
 
 _SHARDING = frozenset(
     {
@@ -40,15 +40,15 @@ class Launch:
     """Options of a launcher, and the number of processes it starts."""
 
     processes: int = 0
-    """Processes it starts on all machines; 0 if it does not say, or only a shell knows."""
+    """Processes on all machines; 0 if not set or known to a shell only."""
     options: Mapping[str, Word] | None = None
-    """Its options by name, with ``_`` for ``-``; ``None`` without a launcher."""
+    """The launcher's options by name, with ``_`` for ``-``; ``None`` without a launcher."""
     unknown: tuple[str, Word] | None = None
-    """The option, and its word, that leaves the number unknown."""
+    """Option and word whose value leaves the number of processes unknown."""
 
 
 def launch_of(words: Sequence[Word]) -> Launch:
-    """What the words before the file that trains tell the launcher among them."""
+    """Reads the launcher and its options from the words before the training file."""
     for at, word in enumerate(words):
         command = _MODULES.get(word.text) or PurePosixPath(word.text).name
         if command in _COUNTS:
@@ -57,21 +57,21 @@ def launch_of(words: Sequence[Word]) -> Launch:
 
 
 def sharding_of(launch: Launch) -> Iterator[tuple[str, Word]]:
-    """(Option, its word) of what tells the launcher how the training is sharded and computed."""
+    """Yields (option, word) of the launcher's options on sharding and precision."""
     for name, word in (launch.options or {}).items():
         if name in _SHARDING or name.startswith(("fsdp_", "deepspeed_config", "offload_", "zero3_", "parallelism_")):
             yield name, word
 
 
 def uncounted(launch: Launch, name: str) -> Iterator[str]:
-    """The note on the option of the script ``name`` that leaves the number of training processes unknown."""
+    """Yields the note on an option of script ``name`` that leaves the number of training processes unknown."""
     if launch.unknown is not None:
         option, word = launch.unknown
         yield uncounted_by(option, word.line, word.unknown or word.text, name)
 
 
 def uncounted_by(key: str, line: int, written: str, name: str) -> str:
-    """The note on ``key``, of which only a shell knows how many processes train."""
+    """Builds the note on ``key``, whose number of training processes only a shell knows."""
     said = f"{key}: {show(written)} is no number that can be read here; rows per update are counted for the GPUs held"
     return str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 

@@ -1,4 +1,4 @@
-"""The rewards of a study as a module TRL's script can import, with nothing of ours in it. Pure."""
+"""Writes the rewards of a study as a module that TRL's script can import, without our code. Pure."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ _FOR_MATH = ("atexit", "select", "subprocess", "time")
 
 @dataclass(frozen=True)
 class Rewards:
-    """What ``reward_funcs`` names, and the files that takes."""
+    """Value of ``reward_funcs``, and the files it needs."""
 
     names: tuple[str, ...]
     files: dict[str, str] = field(default_factory=dict)
-    """Name in the exported folder -> text; empty if TRL and the user's own modules have them all."""
+    """Name in the exported folder -> text; empty if TRL and the user's own modules define all rewards."""
     folder: str = ""
-    """Working directory that dotted paths of the user's are looked up from; empty if it does not matter."""
+    """Working directory of the user's dotted paths; empty if no reward has one."""
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
-    """Every reward by the name TRL's script loads it by.
+    """Returns every reward under a name that TRL's script can load.
 
-    Raises:
-        ValueError: a kind of reward that is not known.
+    Raises ValueError for an unknown kind of reward.
     """
     names: list[str] = []
     parts: list[str] = []
@@ -80,7 +79,7 @@ def _part(spec: RewardSpec, name: str) -> str:
 
 
 def _free_name(spec: RewardSpec, number: int, taken: Sequence[str]) -> str:
-    """A Python name for the reward, its own if it can be one and is free."""
+    """Returns a free Python name for the reward, its own if possible."""
     usable = spec.name.isidentifier() and not keyword.iskeyword(spec.name) and not spec.name.startswith("_")
     name = spec.name if usable else "reward"
     reserved = {*_STANDARD, *_FOR_MATH, "reasoning_gym", "importlib"}

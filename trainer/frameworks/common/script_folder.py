@@ -1,4 +1,4 @@
-"""The folder a shell script is in, how it finds that, and the one it trains in. Pure but for the folder one is in."""
+"""Finds the folders of a shell script: its own, and the one it trains in. Pure except for the current folder."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _OWN_FOLDER = (
     re.compile(rf"\s*cd\s+(?:-P\s+)?(?:--\s+)?{_THERE}\s*{_AND_SAY}\s*"),
     re.compile(rf"\s*(?:realpath|readlink\s+-f)\s+(?:--\s+)?{_THERE}\s*"),
 )
-"""How a script finds the folder it is in, or one ``below`` it."""
+"""Commands by which a script looks up its own folder, or one ``below`` it."""
 CUT_OFF = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}")
 """The same, without a program."""
 _FINDS_ITSELF = re.compile(rf"{_DIRNAME}|{CUT_OFF.pattern}")
 
 
 def folder_of(name: str) -> str:
-    """The absolute folder of the script ``name``, which is looked up from the folder one is in."""
+    """Returns the absolute folder of the script ``name``, relative to the current folder."""
     return os.path.dirname(os.path.abspath(name))
 
 
 def own_folder(command: str, folder: str) -> str | None:
-    """What ``command`` prints, where it asks for the script's own ``folder`` or one below; ``None`` if it does not."""
+    """Returns the output of a ``command`` that prints the script's own ``folder`` or one below; else ``None``."""
     found = next((found for pattern in _OWN_FOLDER if (found := pattern.fullmatch(command))), None)
     below = found.groupdict().get("below") if found is not None else None
     return None if found is None else posixpath.normpath(f"{folder}{below}") if below else folder
 
 
 def finds_itself(text: str) -> bool:
-    """Whether the script asks for its own folder, so that a copy of it elsewhere would find other files."""
+    """Tells whether the script looks up its own folder, so that a copy elsewhere would find other files."""
     return _FINDS_ITSELF.search(text) is not None
 
 
 def gone_to(place: str, folder: str | None) -> str | None:
-    """The folder ``cd place`` leads to from ``folder``; ``None`` if it is not known, empty where the script began."""
+    """Returns the folder after ``cd place`` in ``folder``; ``None`` if unknown, empty for the starting folder."""
     if place.startswith("~") or (folder is None and not place.startswith("/")):
         return None
     found = posixpath.normpath(posixpath.join(folder or "", place))
@@ -51,12 +51,12 @@ def gone_to(place: str, folder: str | None) -> str | None:
 
 
 def placed(path: str, folder: str | None) -> str:
-    """A ``path`` as a command that runs in ``folder`` means it, where that is known."""
+    """Returns ``path`` relative to the start, for a command that runs in ``folder``."""
     return posixpath.join(folder or "", path)
 
 
 def moved(name: str, folder: str | None) -> Iterator[str]:
-    """A note that the script ``name`` trains in another ``folder``."""
+    """Yields a note if the script ``name`` trains in another ``folder``."""
     if folder != "":
         place = "a folder that only a shell knows" if folder is None else folder
         said = f"cd: the script trains in {place}; paths of a trial begin in the folder that autotune is started in"

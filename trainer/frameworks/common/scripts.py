@@ -1,7 +1,6 @@
-"""The shell scripts of an export, which run from wherever they are started. Pure.
+"""Writes the shell scripts of an export, which run from any folder. Pure.
 
-The script that trains and a rollout server's are started with the same GPUs visible: the first train, the last are the
-server's.
+The training script and the rollout server's script see the same GPUs: the first train, the last are the server's.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def comment(text: str) -> str:
-    """``text`` as it can stand behind a ``#``."""
+    """Returns ``text`` safe to follow a ``#``."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def quoted(word: str) -> str:
-    """A word for the shell, ``{here}`` being the script's own folder."""
+    """Escapes a word for the shell; ``{here}`` becomes the script's own folder."""
     before, sign, after = word.partition(HERE)
     if not sign:
         return shlex.quote(word)
@@ -32,13 +31,13 @@ def quoted(word: str) -> str:
 
 
 def gpus_of(request: ExportRequest) -> list[str]:
-    """GPUs of one machine: those that train, then those of the rollout server."""
+    """Returns the GPUs of one machine: first the training GPUs, then the rollout server's."""
     held = request.world_size + int(request.configuration.get("rollout_gpus", 0))
     return [str(i) for i in range(held // request.nodes)]
 
 
 def visible(request: ExportRequest, *, served: bool) -> dict[str, str]:
-    """The variable that leaves what trains its GPUs, where these are not all there may be.
+    """Returns the variable that limits the training to its GPUs, if it may see others.
 
     Args:
         served: beside a rollout server.
@@ -53,10 +52,10 @@ def visible(request: ExportRequest, *, served: bool) -> dict[str, str]:
 
 
 def run_script(request: ExportRequest, made: Command, remark: str, *, served: bool) -> str:
-    """``RUN``: the same command from wherever it is started.
+    """Returns the script ``RUN``, which starts the command from any folder.
 
     Args:
-        remark: a sentence on what may follow it.
+        remark: a sentence on further arguments.
         served: beside a rollout server.
     """
     lines = ["#!/bin/sh", f"# {comment(request.title)}", f"# {remark}", FIND_HERE]
@@ -75,11 +74,11 @@ def run_script(request: ExportRequest, made: Command, remark: str, *, served: bo
 
 
 def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapping[str, str], note: str = "") -> str:
-    """The script that starts the rollout server by ``argv``.
+    """Returns the script that starts the rollout server by ``argv``.
 
     Args:
-        environment: what the server is started with beside its GPUs.
-        note: a comment for whoever starts it.
+        environment: variables of the server besides its GPUs.
+        note: a comment for the reader.
 
     Raises:
         ValueError: the GPUs cannot be split as the configuration says.
@@ -92,7 +91,7 @@ def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapp
 
 
 def _taken(request: ExportRequest, *, serving: bool) -> str:
-    """The line that leaves one side its GPUs, of those the caller lets it see as of all."""
+    """Returns the line that gives one side its GPUs, out of those visible to the caller."""
     gpus = gpus_of(request)
     training = len(split(gpus, request.configuration)[0])
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"

@@ -1,4 +1,4 @@
-"""The script that starts a user's rollout server, beside the configuration that trains. Pure."""
+"""Reads the script that starts a user's rollout server. Pure."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ OF_COLOCATED: Mapping[str, str] = {
     "vllm_tensor_parallel_size": "tensor_parallel_size",
     "vllm_max_model_length": "max_model_len",
 }
-"""TRL's key -> knob of a colocated engine, which a server is told nothing of."""
+"""TRL's key -> knob of a colocated engine, which does not reach a server."""
 NOT_OF_SERVER = "it is of a colocated engine; the rollout server takes its own on its command line"
-"""What is said of those keys beside a server's script."""
+"""Note on these keys if there is a server's script."""
 _SYNONYMS: Mapping[str, str] = {"half": "fp16", "float": "fp32"} | {word: ours for ours, word in DTYPES.items()}
 PORT = "8000"
-"""Where every such server listens, and every trainer asks, if they are not told."""
+"""Default port of every such server and trainer."""
 
 Start = tuple[str, ...]
 Reads = Callable[[str, Sequence[str]], Mapping[str, KnobValue]]
-"""(Option, words behind it) -> its knobs, or the trainer's key for it; neither: a trial's server cannot have that."""
+"""(Option, its words) -> its knobs or the trainer's keys; empty if a trial's server cannot have the option."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Program:
     """A program that serves rollouts; its options are written with ``_`` for ``-``."""
 
     starts: Sequence[Start]
-    """Words of a command side by side, by which it is known; the usual ones first."""
+    """Consecutive words that identify the program's command, the usual ones first."""
     options: Mapping[str, Reads]
     its_own: frozenset[str] = ITS_OWN
     unset: Mapping[Start, Mapping[str, KnobValue]] = field(default_factory=dict)
-    """One of ``starts`` -> what that program takes where nobody says, and a trial's server would not."""
+    """One of ``starts`` -> defaults of that program that differ from those of a trial's server."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Served:
 
     knobs: Mapping[str, KnobValue] = field(default_factory=dict)
     keys: Mapping[str, KnobValue] = field(default_factory=dict)
-    """The trainer's keys for what is no knob."""
+    """Values that are not knobs, by the trainer's keys."""
     notes: tuple[str, ...] = ()
     host: str = ""
-    """Where it listens; empty is every address, or one that only a shell knows."""
+    """Address that the server listens at; empty for every address, or if only a shell knows it."""
     port: str = PORT
-    """Empty where only a shell knows it."""
+    """Empty if only a shell knows the port."""
     model: str = ""
-    """Empty where that is not known."""
+    """Empty if the model is unknown."""
 
 
 NO_SERVER = Served()
@@ -79,23 +79,23 @@ NO_SERVER = Served()
 
 @dataclass(frozen=True)
 class ServerScript:
-    """A script that starts a rollout server, and the run beside it."""
+    """A script that starts a rollout server, and the run that uses it."""
 
     text: str
-    """Empty without one."""
+    """Text of the script; empty without one."""
     name: str
-    """What messages call it."""
+    """Name of the script in messages."""
     training: str
-    """What messages call the run."""
+    """Name of the run in messages."""
 
 
 def paired(training: str, text: str, name: str, *, itself: str = "") -> ServerScript:
-    """The script ``text``, else ``itself``, the run's own, where that starts the server too."""
+    """Returns the script ``text``; without one, the run's own script ``itself`` if it also starts the server."""
     return ServerScript(itself, training, "the training") if itself and not text else ServerScript(text, name, training)
 
 
 def value_of(knob: str) -> Reads:
-    """An option whose value is the knob's."""
+    """Returns the reader of an option whose value is the knob's."""
 
     def read(option: str, words: Sequence[str]) -> Mapping[str, KnobValue]:
         value = typed(Field(knob, KNOBS[knob].kind.value.replace("choice", "str")), words)
@@ -105,7 +105,7 @@ def value_of(knob: str) -> Reads:
 
 
 def read_server(text: str, name: str, program: Program) -> Served:
-    """The knobs of the one command in ``text`` that starts ``program``; nothing without a text.
+    """Reads the knobs of the one command in ``text`` that starts ``program``; without a text returns ``NO_SERVER``.
 
     Raises:
         ConfigError: naming file, line, option, and what was expected or what to do.
@@ -134,7 +134,7 @@ def read_server(text: str, name: str, program: Program) -> Served:
 def _started(
     text: str, name: str, program: Program, faults: Faults
 ) -> tuple[Command, Start, dict[str, tuple[Word, list[Word]]]]:
-    """The command, the words that start it, and its options: their own word, and those behind it."""
+    """Returns the command, the words that start it, and its options, each with its own word and the words after it."""
     found = _commands(text, name, program.starts)
     if len(found) != 1:
         said = f"expected one command `{' '.join(program.starts[0])} ...`, found {len(found) or 'none'}"
@@ -148,10 +148,9 @@ def _started(
 
 
 def serves(text: str, name: str, starts: Sequence[Start] = TRLS) -> bool:
-    """Whether a command of the script starts a server by one of ``starts``.
+    """Tells whether a command of the script starts a server by one of ``starts``.
 
-    Raises:
-        ConfigError: no shell can read the text.
+    Raises ConfigError for a text that is no shell script.
     """
     return bool(_commands(text, name, starts))
 
@@ -161,7 +160,7 @@ def _commands(text: str, name: str, starts: Sequence[Start]) -> list[tuple[Comma
 
 
 def _place(command: Command, starts: Sequence[Start]) -> tuple[Start, int] | None:
-    """(The words that start a server, where those behind them begin); ``None`` if none do."""
+    """Returns (the words that start a server, index after them); ``None`` if there are none."""
     texts = [word.text for word in command.words]
     for at, text in enumerate(texts):
         for start in starts:
@@ -172,7 +171,7 @@ def _place(command: Command, starts: Sequence[Start]) -> tuple[Start, int] | Non
 
 
 def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Program) -> Mapping[str, KnobValue] | None:
-    """The knobs of an option; ``None`` where a trial has it of itself."""
+    """Returns the knobs of an option; ``None`` if the trial sets the option itself."""
     written, positive = own.text.partition("=")[0], key.removeprefix("no_")
     own_words = words[1:] if key in program.its_own else words  # a later word may stand for other options
     hidden = next((word for word in own_words if word.unknown), None)
@@ -193,20 +192,18 @@ def _knobs(key: str, own: Word, words: Sequence[Word], name: str, program: Progr
 
 
 def training_processes(text: str, name: str) -> int:
-    """Training processes that a server's script starts as well; 0 if it starts none or does not say.
+    """Returns the training processes that a server's script also starts; 0 if none or unknown.
 
-    Raises:
-        ConfigError: no shell can read it.
+    Raises ConfigError for a text that is no shell script.
     """
     counted = (launch_of(command.words[:at]).processes for command, at in training_commands(text, name))
     return next((number for number in counted if number), 0)
 
 
 def unread_options(text: str, name: str, training: str) -> list[str]:
-    """The note on options of a training that the server's script starts too, which go before the file ``training``.
+    """Returns notes on options of a training in the server's script, which override the keys of file ``training``.
 
-    Raises:
-        ConfigError: no shell can read it.
+    Raises ConfigError for a text that is no shell script.
     """
     found = []
     for command, at in training_commands(text, name):
@@ -219,10 +216,9 @@ def unread_options(text: str, name: str, training: str) -> list[str]:
 
 
 def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> dict[str, KnobValue]:
-    """``knobs`` with the GPUs that the server's replicas use.
+    """Returns ``knobs`` with the GPUs that the server's replicas use.
 
-    Raises:
-        ConfigError: the server is shown fewer.
+    Raises ConfigError if fewer GPUs are visible to the server.
     """
     size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
     shown = command.environment.get(VISIBLE)
@@ -233,29 +229,29 @@ def with_gpus(knobs: Mapping[str, KnobValue], command: Command, name: str) -> di
 
 
 def _shown(devices: str) -> int:
-    """Number of GPUs ``CUDA_VISIBLE_DEVICES`` shows: CUDA reads up to the first unknown name, and no name twice."""
+    """Returns the number of GPUs in ``CUDA_VISIBLE_DEVICES``; CUDA stops at the first unknown name and repeats none."""
     named = list(takewhile(lambda device: device and not device.startswith("-"), map(str.strip, devices.split(","))))
     return len(set(named))
 
 
 def without(name: str, line: int, written: str) -> ConfigError:
-    """The note on an option that a trial cannot give its server."""
+    """Builds the note on an option that a trial's server cannot have."""
     return problem(name, line, f"{written}: a trial's rollout server does without it")
 
 
 def unused(name: str, training: str, mode: str) -> ConfigError:
-    """The sentence on the script ``name`` where ``training`` would say by ``mode`` that it has a server."""
+    """Builds the error on script ``name`` if ``training`` has no server; ``mode`` is the key that would set one."""
     return problem(name, 0, f"it starts a rollout server, and {training} uses none; write {mode} there")
 
 
 def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]) -> None:
-    """Whether the training asks the server that the script starts.
+    """Checks that the training uses the server that the script starts.
 
     Args:
-        training: what they call the configuration.
+        training: name of the configuration in messages.
 
     Raises:
-        ConfigError: it asks another.
+        ConfigError: host or port differ.
     """
     host, port = _asked(keys)
     listens = "" if _reached(server.host, host) else server.host
@@ -266,7 +262,7 @@ def check_pair(server: Served, name: str, training: str, keys: Mapping[str, Any]
 
 
 def other_model(server: Served, name: str, model: Any) -> list[str]:
-    """A note that the script ``name`` starts the server with another model than is trained."""
+    """Returns a note if the script ``name`` starts the server with another model than the trained one."""
     theirs, ours = (PurePosixPath(str(path or "")).name.lower() for path in (server.model, model))
     if not theirs or not ours or theirs == ours:
         return []
@@ -274,7 +270,7 @@ def other_model(server: Served, name: str, model: Any) -> list[str]:
 
 
 def _reached(listens: str, asked: str) -> bool:
-    """Whether who asks ``asked`` may reach the server; a name may be any address."""
+    """Tells whether a client of address ``asked`` may reach the server; a host name may be any address."""
     try:
         server, other = (ip_address(host.replace("localhost", "127.0.0.1")) for host in (listens, asked))
     except ValueError:
@@ -284,7 +280,7 @@ def _reached(listens: str, asked: str) -> bool:
 
 
 def _asked(keys: Mapping[str, Any]) -> tuple[str, str]:
-    """(Host, port) that the training asks; empty where that is not known."""
+    """Returns (host, port) of the server that the training uses; empty if unknown."""
     if not keys.get("vllm_server_base_url"):
         return str(keys.get("vllm_server_host") or ""), str(keys.get("vllm_server_port") or PORT)
     try:

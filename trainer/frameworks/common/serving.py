@@ -1,4 +1,4 @@
-"""What the launches of all rollout servers share: GPUs, replicas, where they answer, how long they may take. Pure."""
+"""Launch settings that all rollout servers share: GPUs, replicas, address and timeouts. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from search_spaces.configuration import KnobValue
 from trainer.child import contract
 
 HOST = "127.0.0.1"
-"""A rollout server is reached from this machine alone: whoever reaches it can have it run what they like."""
+"""Address of a rollout server: local only, because a client can make the server run any code."""
 READY_S = 900.0
 """How long a server may take to start; a large model is loaded, compiled and captured in that time."""
 CONNECT_S = 60.0
 """How long the trainer waits for a server that has answered before."""
 BY_THE_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""GPUs are told apart by number, and CUDA by itself counts the fastest first."""
+"""Numbers GPUs by bus; CUDA by itself numbers the fastest first."""
 IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
 """Of a trial's server: its sockets go to its working directory, whose whole path may be too long for a socket."""
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
-"""Names the port of the weight group to a trainer that has no setting for it (child: ``weight_group.py``)."""
+"""Variable with the port of the weight group, for a trainer without a setting for it (child: ``weight_group.py``)."""
 SERVE = str(Path(contract.__file__).parent.parent / "serve.py")
-"""Starts a framework's own server so that a trial can give completions their lengths."""
+"""Script that starts a framework's own server so that a trial can give completions their lengths."""
 
 
 def server_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """Environment variables of every rollout server; no secret is among them.
+    """Returns the environment variables of every rollout server, without secrets.
 
     Args:
-        gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.
+        gpus: the server's GPUs, as ``CUDA_VISIBLE_DEVICES`` names them.
     """
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
@@ -40,21 +40,20 @@ def server_environment(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """Environment variables of the training processes next to a rollout server."""
+    """Returns the environment variables of the training processes next to a rollout server."""
     # The weight group meets at that address.
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **BY_THE_BUS, "VLLM_HOST_IP": HOST}
 
 
 def base_url(port: int) -> str:
-    """URL of the server."""
+    """Returns the URL of the server."""
     return f"http://{HOST}:{port}"
 
 
 def split(gpus: Sequence[str], configuration: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(GPUs that train, GPUs of the server): the last ``rollout_gpus`` of ``gpus`` are the server's.
+    """Splits ``gpus`` into training GPUs and the server's, which are the last ``rollout_gpus``.
 
-    Raises:
-        ValueError: that leaves one side without any.
+    Raises ValueError if one side has no GPU.
     """
     wanted = int(configuration.get("rollout_gpus", 0))
     if not 1 <= wanted < len(gpus):
@@ -65,10 +64,9 @@ def split(gpus: Sequence[str], configuration: Mapping[str, KnobValue]) -> tuple[
 
 
 def replicas(configuration: Mapping[str, KnobValue]) -> tuple[int, int]:
-    """(GPUs of one replica, replicas); replicas that are not set use all of ``rollout_gpus``.
+    """Returns (GPUs of one replica, replicas); replicas that are not set use all of ``rollout_gpus``.
 
-    Raises:
-        ValueError: together they are not ``rollout_gpus``.
+    Raises ValueError if their product is not ``rollout_gpus``.
     """
     size, given = int(configuration.get("tensor_parallel_size", 1)), int(configuration.get("rollout_gpus", 0))
     count = int(configuration.get("rollout_data_parallel_size", max(1, given // size)))

@@ -1,13 +1,13 @@
-"""A user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
+"""Reads a user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
 
-Followed are assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, defaults and
-the other forms of ``${...}``, and the folder of the script. What depends on anything else is marked, so that only who
-needs it has to refuse it: a word with ``unknown`` in it; a variable that a condition nobody knows may have changed. The
-script is given no words of its own, and a variable that it does not set is not set. What another shell is given is read
-too, be it a word (``bash -c "..."``) or a here-document.
+The reader follows assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, defaults
+and the other forms of ``${...}``, and the folder of the script. Values that depend on anything else are marked
+(``Word.unknown``), so that only their reader has to refuse them; so are variables that an undecided condition may have
+changed. The script has no arguments, and a variable that it does not set is unset. Scripts for another shell are read
+as well, in a word (``bash -c "..."``) or a here-document.
 
-Written here because the parser that PyPI has in Python (bashlex) is under the GPL, and a parser is the smaller part:
-both a shell's expansions and the places of words, which an edit of the script needs, would be ours anyway.
+Our own parser: the one on PyPI in Python (bashlex) is under the GPL, and the expansions and the places of words, which
+an edit of the script needs, would be ours anyway.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _PARAMETER = re.compile(
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """A command that asks for an NPU fails: no trial runs on one."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
-"""What starts a training; a word or a here-document that holds it may be a script."""
+"""Programs that start a training; a word or here-document with one of them may be a script."""
 _PASSES_ON = ("cat", "tee", "python", "python3")
-"""Commands whose here-document no shell runs."""
+"""Commands whose here-document is not a shell script."""
 _SUCCEEDS = frozenset(
     {"cd", "pushd", "source", ".", "mkdir", "set", "shopt", "ulimit", "conda", "module", "pip", "sleep"}
 )
@@ -60,10 +60,10 @@ _OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
 _SETTING = ("export", "declare", "local", "readonly", "typeset")
 _LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
 _COUNTED = re.compile(r"\$#|\$\{#\}|\bgetopts\b")
-"""What goes over the words that the script itself is given."""
+"""Constructs that read the script's own arguments."""
 _MAY_BE_GIVEN = ", which the caller may give"
 CALLERS = ("$@", "$*")
-"""Words that stand for those the script itself is given."""
+"""Words that stand for the script's own arguments."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Word:
     """Counted from 1."""
     start: int = 0
     end: int = 0
-    """Where it stands in the script."""
+    """Index of the end of the word in the script."""
     unknown: str = ""
-    """What in it only a shell would know, as it was written."""
+    """Part of the word that only a shell knows, as written; empty if all is known."""
     listed: str = ""
-    """How the command names the list that it stands in; empty: it stands in the command itself."""
+    """Name of the list that holds the word; empty if the command itself holds it."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Command:
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word] = field(default_factory=dict)
-    """Exported before, or assigned in front of it."""
+    """Variables exported before the command, or assigned in front of it."""
     folder: str | None = ""
-    """Where a ``cd`` before it leads, from where the script is started; ``None``: only a shell knows."""
+    """Working directory of the command, relative to the start; ``None`` if only a shell knows it."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class _State:
     exported: set[str] = field(default_factory=set)
     functions: dict[str, Statement] = field(default_factory=dict)
     given: list[Word] | None = None
-    """Words of the function that runs; ``None``: the script's own, which are not known."""
+    """Arguments of the running function; ``None`` for the script's own, which are unknown."""
     ended: bool = False
     folder: str | None = ""
 
@@ -114,10 +114,10 @@ class _State:
 
 
 def commands(text: str, folder: str = ".", known: Mapping[str, str] | None = None) -> tuple[Command, ...]:
-    """Every command that the script may run, in its order; assignments are no commands of their own.
+    """Returns every command that the script may run, in order, without assignments.
 
     Args:
-        known: variables of the process that would run it.
+        known: variables of the process that runs the script.
 
     Raises:
         ShellError: a quote, bracket or statement that is not closed, or a script that repeats itself too often.
@@ -129,7 +129,7 @@ def commands(text: str, folder: str = ".", known: Mapping[str, str] | None = Non
 
 
 def assigned(word: Word) -> tuple[str, Word]:
-    """(Name, what it is set to); no name if it is no assignment."""
+    """Returns (name, value) of an assignment; an empty name for any other word."""
     found = _ASSIGNED.fullmatch(word.text)
     return (found[1], replace(word, text=found[2])) if found else ("", word)
 
@@ -142,11 +142,11 @@ class _Piece:
     unknown: str = ""
     quoted: bool = True
     several: list[Word] | None = None
-    """The words it stands for, where it is a list."""
+    """Words of a list."""
 
 
 class _Runner:
-    """Follows a script; a status is true, false, or ``None`` if only a shell knows."""
+    """Follows a script; a status is true, false, or ``None`` if only a shell knows it."""
 
     def __init__(self, folder: str, state: _State, steps: list[int] | None = None, depth: int = 0) -> None:
         self.found: list[Command] = []
@@ -156,7 +156,7 @@ class _Runner:
         self._steps, self._depth, self._line = steps if steps is not None else [0], depth, 1
 
     def run(self, body: Statements) -> bool | None:
-        """The status of the last statement."""
+        """Runs the statements; returns the status of the last."""
         status: bool | None = True
         for statement in body:
             if self._state.ended:
@@ -194,7 +194,7 @@ class _Runner:
         return status
 
     def _maybe(self, choices: Sequence[Statements], why: str) -> None:
-        """Runs each of ``choices``, as only a shell knows which one runs: what they set differently is not known."""
+        """Runs each of ``choices``, as only a shell knows the choice; variables set differently become unknown."""
         before, ends = self._state.copy(), []
         for body in choices:
             self._state.become(before.copy())
@@ -277,7 +277,7 @@ class _Runner:
         return None
 
     def _given_by_callers(self, body: Statements) -> bool:
-        """Passes over a loop over the script's own words; of variables it sets the empty ones are known to a caller."""
+        """Skips a loop over the script's own arguments; empty variables that the loop sets become unknown."""
         before, count = self._state.copy(), len(self.found)
         with suppress(ShellError):
             self.run(body)
@@ -319,7 +319,7 @@ class _Runner:
         return status
 
     def _within(self, script: Word, before: Sequence[Word], own: Mapping[str, list[Word]]) -> None:
-        """Runs a script that another shell is given, as a word or a here-document; ``before`` stands in front of it."""
+        """Runs a script for another shell, from a word or a here-document; ``before`` are the words in front of it."""
         kept, first = self._state.copy(), len(self.found)
         self._set({**own, **{name: [word] for name, word in map(assigned, before) if name}})
         self._state.exported |= {*own, *(name for name, _ in map(assigned, before) if name)}
@@ -432,7 +432,7 @@ class _Runner:
     # Words.
 
     def _value(self, token: Token) -> Word:
-        """The word as what is assigned: one, whatever it holds."""
+        """Returns the token as one assigned value, spaces included."""
         pieces = self._pieces(token.parts)
         text = "".join(" ".join(word.text for word in p.several) if p.several is not None else p.text for p in pieces)
         inner = (word.unknown for p in pieces for word in p.several or () if word.unknown)
@@ -440,7 +440,7 @@ class _Runner:
         return Word(self._short(text), token.line, token.start, token.end, unknown)
 
     def _words(self, token: Token) -> list[Word]:
-        """None, one or several words."""
+        """Returns the words of a token: none, one or several."""
         if token.name:
             value = self._value(token)
             return [replace(value, text=f"{token.name}={value.text}")]
@@ -465,7 +465,7 @@ class _Runner:
         return found + ([current] if current is not None else [])
 
     def _fields(self, piece: _Piece, plain: Word, written: str) -> list[Word]:
-        """The words of a piece: of a list its own, of what is not quoted those between spaces."""
+        """Splits a piece into words: a list's own words, and unquoted text at spaces."""
         if piece.several is not None:
             return [replace(word, listed=word.listed or written) for word in piece.several]
         if piece.quoted or (piece.text and piece.text in (*CALLERS, piece.unknown)):
@@ -530,7 +530,7 @@ class _Runner:
         return _Piece(words[0].text, words[0].unknown, part.quoted) if words else _Piece(quoted=part.quoted)
 
     def _of(self, name: str) -> list[Word] | None:
-        """The words of a variable, or of a place behind the function; ``None``: it is not set."""
+        """Returns the words of a variable, or of a function's argument; ``None`` if it is unset."""
         if not name.isdecimal():
             return self._state.variables.get(name)
         given, place = self._state.given or [], whole_number(name) or 0
@@ -542,7 +542,7 @@ class _Runner:
         return _Piece(str(len(words) if index in ("[@]", "[*]") else len(words[0].text if words else "")))
 
     def _otherwise(self, name: str, words: list[Word] | None, index: str, sign: str, rest: str, part: Part) -> _Piece:
-        """``${NAME:-rest}`` and its kin."""
+        """Expands ``${NAME:-rest}`` and its kin."""
         empty = words is not None and not any(word.text or word.unknown for word in words)
         there = words is not None and not (empty and sign.startswith(":"))
         if sign.endswith("+") != there:
@@ -555,7 +555,7 @@ class _Runner:
         return piece
 
     def _instead(self, rest: str, quoted: bool) -> _Piece:
-        """The words behind the sign of ``${NAME:-rest}``: a word, or the list that is all of it."""
+        """Returns the words after the sign of ``${NAME:-rest}``: one word, or a whole list."""
         reader = Reader(rest, self._line)
         parts = reader.quoted() if quoted and '"' not in rest else reader.value()
         pieces = self._pieces(parts)
@@ -578,7 +578,7 @@ class _Runner:
         return shell_values.total("".join(piece.text for piece in pieces), value)
 
     def _substituted(self, part: Part) -> _Piece:
-        """The output of a command substitution that consists of ``echo`` and conditions."""
+        """Returns the output of a command substitution that consists of ``echo`` and conditions."""
         inside = part.text[2:-1] if part.text.startswith("$(") else part.text[1:-1]
         own = own_folder(inside, self._folder)
         if own is not None:

@@ -1,7 +1,7 @@
-"""A shell script as its statements: commands, conditions, cases, loops and functions, with their words. Pure.
+"""Parses a shell script into statements: commands, conditions, cases, loops and functions, with their words. Pure.
 
-Nothing is expanded here: a word is made of parts, and a part that has to be expanded (``$NAME``, ``${...}``,
-``$(...)``, ``$((...))``, a backquote) stays as it is written. Redirections are left out.
+Expands nothing: a word is made of parts, and a part that needs expansion (``$NAME``, ``${...}``, ``$(...)``,
+``$((...))``, a backquote) stays as written. Redirections are left out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
 _HERE = re.compile(r"<<(-?)[ \t]*(['\"]?)([^\s'\"<>|;&()]+)\2")
 _ENDS = ";|&()\n"
 _DEEPEST = 40
-"""Brackets, quotes or statements within each other."""
+"""Most nested brackets, quotes or statements."""
 
 
 class ShellError(ValueError):
-    """A line that cannot be read, and why; neither begins with a capital nor ends with a stop."""
+    """A line that cannot be read, and the reason; the text has no capital and no full stop."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
@@ -40,12 +40,12 @@ class Part:
     text: str
     quoted: bool = False
     expands: bool = False
-    """It begins with ``$`` or a backquote that means something."""
+    """Whether the part begins with an expanding ``$`` or backquote."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A word as it is written."""
+    """A word as written."""
 
     parts: tuple[Part, ...]
     line: int
@@ -53,26 +53,26 @@ class Token:
     start: int
     end: int
     name: str = ""
-    """What it assigns to; ``parts`` are then what stands behind the sign."""
+    """Variable of an assignment; ``parts`` are then its value."""
     adds: bool = False
-    """It assigns with ``+=``."""
+    """Whether the assignment is ``+=``."""
     items: tuple[Token, ...] | None = None
-    """Of the list it assigns."""
+    """Items of an assigned list."""
 
     @property
     def plain(self) -> str:
-        """Text of the token, if nothing in it is quoted or expands."""
+        """Text of the token if no part is quoted or expands, else empty."""
         plain = not self.name and all(not part.expands and not part.quoted for part in self.parts)
         return "".join(part.text for part in self.parts) if plain else ""
 
 
 @dataclass(frozen=True)
 class Simple:
-    """A command, or assignments alone."""
+    """A command, or assignments without a command."""
 
     words: tuple[Token, ...]
     documents: Sequence[tuple[str, int]] = ()
-    """Its here-documents, each with the line it begins on."""
+    """Here-documents of the command, each with its first line."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Chain:
 
     links: tuple[tuple[str, Statement], ...]
     written: tuple[str, ...]
-    """What stands before each link, for messages."""
+    """Text before each link, for messages."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ Statements = tuple[Statement, ...]
 
 
 def statements(text: str, line: int = 1) -> Statements:
-    """The script's statements in their order; ``line`` is that of its beginning.
+    """Parses the script's statements in order; ``line`` is the number of the first line.
 
     Raises:
         ShellError: a quote, a bracket or a statement that is not closed.
@@ -168,7 +168,7 @@ class Reader:
         self._documents: list[tuple[str, bool, list[tuple[str, int]]]] = []
 
     def script(self) -> Statements:
-        """All statements of a script; a word or bracket that closes nothing is passed over."""
+        """Parses all statements of a script; a closing word or bracket without an opening is skipped."""
         found: list[Statement] = []
         while self._at < len(self._text):
             found += self._list()
@@ -178,14 +178,14 @@ class Reader:
         return tuple(found)
 
     def value(self) -> tuple[Part, ...]:
-        """The whole text as the parts of one word, spaces and all."""
+        """Parses the whole text as the parts of one word, spaces included."""
         parts: list[Part] = []
         while self._at < len(self._text):
             parts += self._parts(re.compile(r"[^'\"\\$`]+"))
         return tuple(parts)
 
     def quoted(self) -> tuple[Part, ...]:
-        """The whole text as if it stood between double quotes."""
+        """Parses the whole text as if it stood between double quotes."""
         parts: list[Part] = []
         while self._at < len(self._text):
             parts += self._in_double()
@@ -213,7 +213,7 @@ class Reader:
         return found
 
     def _list(self) -> Statements:
-        """Statements up to what closes the one they are in."""
+        """Parses statements up to the end of the enclosing one."""
         found: list[Statement] = []
         while True:
             self._skip(lines=True)
@@ -265,7 +265,7 @@ class Reader:
         return self._simple()
 
     def _closed(self, statement: Statement) -> Statement:
-        """``statement`` with the redirections behind it passed over."""
+        """Skips the redirections after ``statement`` and returns it."""
         while True:
             self._skip(lines=False)
             stream = re.compile(r"[0-9]*(?=[<>])").match(self._text, self._at)
@@ -369,7 +369,7 @@ class Reader:
         return Group(body, own=True)
 
     def _simple(self) -> Simple:
-        """The words up to the end of the command."""
+        """Parses the words up to the end of the command."""
         words: list[Token] = []
         documents: list[tuple[str, int]] = []
         while True:
@@ -389,7 +389,7 @@ class Reader:
                     words.append(word)
 
     def _within_test(self) -> Token:
-        """A word of ``[[ ]]``, in which the signs that end a command mean something else."""
+        """Parses a word of ``[[ ]]``, in which signs that usually end a command do not."""
         start = self._at
         while self._peek() == "\n":
             self._at += 1
@@ -405,7 +405,7 @@ class Reader:
         return Token((Part(self._text[start : self._at]),), line, start, self._at)
 
     def _redirection(self, documents: list[tuple[str, int]]) -> None:
-        """``documents`` is given the text of a here-document once its lines are reached."""
+        """Skips a redirection; ``documents`` later receives the text of a here-document."""
         document = _HERE.match(self._text, self._at)
         if document is not None and self._peek(3) != "<<<":
             self._documents.append((document[3], bool(document[1]), documents))
@@ -495,7 +495,7 @@ class Reader:
         return [Part(text, quoted=True)]
 
     def _expansion(self, *, quoted: bool) -> list[Part]:
-        """The whole expansion that begins with ``$`` or a backquote."""
+        """Parses the whole expansion that begins with ``$`` or a backquote."""
         start = self._at
         following = self._text[start + 1 : start + 2]
         if self._peek() == "`":
@@ -518,7 +518,7 @@ class Reader:
         return [Part(self._text[start : self._at], quoted, expands=True)]
 
     def _close(self, at: int, closing: str, quoted: bool, depth: int = 0) -> int:
-        """The place behind ``closing``; ``quoted``: it stands between double quotes, so a single one is a sign."""
+        """Returns the index after ``closing``; between double quotes (``quoted``) a single quote is plain text."""
         text = self._text
         if depth > _DEEPEST:
             raise self._error("it is nested too deeply to be read")
@@ -541,7 +541,7 @@ class Reader:
         raise self._error(f"expected {closing}")
 
     def _skip(self, *, lines: bool) -> None:
-        """Spaces, comments and joined lines; with ``lines`` also ends of lines."""
+        """Skips spaces, comments and joined lines; with ``lines`` also ends of lines."""
         while self._at < len(self._text):
             sign = self._peek()
             if self._text.startswith("\\\n", self._at) or self._text[self._at :] == "\\":
@@ -562,7 +562,7 @@ class Reader:
                 return
 
     def _skip_documents(self) -> None:
-        """The here-documents that begin on the next line; the end of the last one's line is left."""
+        """Skips the here-documents that begin on the next line, up to the last one's end of line."""
         for word, tabs, documents in self._documents:
             first, begins = self._line() + 1, self._at + 1
             while self._at < len(self._text):

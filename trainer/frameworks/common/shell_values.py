@@ -1,4 +1,4 @@
-"""Evaluates what a shell works out without a program: sums, the endings of a value, and tests. Pure."""
+"""Evaluates shell expressions that need no program: sums, the endings of a value, and tests. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def _too_large() -> int:
 
 
 def total(text: str, value: Callable[[str], str | None]) -> int | None:
-    """Value of ``$((text))``; ``None`` if a name in it has no known value, or it is none of the sums known here.
+    """Returns the value of ``$((text))``; ``None`` for an unknown name or an unsupported sum.
 
     Args:
         text: with every ``$`` already replaced.
-        value: text of a variable; ``None`` if it is not known.
+        value: returns the text of a variable; ``None`` if unknown.
     """
     if len(text) > _LONGEST_SUM:
         return None
@@ -73,11 +73,11 @@ def _sum(node: ast.expr, value: Callable[[str], str | None]) -> int:
 
 
 def changed(text: str, sign: str, pattern: str) -> str:
-    """``text`` as ``${NAME<sign>pattern}`` has it: an ending or beginning taken off, a part replaced, other letters.
+    """Applies ``${NAME<sign>pattern}`` to ``text``: cuts an ending or beginning, replaces a part, changes case.
 
     Args:
         sign: ``#``, ``##``, ``%``, ``%%``, ``/``, ``//``, ``^``, ``^^``, ``,`` or ``,,``.
-        pattern: of a file's name; of ``/`` and ``//`` with what it is replaced by behind a slash.
+        pattern: a file pattern; for ``/`` and ``//`` followed by a slash and the replacement.
     """
     if sign in ("^^", ",,"):
         return text.upper() if sign == "^^" else text.lower()
@@ -95,10 +95,10 @@ def changed(text: str, sign: str, pattern: str) -> str:
 
 
 def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
-    """Whether ``[ words ]`` holds; ``None`` if only a shell knows.
+    """Tells whether ``[ words ]`` holds; ``None`` if only a shell knows.
 
     Args:
-        words: between the brackets; ``None`` is one whose value is not known.
+        words: words between the brackets; ``None`` for an unknown value.
         patterns: between double brackets, where ``==`` compares with a pattern.
     """
     for signs, whole in ((("||", "-o"), any), (("&&", "-a"), all)):
@@ -136,7 +136,7 @@ def _compared(left: str, sign: str, right: str, *, patterns: bool) -> bool | Non
 
 
 def names_set(text: str) -> list[str]:
-    """The variables that ``((text))`` sets."""
+    """Returns the variables that ``((text))`` sets."""
     return [
         found[0]
         for found in _NAME.finditer(text)
@@ -149,7 +149,7 @@ _FIELD = re.compile(r"(?:\$\((?:[^()]|\([^()]*\))*\)|\$\{[^}]*\}|`[^`]*`|\S)+")
 
 
 def fields(text: str, unknown: str) -> list[tuple[str, str]]:
-    """Returns the words of text between no quotes, each with its unknown part; of several only expansions have one."""
+    """Splits unquoted text into words, each with its unknown part; of several words only expansions have one."""
     if not unknown:
         return [(word, "") for word in text.split()]
     found = _FIELD.findall(text)

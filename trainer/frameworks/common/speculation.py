@@ -1,4 +1,4 @@
-"""Guessing tokens ahead from a sequence's own words, as vLLM's ``speculative_config`` says it, and back. Pure."""
+"""Speculative decoding from a sequence's own n-grams: knobs to vLLM's ``speculative_config``, and back. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,19 @@ KNOBS: Mapping[str, str] = {
     "speculative_tokens": _TOKENS,
     "speculative_lookup": _LONGEST,
 }
-"""Knob -> key in it."""
+"""Knob -> key in ``speculative_config``."""
 
 
 def speculative_config(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """vLLM's argument for the acting knobs; empty where nothing is guessed."""
+    """Returns vLLM's argument for the knobs; empty without speculative decoding."""
     guesses = acts.get("speculative_decoding", "none") != "none"
     return {key: acts[knob] for knob, key in KNOBS.items() if knob in acts} if guesses else {}
 
 
 def speculative_knobs(value: Any, key: str) -> dict[str, KnobValue]:
-    """The knobs that vLLM's argument says; empty where it is another way of guessing, which stays the user's own.
+    """Returns the knobs of vLLM's argument; empty for another method, which stays the user's own.
 
-    Args:
-        value: a mapping, or its JSON.
-
-    Raises:
-        KnobKeyError: a number no knob has.
+    Raises KnobKeyError for a number that no knob has. ``value`` is a mapping or its JSON.
     """
     settings = _mapping(value)
     last = settings.get(_LONGEST, settings.get(_SHORTEST))

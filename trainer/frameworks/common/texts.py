@@ -1,4 +1,4 @@
-"""What the texts of an export share, whichever framework they are for."""
+"""Builds the text files of an export: YAML with headings, templates, and a diff against the user's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.frameworks.common.scripts import comment
 
 
 def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """A whole YAML file: what it is of, and then its keys under a head for each section."""
+    """Formats a whole YAML file: a title, and keys under a heading for each section."""
     lines = [f"# {comment(title)}"]
     for head, keys in sections.items():
         lines += ["", f"# {head}"]
@@ -22,10 +22,9 @@ def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def difference(own: str, made: str, name: str, called: str = "your configuration") -> str:
-    """Changes of ``made`` against the user's ``own`` text; empty without one.
+    """Returns the diff from the user's ``own`` text to ``made``; empty without an own text.
 
-    Args:
-        called: what the user's is called.
+    ``called`` is the name of the user's text in the diff.
     """
     if not own:
         return ""
@@ -33,7 +32,7 @@ def difference(own: str, made: str, name: str, called: str = "your configuration
 
 
 def same_model(own: Any, used: str) -> bool:
-    """Whether the user's file names the model the study ran, perhaps by a relative path."""
+    """Tells whether the user's file names the model of the study, perhaps by a relative path."""
     if not isinstance(own, str):
         return False
     tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
@@ -41,11 +40,7 @@ def same_model(own: Any, used: str) -> bool:
 
 
 def fill(beside: str, template: str, **values: str) -> str:
-    """A text of ``templates/*.txt`` beside the code, with every ``$name`` in it replaced.
-
-    Args:
-        beside: the module it belongs to, as ``__file__``.
-    """
+    """Reads ``templates/*.txt`` next to the module file ``beside`` and replaces every ``$name``."""
     return Template((Path(beside).parent / "templates" / f"{template}.txt").read_text(encoding="utf-8")).substitute(
         values
     )

@@ -1,6 +1,6 @@
-"""Keys that transformers' trainers have under one name in several frameworks: from knobs, and read as knobs. Pure.
+"""Keys of transformers' trainers with one name in several frameworks: written from knobs, and read as knobs. Pure.
 
-What a key means where it is not given differs, and is told by each framework's own ``key_values``.
+Defaults differ; each framework's own ``key_values`` holds them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _ROWS = "generation_batch_size"
 def unsettable(
     acts: Mapping[str, KnobValue], framework: str, title: str, trial: str, precisions: tuple[str, ...]
 ) -> list[str]:
-    """A sentence for each value among ``acts`` that no trial can set.
+    """Returns a sentence for each value among ``acts`` that no trial can set.
 
     Args:
-        title: what messages call the framework.
-        trial: what they call one of its trials.
-        precisions: it computes in.
+        title: name of the framework in messages.
+        trial: name of a trial in messages.
+        precisions: supported precisions.
     """
     unset = defaults(framework)
     precision, master = (acts.get(name, unset[name]) for name in ("precision", "master_weights"))
@@ -66,7 +66,7 @@ def unsettable(
 
 
 def in_keys(acts: Mapping[str, KnobValue], native: Mapping[str, str]) -> dict[str, Any]:
-    """Keys that transformers' trainers have under one name: those of ``native``, and the precision's switches."""
+    """Returns the keys of transformers' trainers: those of ``native``, and the precision's switches."""
     found: dict[str, Any] = {key: acts[knob] for knob, key in native.items() if knob in acts}
     if "empty_cache_steps" in acts:
         found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # 0 is refused
@@ -79,7 +79,7 @@ def in_keys(acts: Mapping[str, KnobValue], native: Mapping[str, str]) -> dict[st
 
 
 def refuse(sentences: list[str]) -> None:
-    """Raises ``ValueError`` with all ``sentences``, where there are any."""
+    """Raises ``ValueError`` with all ``sentences`` if there are any."""
     if sentences:
         raise ValueError("; ".join(sentences))
 
@@ -89,7 +89,7 @@ def all_knobs(
     keys: Mapping[str, Any],
     report_error: Callable[[KnobKeyError], None],
 ) -> dict[str, KnobValue]:
-    """The knobs of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
+    """Reads every knob of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
 
     Args:
         read: the framework's ``from_keys``.
@@ -108,13 +108,9 @@ def all_knobs(
 
 
 def micro_batches(rows: Any, micro: int, processes: int) -> int:
-    """``generation_batch_size`` in micro-batches.
+    """Converts ``generation_batch_size`` to micro-batches.
 
-    Args:
-        micro: rows of a micro-batch.
-
-    Raises:
-        KnobKeyError: it is no multiple of what all processes take at once.
+    Raises KnobKeyError unless ``rows`` is a multiple of ``micro`` (rows of a micro-batch) times ``processes``.
     """
     each = micro * processes
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
@@ -124,12 +120,12 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
 
 
 def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int, processes: int) -> int:
-    """``steps_per_generation`` by ``generation_batch_size``, which excludes the key of that name.
+    """Returns ``steps_per_generation`` from ``generation_batch_size``, which excludes the key of that name.
 
     Args:
-        keys: ``generation_batch_size`` among them.
+        keys: the user's keys, with ``generation_batch_size``.
         found: the knobs of the other keys.
-        unset: the framework's own micro-batch.
+        unset: the framework's default micro-batch.
 
     Raises:
         KnobKeyError: both are given, or it is no multiple of what all processes take at once.
@@ -142,13 +138,13 @@ def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int
 def trainer_knobs(
     keys: Mapping[str, Any], native: Mapping[str, KnobValue], framework: str, dtype: str, processes: int
 ) -> dict[str, KnobValue]:
-    """The knobs of the keys that TRL's trainers read alike.
+    """Reads the knobs of keys that all TRL trainers share.
 
     Args:
-        keys: those that are set.
-        native: the knobs whose values go over as they are.
+        keys: keys with a value.
+        native: knobs whose values need no conversion.
         dtype: the key that names the weights' type.
-        processes: that train.
+        processes: number of training processes.
 
     Raises:
         KnobKeyError: naming the key and what was expected.
@@ -166,10 +162,9 @@ def trainer_knobs(
 
 
 def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
-    """``bf16`` and ``fp16``; ``None`` where one is not given.
+    """Returns ``bf16`` and ``fp16``; ``None`` for a switch that is not set.
 
-    Raises:
-        KnobKeyError: one is no switch, or both are on.
+    Raises KnobKeyError for a value that is no switch, or if both are on.
     """
     bf16, fp16 = keys.get("bf16"), keys.get("fp16")
     for key, value in (("bf16", bf16), ("fp16", fp16)):
@@ -181,13 +176,9 @@ def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
 
 
 def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
-    """``master_weights`` by the key that names torch's type.
+    """Returns ``master_weights`` from the key that names torch's type; ``names`` is the knob's value -> torch's name.
 
-    Args:
-        names: the knob's value -> torch's name.
-
-    Raises:
-        KnobKeyError: a type no trial holds weights in.
+    Raises KnobKeyError for a type that no trial holds weights in.
     """
     for precision, name in names.items():
         if value == name:
@@ -196,15 +187,14 @@ def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
 
 
 def compiles(keys: Mapping[str, Any]) -> bool:
-    """Whether a mode or a backend alone has the model compiled, as in ``TrainingArguments``."""
+    """Tells whether a mode or a backend alone turns compilation on, as in ``TrainingArguments``."""
     return any(keys.get(key) is not None for key in ("torch_compile_mode", "torch_compile_backend"))
 
 
 def cache_steps(key: str, value: Any) -> Any:
-    """The value that ``empty_cache_steps`` is parsed from: 0 stands for null, and is refused itself.
+    """Returns the value that ``empty_cache_steps`` is parsed from: 0 for null.
 
-    Raises:
-        KnobKeyError: it is 0.
+    Raises KnobKeyError for 0 itself.
     """
     if value is None:
         return 0

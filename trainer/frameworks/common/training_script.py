@@ -20,7 +20,7 @@ _MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 
 
 def is_script(text: str, name: str = "") -> bool:
-    """Whether it is a shell script rather than a mapping of TRL's keys."""
+    """Tells whether the text is a shell script rather than a mapping of TRL's keys."""
     if PurePosixPath(name).suffix.lower() in (".yaml", ".yml", ".json"):
         return False
     named = PurePosixPath(name).suffix.lower() in SUFFIXES
@@ -28,10 +28,9 @@ def is_script(text: str, name: str = "") -> bool:
 
 
 def commands_of(text: str, name: str) -> tuple[Command, ...]:
-    """Every command of the script ``name``.
+    """Returns every command of the script ``name``.
 
-    Raises:
-        ConfigError: no shell can read the text.
+    Raises ConfigError for a text that is no shell script.
     """
     try:
         return commands(text, folder_of(name))
@@ -40,10 +39,9 @@ def commands_of(text: str, name: str) -> tuple[Command, ...]:
 
 
 def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
-    """Every command that starts a script which may train, and where that stands among its words.
+    """Returns every command that may start a training script, with the script's index among the words.
 
-    Raises:
-        ConfigError: the text cannot be read.
+    Raises ConfigError for a text that is no shell script.
     """
     return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
 
@@ -61,7 +59,7 @@ def own_program(program: Word, name: str, trials: str) -> ConfigError:
 
 
 def _entry(command: Command) -> int | None:
-    """Index of the training script among the words; ``None`` if the command trains nothing."""
+    """Returns the index of the training script among the words; ``None`` if the command trains nothing."""
     texts = [word.text for word in command.words]
     for at, text in enumerate(texts):
         if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
@@ -78,10 +76,10 @@ def _is_started(before: Sequence[str]) -> bool:
 
 
 def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: bool = False) -> None:
-    """The keys are in a file: it says which to give, and what of the command to write into it.
+    """Raises ``ConfigError`` if the keys are in a file: names that file, and the options to write into it.
 
     Args:
-        serves: the script ``name`` starts the rollout server too.
+        serves: whether the script ``name`` also starts the rollout server.
     """
     texts = [word.text for word in words]
     at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
@@ -100,19 +98,18 @@ def refuse_config(words: Sequence[Word], launch: Launch, name: str, *, serves: b
 
 
 def is_broken(text: str) -> bool:
-    """Whether a parser takes the word for an option that cannot be one: another sign stands for a space, say."""
+    """Tells whether a parser takes the word for an option that cannot be one, such as one with a wrong space sign."""
     return text.startswith("--") and text != "--" and " " not in text and _OPTION.fullmatch(text) is None
 
 
 BROKEN = "expected an option (--name), and behind it a plain space and its value"
-"""What is said of such a word."""
+"""Message on such a word."""
 
 
 def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, Word, list[Word]]]:
-    """(Option with ``_`` for ``-``, its own word, those behind it) of a command's ``words``.
+    """Yields (option with ``_`` for ``-``, its own word, the words after it) of a command's ``words``.
 
-    Args:
-        faults: told of every word that belongs to no option.
+    Collects in ``faults`` every word that belongs to no option.
     """
     key, first, own = "", None, list[Word]()
     for word in words:

@@ -10,7 +10,7 @@ from trainer.child.contract import Protocol, RewardSpec
 
 
 class TrialArguments(TypedDict):
-    """Fields of ``TrialSpec`` that do not depend on the framework; see there for meaning and defaults."""
+    """Fields of ``TrialSpec`` that do not depend on the framework; meaning and defaults are in ``TrialSpec``."""
 
     trial: str
     model: str
@@ -29,7 +29,7 @@ class TrialArguments(TypedDict):
 
 
 def sizes(trial: TrialArguments) -> dict[str, Any]:
-    """Arguments of a framework's ``settings`` other than the configuration; ``longest`` is in tokens."""
+    """Returns the arguments of a framework's ``settings`` besides the configuration; ``longest`` is in tokens."""
     return {
         "rows_per_update": trial["rows_per_update"],
         "world_size": trial.get("world_size", 1),
@@ -39,10 +39,9 @@ def sizes(trial: TrialArguments) -> dict[str, Any]:
 
 
 def following(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> int | None:
-    """The accumulation that keeps an update's rows; ``None`` where it is set, or no micro-batch is.
+    """Returns the accumulation that keeps an update's rows; ``None`` if it is set, or no micro-batch is set.
 
-    Args:
-        ranks: training processes with rows of their own.
+    ``ranks`` is the number of data-parallel training processes.
     """
     micro = configuration.get("micro_batch_size")
     if micro is None or "gradient_accumulation_steps" in configuration:

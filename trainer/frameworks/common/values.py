@@ -12,7 +12,7 @@ from search_spaces.knobs.model import show
 
 
 class KnobKeyError(ValueError):
-    """A key that cannot become a knob's value, and why; neither begins with a capital nor ends with a stop."""
+    """A key that cannot become a knob's value, and the reason; the text has no capital and no full stop."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -20,10 +20,9 @@ class KnobKeyError(ValueError):
 
 
 def count_of(key: str, value: Any, most: float = math.inf) -> int:
-    """``value`` as a whole number from 1 to ``most``.
+    """Returns ``value`` if it is a whole number from 1 to ``most``.
 
-    Raises:
-        KnobKeyError: naming ``key``; it is none.
+    Raises KnobKeyError with ``key`` for any other value.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
@@ -31,10 +30,9 @@ def count_of(key: str, value: Any, most: float = math.inf) -> int:
 
 
 def parsed(knob: str, key: str, value: Any) -> KnobValue:
-    """``value`` as ``knob`` holds it.
+    """Converts ``value`` to the type of ``knob``.
 
-    Raises:
-        KnobKeyError: naming ``key`` and what was expected.
+    Raises KnobKeyError with ``key`` and the expected value.
     """
     try:
         return KNOBS[knob].parse(value)

@@ -1,4 +1,4 @@
-"""Knobs that act by variables the process is started with, whatever framework it runs. Pure."""
+"""Environment variables that set knobs, for every framework. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _KEEP = (
     "glibc.malloc.top_pad=268435456",
     "glibc.malloc.trim_threshold=1099511627776",
 )
-"""glibc returns a freed tensor to the system at once, and every page of the next one is mapped and cleared again;
-with these one heap keeps what it has had (glibc manual, "Memory Allocation Tunables"). In bytes."""
+"""Keeps freed memory in one heap, in bytes: by default glibc returns a freed tensor at once, and the next one's pages
+are mapped and cleared again (glibc manual, "Memory Allocation Tunables")."""
 _HUGE = "glibc.malloc.hugetlb=1"
-"""The heap asks for transparent huge pages, of which the kernel clears 2 MiB at a time (glibc 2.35)."""
+"""Makes the heap use transparent huge pages, which the kernel clears 2 MiB at a time (glibc 2.35)."""
 HEAPS: Mapping[str, str] = {"keep": ":".join(_KEEP), "keep_huge_pages": ":".join((*_KEEP, _HUGE))}
-"""Value of ``host_allocator`` -> ``TUNABLES``; any other sets none."""
+"""Value of ``host_allocator`` -> ``TUNABLES``; any other value sets none."""
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """Environment variables that a process training with ``configuration`` needs in addition."""
+    """Returns the additional environment variables of a process that trains with ``configuration``."""
     found: dict[str, str] = {}
     if configuration.get("expandable_segments") is True:
         found[ALLOCATOR] = SEGMENTS

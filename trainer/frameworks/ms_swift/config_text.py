@@ -30,26 +30,25 @@ from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_ser
 
 CONFIG = "grpo.yaml"
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
-"""Knobs that nobody set and that say nothing then."""
+"""Knobs that are left out of the file if the user did not set them."""
 _LEFT = frozenset(
     {
         *("tf32", "torch_compile_mode", "empty_cache_steps", "ddp_bucket_mib", "weight_sync_batches"),
         "gradient_accumulation_steps",
     }
 )
-"""Knobs that follow from others, or are left to torch, or to no argument, when nobody sets them."""
+"""Knobs that follow from others, or keep torch's default or no argument, if the user did not set them."""
 
 
 def is_script(text: str) -> bool:
-    """Whether ``text`` is a shell script rather than a file of arguments."""
+    """Tells whether ``text`` is a shell script rather than a file of arguments."""
     return re.search(r"(?:^|[{,])\s*[\"']?rlhf_type[\"']?\s*:", text, re.MULTILINE) is None
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Knobs of the configuration as ms-swift's arguments.
+    """Returns the configuration's knobs as ms-swift's arguments.
 
-    Raises:
-        ValueError: ms-swift cannot be given the configuration.
+    Raises ValueError for a configuration that ms-swift cannot take.
     """
     found, _, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
     if wants_server(request.configuration):
@@ -58,7 +57,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def explicit(request: ExportRequest) -> dict[str, Any]:
-    """``knob_keys`` with ms-swift's own value for every knob that nobody set, so that it stays what it is today."""
+    """Returns ``knob_keys`` with ms-swift's present default of every other knob, so that the run stays the same."""
     of_megatron = megatron.chosen(request.configuration)
     skipped = _UNWRITTEN | _LEFT | (megatron.TORCH if of_megatron else {ENGINE_KNOB, *OF_MEGATRON})
     unset = {knob: value for knob, value in defaults("ms_swift").items() if knob not in skipped}
@@ -69,7 +68,7 @@ def explicit(request: ExportRequest) -> dict[str, Any]:
 
 
 def written(request: ExportRequest, plugin: Plugin) -> str:
-    """A whole run, every argument said."""
+    """Writes a whole run with every argument."""
     of_megatron = megatron.chosen(request.configuration)
     tuned = _taken(explicit(request), request)
     own = own_keys(request.passthrough, request.configuration, measuring=True)
@@ -107,13 +106,13 @@ def written(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _taken(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
-    """``arguments`` without those that only a rollout server of Megatron-SWIFT's takes and a run does not have."""
+    """Returns ``arguments`` without those of Megatron-SWIFT's rollout server, which a run alone does not take."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
 
 
 def by_torchrun(request: ExportRequest) -> bool:
-    """Whether ms-swift starts the processes by torchrun, as it does for several; sharding and Megatron ask for it."""
+    """Tells whether ms-swift starts the processes by torchrun, as for several processes, sharding and Megatron."""
     sharded = {"deepspeed", "fsdp"} & set(knob_keys(request))
     return request.world_size > 1 or bool(sharded) or megatron.chosen(request.configuration)
 
@@ -121,7 +120,7 @@ def by_torchrun(request: ExportRequest) -> bool:
 def launch_environment(
     request: ExportRequest, present: Mapping[str, Argument] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Variables of the configuration, how many processes train, and on which GPUs.
+    """Returns the variables of the configuration, the number of training processes, and their GPUs.
 
     Args:
         present: variables of the user's own run, which may be for another machine.
@@ -142,9 +141,9 @@ def launch_environment(
 
 
 def _gpus(request: ExportRequest, named: str) -> str:
-    """GPUs in place of those the user's run names; empty where it names none, or as many as train.
+    """Returns GPUs to replace those that the user's run names; empty if it names none or the right number.
 
-    ms-swift asks for a process on every GPU it sees.
+    ms-swift starts a process on every visible GPU.
     """
     there = [name for name in named.split(",") if name.strip()]
     count = request.world_size
@@ -154,7 +153,7 @@ def _gpus(request: ExportRequest, named: str) -> str:
 
 
 def changes(request: ExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
-    """Argument -> new value, ``None`` to remove it, for a user's own run with the arguments ``present``."""
+    """Returns argument -> new value, ``None`` to remove it, for a user's run with the arguments ``present``."""
     found: dict[str, Any] = _taken(knob_keys(request), request, present)
     nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(request.configuration) else []
     for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend", *nulls):
@@ -185,7 +184,7 @@ def _word(present: Mapping[str, Argument], key: str) -> str:
 
 
 def _kept(key: str, request: ExportRequest) -> bool:
-    """Whether the user's own value stays although no knob says it."""
+    """Tells whether the user's own value of ``key`` stays, although no knob sets the key."""
     if key == "optimizer":
         return request.configuration.get("optimizer") is None
     if key == "torch_compile_backend":
@@ -195,7 +194,7 @@ def _kept(key: str, request: ExportRequest) -> bool:
 
 
 def edited(request: ExportRequest, plugin: Plugin) -> str:
-    """The user's own YAML or JSON file with the arguments of the configuration."""
+    """Rewrites the user's own YAML or JSON file: sets the arguments of the configuration."""
     present = given(request.user_config, CONFIG)
     made = changes(request, plugin, present.arguments)
     removed = [key for key, value in made.items() if value is None]
@@ -214,7 +213,7 @@ def edited(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _without(text: str, keys: list[str]) -> str:
-    """``text`` without ``keys`` of its outermost mapping: of a block mapping their lines, else it is written anew."""
+    """Returns ``text`` without ``keys`` of its outermost mapping: cuts lines of a block mapping, else rewrites it."""
     document = yaml_edit.located(text)
     if document.root.flow_style:
         left = {key: value for key, value in yaml.safe_load(text).items() if key not in keys}

@@ -14,7 +14,7 @@ from trainer.frameworks.ms_swift.keys import acting
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """Environment variables that the knobs of ``configuration`` add to a training process."""
+    """Returns the environment variables that the knobs of ``configuration`` add to a training process."""
     acts, found = acting(configuration), allocators(configuration)
     if acts.get("rollout_mode") == "server" and "weight_sync_bucket_mib" in acts:
         found[BUCKET_VARIABLE] = str(acts["weight_sync_bucket_mib"])
@@ -22,10 +22,9 @@ def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
 
 
 def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict[str, str]]:
-    """(The knobs that ``environment`` sets, the rest of it).
+    """Returns (the knobs that ``environment`` sets, the other variables).
 
-    Raises:
-        KnobKeyError: a bucket size that is no number.
+    Raises KnobKeyError for a bucket size that is no number.
     """
     found: dict[str, KnobValue] = {}
     rest = dict(environment)

@@ -1,8 +1,8 @@
-"""A configuration as what ``swift rlhf`` or ``megatron rlhf`` trains from, and the command that does. Pure.
+"""Exports a configuration for ``swift rlhf`` or ``megatron rlhf``, with the command that trains. Pure.
 
-The user's own file or script is edited in place where there is one; else a YAML file with every argument is written, as
-for a script whose arguments stand in a list or in what another shell is given, or that starts its rollout server too:
-it would run beside the server of the export.
+Edits the user's own file or script in place. Without one, writes a YAML file with every argument; likewise for a script
+whose arguments stand in a list or in the script of another shell, and for a script that also starts its rollout server,
+which would run next to the server of the export.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from trainer.frameworks.ms_swift.server import PORT, server_arguments, server_co
 
 
 def export(request: ExportRequest) -> Export:
-    """The files and the command.
+    """Returns the files and the command.
 
-    Raises:
-        ValueError: ms-swift cannot be given the configuration, or the user's own file cannot be changed in place.
+    Raises ValueError for a configuration that ms-swift cannot take, or a user's file that cannot be edited in place.
     """
     script_given = bool(request.user_config) and is_script(request.user_config)
     own = given(request.user_config, RUN if script_given else CONFIG) if request.user_config else None
@@ -61,7 +60,7 @@ def export(request: ExportRequest) -> Export:
 
 
 def _command(request: ExportRequest, plugin: Plugin) -> Command:
-    """The words that train; processes and variables are in the file they name."""
+    """Returns the training command; processes and variables are in the file that it names."""
     environment = scripts.visible(request, served=wants_server(request.configuration))
     own = bool(request.user_config)
     if own:
@@ -75,7 +74,7 @@ def _command(request: ExportRequest, plugin: Plugin) -> Command:
 
 
 def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
-    """Exported files the run names, by their whole path where the command runs in the user's folder."""
+    """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
     if not own:
         return ()
     found = ("--dataset", "{here}/" + TRAIN) if plugin.prompts else ()
@@ -84,17 +83,16 @@ def _files(plugin: Plugin, own: bool) -> tuple[str, ...]:
 
 
 def _script(request: ExportRequest, made: Command) -> str:
-    """``RUN``."""
+    """Returns the text of the script ``RUN``."""
     program = "megatron" if megatron.chosen(request.configuration) else "swift"
     remark = f"Arguments of {program} rlhf may follow; they win over {CONFIG}."
     return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:
-    """The script that starts the rollout server.
+    """Returns the script that starts the rollout server.
 
-    Raises:
-        ValueError: the GPUs cannot be split as the configuration says.
+    Raises ValueError if the GPUs cannot be split as configured.
     """
     arguments = server_arguments(
         request.configuration,

@@ -55,7 +55,7 @@ OWN: tuple[Sign, ...] = (
     illegal("swift_torchvision", "operator torchvision::nms does not exist"),
     illegal("swift_msgspec", "No module named 'msgspec'"),
 )
-"""In front of those every framework shares: some of their texts lie within these."""
+"""ms-swift's own texts, tried before the shared ones, which contain some of them."""
 ALL: tuple[Sign, ...] = (*OWN, *SIGNS)
 
 SUGGESTIONS: Mapping[str, str] = {
@@ -90,7 +90,7 @@ diagnose = partial(shared.diagnose, signs=ALL, suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """A suggestion for a failure of this kind; empty if there is nothing to say."""
+    """Returns a suggestion for a failure of this kind; empty if there is none."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.OOM and where == Phase.LOGPROB.value and pool is not Pool.ROLLOUT_CACHE:
         return FEWER_LOGPROB_ROWS

@@ -45,7 +45,7 @@ _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class Argument:
-    """The words behind one argument."""
+    """Words of one argument."""
 
     words: tuple[str, ...]
     line: int
@@ -54,17 +54,17 @@ class Argument:
     spans: tuple[tuple[int, int], ...] = ()
     """In a script: where the argument's own word and those behind it stand."""
     unknown: str = ""
-    """What in the words only a shell would know, as it was written; only where a trial does without the argument."""
+    """Part of the words that only a shell knows, as written; only for arguments that a trial does not need."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """Everything the text says."""
+    """Command, arguments and environment of the run in a text."""
 
     arguments: dict[str, Argument]
     environment: dict[str, Argument]
     serves: bool = False
-    """A script starts its rollout server too, with ``swift rollout``."""
+    """Whether the script also starts its rollout server, with ``swift rollout``."""
     served: frozenset[str] = frozenset()
     """Arguments that stand at the script's ``swift rollout``."""
     end: int = 0
@@ -76,9 +76,9 @@ class Given:
     hidden: Mapping[str, Argument] = field(default_factory=dict)
     """In a script: variables whose value only a shell would know."""
     in_place: bool = True
-    """Every word stands at the command itself, where an edit of it changes nothing else."""
+    """Whether every word stands at the command itself, so that an edit changes nothing else."""
     megatron: bool = False
-    """It is ``megatron rlhf``: Megatron-SWIFT, whose arguments are others."""
+    """Whether the run is ``megatron rlhf``, which has other arguments."""
     engine: Mapping[str, Argument] = field(default_factory=dict)
     """Arguments of a rollout server that stand at the training."""
     folder: str | None = ""
@@ -86,15 +86,14 @@ class Given:
 
 
 def is_file(name: str) -> bool:
-    """Whether it is a YAML or JSON file, by its name; anything else is a script."""
+    """Tells whether the name is one of a YAML or JSON file; any other name is a script."""
     return PurePosixPath(name).suffix.lower() in _FILES
 
 
 def given(text: str, name: str) -> Given:
-    """Arguments that the file or script called ``name`` sets.
+    """Reads the arguments that the file or script called ``name`` sets.
 
-    Raises:
-        ConfigError: it is none, has no such run or several, or holds what only a shell could know.
+    Raises ConfigError without exactly one such run, or for values that only a shell knows.
     """
     return _of_file(text, name) if is_file(name) else _of_script(text, name)
 
@@ -148,17 +147,17 @@ def _of_script(text: str, name: str) -> Given:
 
 
 def _launch(before: Sequence[Word]) -> Launch:
-    """Returns the launch; a file of ms-swift's that Python alone starts is one process."""
+    """Returns the launch; one of ms-swift's files started by Python alone is one process."""
     found, entry = launch_of(before), before[-1]
     alone = _ENTRY.search(entry.text) or _MEGATRON.search(entry.text)
     return Launch(1, {ALONE: entry}) if found.options is None and alone else found
 
 
 def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], int]:
-    """The ``swift rollout`` of a script, its arguments, and how often it stands there with the same words and GPUs.
+    """Returns the ``swift rollout`` of a script, its arguments, and its number of repetitions with the same words and
+    GPUs.
 
-    Raises:
-        ConfigError: there is none, there are several that differ, or it holds what only a shell could know.
+    Raises ConfigError for no such command, several different ones, or values that only a shell knows.
     """
     every = _swift_commands(commands_of(text, name))
     found = [(command, words) for kind, command, words in every if kind == "rollout"]
@@ -173,7 +172,7 @@ def rollout_given(text: str, name: str) -> tuple[Command, dict[str, Argument], i
 
 
 def _started(command: Command, words: Sequence[Word]) -> tuple[str, ...]:
-    """Identity of a server command: its words, and the GPUs it is shown."""
+    """Returns the identity of a server command: its words and its visible GPUs."""
     shown = command.environment.get(VISIBLE)
     return (*(word.text for word in words), shown.text if shown else "")
 
@@ -183,7 +182,7 @@ def _variable(word: Word) -> Argument:
 
 
 def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[str, Command, Sequence[Word]]:
-    """The one ``swift rlhf`` or ``megatron rlhf``; of several with the same words, one for each machine, the first."""
+    """Returns the one ``swift rlhf`` or ``megatron rlhf``; of equal ones, one for each machine, the first."""
     training = [each for each in found if each[0] in ("rlhf", "megatron")]
     if not training:
         raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
@@ -195,7 +194,7 @@ def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -
 
 
 def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
-    """(``rlhf``, ``rollout`` or, for ``megatron rlhf``, ``megatron``, the command, the words behind)."""
+    """Yields (``rlhf``, ``rollout`` or ``megatron`` for ``megatron rlhf``; the command; the words after it)."""
     for command in found:
         for at, word in enumerate(command.words):
             entry = _ENTRY.search(word.text)
@@ -213,22 +212,22 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
 
 
 def asked_of(key: str, beside: Mapping[str, Argument]) -> str:
-    """The option that can replace the argument on the command line (``common.asked.asked_for``)."""
+    """Returns the option that can replace the argument on the command line (``common.asked.asked_for``)."""
     rollout = "generation_batch_size" in beside  # it is counted in micro-batches
     return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
 
 
 def _own(words: Sequence[Word]) -> list[Word]:
-    """The words without those that stand for the caller's own."""
+    """Returns the words without those that stand for the script's own arguments."""
     return [word for word in words if word.text not in CALLERS]
 
 
 def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside: str = "") -> dict[str, Argument]:
-    """Arguments by name.
+    """Parses words into arguments by name.
 
     Args:
-        served: they are of ``swift rollout``.
-        beside: how a file of arguments is given, where it is not alone.
+        served: whether the words are of ``swift rollout``.
+        beside: advice on giving a file of arguments, if the script is needed as well.
     """
     found: dict[str, Argument] = {}
     key = ""
@@ -259,7 +258,7 @@ def _arguments(words: Sequence[Word], name: str, *, served: bool = False, beside
 
 
 def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
-    """The knobs of the server's command.
+    """Reads the knobs of the server's command.
 
     Args:
         text: a shell script with ``swift rollout``.

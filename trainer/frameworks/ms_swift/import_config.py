@@ -57,7 +57,7 @@ FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, 
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
 _NO_FILES: Mapping[str, str] = {}
 _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
-"""What ``--fsdp`` of transformers takes, and ms-swift's does not (``arguments/sft_args.py:284-320``)."""
+"""Words of transformers' ``--fsdp`` that ms-swift's does not take (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
@@ -65,10 +65,9 @@ _NO_REWARDS: tuple[str, ...] = ()
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Argument -> (path as written, line) of the JSON files the run names.
+    """Returns argument -> (path as written, line) of the JSON files that the run names.
 
-    Raises:
-        ConfigError: as of ``read_keys``.
+    Raises ConfigError like ``read_keys``.
     """
     said = _given(text, name)
     found = said.arguments
@@ -80,10 +79,9 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
-    """The arguments as words, for the child's ``describe``; those of Megatron-SWIFT begin with ``megatron.PREFIX``.
+    """Returns the arguments as words, for the child's ``describe``; Megatron-SWIFT's begin with ``megatron.PREFIX``.
 
-    Raises:
-        ConfigError: there is no such run in the text.
+    Raises ConfigError for a text without such a run.
     """
     found = _given(text, name)
     prefix, gone = (megatron.PREFIX, megatron.SERVERS) if found.megatron else ("", frozenset())
@@ -93,7 +91,7 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
 
 def _gone(of_megatron: bool) -> dict[str, str]:
-    """Arguments that the run's command does not have -> what to do instead."""
+    """Returns removed arguments of the run's command -> replacement."""
     return {**GONE, **(megatron.GONE if of_megatron else OF_MEGATRON)}
 
 
@@ -107,16 +105,16 @@ def import_config(
     server: str = "",
     server_name: str = "the rollout script",
 ) -> Imported:
-    """The run's arguments, each where it belongs; ``passthrough`` says all of the objective (``objective.completed``).
+    """Reads the run's arguments into knobs, inputs and ``passthrough``, which has the whole objective.
 
     Args:
         text: a shell script with one ``swift rlhf`` or ``megatron rlhf``, or the YAML or JSON file one is given.
-        name: what messages call it; its ending tells which of them it is.
+        name: name of the text in messages; its ending tells the kind of file.
         fields: the installed ms-swift's arguments.
-        processes: training processes, for ``generation_batch_size``, where the text does not say.
+        processes: training processes, for ``generation_batch_size``, if the text has no number.
         files: argument -> text of the file it names (``named_files``).
-        server: a shell script with ``swift rollout``, where that is another file; it goes before one in ``text``.
-        server_name: what messages call it.
+        server: a shell script with ``swift rollout`` in another file; overrides one in ``text``.
+        server_name: name of ``server`` in messages.
 
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
@@ -150,7 +148,7 @@ def import_config(
 
 
 def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str, Field]:
-    """Fields of the run's own command, of all that the installed ms-swift has, and those of its rollout server."""
+    """Returns the fields of the run's own command and of its rollout server, out of all of the installed ms-swift."""
     start = len(megatron.PREFIX)
     theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
     if not found.megatron:
@@ -161,17 +159,16 @@ def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str
 
 
 def _passed(values: Mapping[str, Any], fields: Mapping[str, Field], found: Given) -> dict[str, Any]:
-    """Arguments that pass through unchanged, with all of the objective."""
+    """Returns the arguments that pass through unchanged, with the whole objective."""
     left = megatron.rest(values) if found.megatron else rest(values)
     own = {key: value for key, value in left.items() if key not in INPUTS}
     return completed(own, fields, megatron=found.megatron)
 
 
 def _of_colocated(values: Mapping[str, Any], found: Given, itself: bool, name: str) -> tuple[set[str], list[str]]:
-    """(Arguments that do not count beside a server, for it is told nothing of them; the notes on them).
+    """Returns (colocated-engine arguments that a server does not get, the notes on them).
 
-    Args:
-        itself: the run's own script starts it.
+    ``itself`` tells that the run's own script starts the server.
     """
     if values.get("vllm_mode") != "server":
         return set(), []
@@ -183,7 +180,7 @@ def _of_colocated(values: Mapping[str, Any], found: Given, itself: bool, name: s
 def _served(
     script: ServerScript, knobs: Mapping[str, KnobValue], values: Mapping[str, Any], fields: Mapping[str, Field]
 ) -> Served:
-    """Settings of the server's script."""
+    """Reads the settings of the server's script."""
     if not script.text:
         return NO_SERVER
     if knobs.get("rollout_mode") != "server":
@@ -195,7 +192,7 @@ def _served(
 
 
 def _asked(found: Given, name: str) -> dict[str, str]:
-    """Missing fields that the command line has to give, as ``Imported.asked``."""
+    """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
     return {
         field: str(unknown(name, own.line, key, show(own.unknown), field))
         for key, own in found.arguments.items()
@@ -212,7 +209,7 @@ def _knobs(
     fields: Mapping[str, Field],
     faults: Faults,
 ) -> tuple[dict[str, KnobValue], dict[str, str]]:
-    """(The knobs of arguments and variables, the variables that are none)."""
+    """Returns (the knobs of arguments and variables, the other variables)."""
 
     def report_error(error: KnobKeyError) -> None:
         faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
@@ -239,7 +236,7 @@ def _knobs(
 def _values(
     found: Given, name: str, fields: Mapping[str, Field], files: Mapping[str, str], faults: Faults
 ) -> dict[str, Any]:
-    """The arguments by their types, but for those whose words only a shell knows."""
+    """Returns the arguments by their types, without values that only a shell knows."""
     values: dict[str, Any] = {}
     for key, own in found.arguments.items():
         with faults.caught():
@@ -256,7 +253,7 @@ def _values(
 def _said_otherwise(
     values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """Places of DeepSpeed's mapping with other values than the arguments."""
+    """Yields (place, problem) for DeepSpeed values that contradict the arguments."""
     unset = {**{key: field.default for key, field in fields.items()}, **batch_unset("ms_swift")}
     unset = {**completed(values, fields), **{key: value for key, value in unset.items() if value is not None}}
     if "precision" in knobs:
@@ -297,7 +294,7 @@ def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], file
 
 
 def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> Any:
-    """The mapping that a preset's name, JSON text or a file stands for."""
+    """Returns the mapping of a preset's name, JSON text or a file."""
     if len(own.words) != 1:
         raise problem(name, own.line, f"{key}: expected one word, got {len(own.words)}")
     word = own.words[0]
@@ -317,7 +314,7 @@ def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> A
 
 
 def _environment(found: Given, name: str) -> dict[str, str]:
-    """Variables of the run's own."""
+    """Returns the run's own variables, without launch variables."""
     own: dict[str, str] = {}
     for variable, setting in found.environment.items():
         if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
@@ -332,7 +329,7 @@ def _environment(found: Given, name: str) -> dict[str, str]:
 
 
 def _launched(found: Given, name: str) -> int:
-    """Training processes on all nodes, by the launcher or by the variables ``swift`` starts one with; 0: not said."""
+    """Returns training processes on all nodes, from the launcher or from ``swift``'s variables; 0 if not set."""
     if found.launch.options is not None:
         return found.launch.processes
     counted = dict(COUNTING)
@@ -358,7 +355,7 @@ def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, .
 
 
 def _length(values: Mapping[str, Any], found: Given, name: str) -> int | None:
-    """Of its three names the last one that ms-swift looks at counts least (rlhf_args.py)."""
+    """Returns the prompt length; the last name that ms-swift reads counts least (rlhf_args.py)."""
     for key in reversed(_LENGTHS):
         if values.get(key) is not None:
             return at_least_one(key, values[key], name, _line(found, key))

@@ -15,9 +15,9 @@ INPUTS = frozenset(
         *("dataset", "columns", "dataset_shuffle", "rlhf_type"),
     }
 )
-"""Model, prompts, rewards and the completion length, which a study has fields of its own for."""
+"""Model, prompts, rewards and completion length, which are fields of a study."""
 DATASET = ("dataset", "columns", "dataset_shuffle")
-"""Of these, where the prompts are."""
+"""Inputs that name the prompts."""
 
 _SERVER = frozenset(
     {
@@ -25,7 +25,7 @@ _SERVER = frozenset(
         "vllm_server_group_port",
     }
 )
-"""A trial starts a rollout server of its own, where it finds room."""
+"""Server address: a trial starts its own rollout server on a free port."""
 _MEGATRON = frozenset(
     {
         *("train_iters", "eval_iters", "no_save_optim", "no_save_rng", "no_load_optim", "no_load_rng", "async_save"),
@@ -33,7 +33,7 @@ _MEGATRON = frozenset(
         *("wandb_project", "wandb_exp_name"),
     }
 )
-"""Those that ``megatron rlhf`` alone has."""
+"""Arguments of ``megatron rlhf`` alone."""
 MEASURING = (
     SHARED
     | _SERVER
@@ -49,10 +49,10 @@ MEASURING = (
         *("safe_serialization", "max_shard_size", "hub_revision", "use_flash_ckpt"),
     }
 )
-"""A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
+"""Arguments without effect on figures: a trial ignores or replaces them; an exported file keeps them."""
 
 NOT_NEEDED = MEASURING | {"dataset"}
-"""A value that only a shell knows does no harm there: the prompts are given beside a script."""
+"""Arguments that may have values known to a shell only; the prompts are given next to a script."""
 
 LAUNCH: Mapping[str, str] = {
     "NPROC_PER_NODE": "processes",
@@ -62,10 +62,10 @@ LAUNCH: Mapping[str, str] = {
     "MASTER_PORT": "port",
     "CUDA_VISIBLE_DEVICES": "GPUs",
 }
-"""Variables of a script that say where it runs; a study decides that itself."""
+"""Variables of a script that place its processes; a study decides that itself."""
 
 COUNTING: Mapping[str, int] = {"NPROC_PER_NODE": 0, "NNODES": 1}
-"""Variables that say how many processes train -> what counts where one is not set; 0: nobody knows."""
+"""Variables with the number of training processes -> value if unset; 0 means unknown."""
 
 _TEACHER = "a trial trains with rewards alone, without a teacher; remove it"
 REFUSED: Mapping[str, str] = {
@@ -91,19 +91,19 @@ REFUSED: Mapping[str, str] = {
     "load_args": "it takes further arguments from a file in the model's folder; write those that count out, remove it",
     "ignore_args_error": "arguments ms-swift does not know would be dropped without a word; remove it",
 }
-"""Argument -> why, and what to do; only a value that does nothing is let through."""
+"""Argument -> reason of the refusal and the remedy; only a value without an effect is accepted."""
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {}, "none")
 
 
 def refusal(key: str, value: Any) -> str | None:
-    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+    """Returns the reason why a trial cannot honour ``key`` with ``value``, and the remedy; ``None`` if it can."""
     if key == "rlhf_type" and value != "grpo":
         return f"expected grpo, got {value}"
     return REFUSED[key] if key in REFUSED and value not in _NOTHING else None
 
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
-    """A note on an unexpected handling of ``key``, given all ``values``; mostly empty."""
+    """Returns a note on an unexpected handling of ``key``, given all ``values``; mostly empty."""
     if key == SERVERS_GUESSES and values.get("vllm_mode") == "colocate":
         return "it does nothing beside a colocated engine; write speculative_config into vllm_engine_kwargs"
     if key in _SERVER and values.get("vllm_mode") == "server":
@@ -115,5 +115,5 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
 
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
-    """``passthrough`` without what a trial does without."""
+    """Returns ``passthrough`` without arguments that a trial ignores or refuses."""
     return without(passthrough, MEASURING, REFUSED)

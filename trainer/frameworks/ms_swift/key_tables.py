@@ -9,31 +9,31 @@ from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 
 FRAMEWORK = "ms_swift"
 OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.needs)
-"""Knobs that act where it trains with Megatron (``megatron``), which no trial does."""
+"""Knobs with an effect under Megatron only (``megatron``), with which no trial runs."""
 STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
 """Knob -> argument that ms-swift multiplies by ``sequence_parallel_size``."""
 TRANSLATED = frozenset({"precision", "master_weights", "optimizer", "rollout_engine", "custom_all_reduce"})
-"""Written in other words than the knob's (``keys``)."""
+"""Knobs whose arguments have other values than the knob (``keys``)."""
 NATIVE = {
     **plain_keys(FRAMEWORK, {*STEPS, *TRANSLATED, *OF_MEGATRON, "fsdp"}),
     # The catalogue names the command too: only ``swift rollout`` reads it.
     "rollout_data_parallel_size": "vllm_data_parallel_size",
 }
-"""Knob -> argument, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
+"""Knob -> argument with the same value (except 0 in ``empty_cache_steps``)."""
 
 ENGINE_KEY = "vllm_engine_kwargs"
 ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in SPECULATIVE}
 """Knob -> place in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
 SERVERS_GUESSES = "vllm_speculative_config"
-"""What ``swift rollout`` takes for ``speculative_config``; a colocated engine is not given it
+"""Name of ``speculative_config`` in ``swift rollout``; a colocated engine does not get it
 (``swift/rlhf_trainers/rollout_mixin.py:507``)."""
 ALL_REDUCE = "vllm_disable_custom_all_reduce"
-"""The other way round than the knob ``custom_all_reduce``; a colocated engine does not get it."""
+"""Negation of the knob ``custom_all_reduce``; a colocated engine does not get it."""
 
 CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 
 ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
-"""What DeepSpeed's configuration says; ms-swift prefetches nothing for GRPO, whatever it is told."""
+"""Knobs in DeepSpeed's configuration; ms-swift never prefetches for GRPO."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
 SERVER = frozenset({"rollout_gpus", "training_gpus"})
 """Of the launch: the GPUs of the server's replicas, and of the training."""
@@ -68,4 +68,4 @@ SERVED = (
     *("vllm_max_num_seqs", "vllm_enforce_eager", "vllm_enable_prefix_caching", ALL_REDUCE, ENGINE_KEY),
     SERVERS_GUESSES,
 )
-"""Arguments of ``swift rollout`` that ``swift rlhf`` takes too, and that do nothing there in server mode."""
+"""Arguments of ``swift rollout`` that ``swift rlhf`` also accepts, without an effect in server mode."""

@@ -28,7 +28,7 @@ _FLASH = "flash_attn"
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` set; arguments that are no knobs are left alone.
+    """Returns the knobs that ``keys`` set; arguments that are no knobs are ignored.
 
     Args:
         keys: values by their types; ``deepspeed`` and ``fsdp`` as mappings, not as names or paths.
@@ -55,7 +55,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs; of a mapping that holds knobs, its other entries."""
+    """Returns ``keys`` without knobs; a mapping with knobs keeps its other entries."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "deepspeed" and isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def _native(knob: str, key: str, value: Any) -> KnobValue:
 
 
 def _steps(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
-    """``generation_batch_size`` in micro-batches, by ms-swift's own rule (S1, S2)."""
+    """Converts ``generation_batch_size`` to micro-batches, by ms-swift's own rule (S1, S2)."""
     key, rows = "generation_batch_size", given["generation_batch_size"]
     micro = int(found.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
     size = int(found.get("sequence_parallel_size", 1))
@@ -108,7 +108,7 @@ def _numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
-    """``precision``. What is not given follows from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
+    """Returns ``precision``; unset keys follow from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
     if "bf16" not in given and "fp16" not in given and dtype is None:
         return {}
     bf16 = given.get("bf16", dtype in (None, "bfloat16"))
@@ -123,10 +123,9 @@ def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
 
 
 def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """The knobs of the rollout engine and inside vLLM's own arguments.
+    """Returns the knobs of the rollout engine and inside vLLM's own arguments.
 
-    Raises:
-        KnobKeyError: naming the argument and what was expected.
+    Raises KnobKeyError with the argument and the expected value.
     """
     engine = given.get(ENGINE_KEY)
     found = _servers_guesses(given)
@@ -146,7 +145,7 @@ def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Speculation knobs of ``swift rollout``; beside a colocated engine the argument does nothing."""
+    """Returns the speculation knobs of ``swift rollout``; with a colocated engine the argument has no effect."""
     value = given.get(SERVERS_GUESSES)
     if value is None or given.get("vllm_mode") == "colocate":
         return {}
@@ -158,7 +157,7 @@ def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _without_knobs(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's own arguments that are no knobs."""
+    """Returns vLLM's own arguments that are no knobs."""
     found = {key: value for key, value in engine.items() if key != ARGUMENT or not speculative_knobs(value, ARGUMENT)}
     for path in ENGINE.values():
         if len(path) == 1:

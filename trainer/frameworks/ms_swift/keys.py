@@ -32,7 +32,7 @@ acting = partial(acting_in, framework=NAME)
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value an ms-swift trial cannot set; empty if it can be run."""
+    """Returns a sentence for each knob or value that an ms-swift trial cannot set; empty if a trial can run."""
     said = unwritable(configuration)
     if not said and megatron.chosen(configuration):
         said.append("`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`")
@@ -40,7 +40,7 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
 
 
 def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value that ms-swift has no words for."""
+    """Returns a sentence for each knob or value that ms-swift has no argument for."""
     acts = acting(configuration)
     if megatron.chosen(configuration):
         return megatron.unwritable(acts)
@@ -78,19 +78,18 @@ def _offloaded(acts: Mapping[str, KnobValue]) -> str | None:
 
 
 def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
-    """Arguments of ``swift rlhf`` for the knobs that are set and act; seams and variables have none.
+    """Returns the arguments of ``swift rlhf`` for the knobs with an effect; seams and variables have none.
 
-    Of Megatron-SWIFT those but for the rows (``megatron.rows``).
-
-    In server mode those of the engine are among them, where they do nothing but say what the server is told.
+    Megatron-SWIFT's arguments come without the rows (``megatron.rows``). In server mode the engine's arguments are
+    included: they have no effect there and document the server.
 
     Args:
-        longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
-            say, because it would take the model's own limit, which no cache here may hold.
+        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
+            limit may need a larger cache than the machine has.
         device: ``cpu`` or ``cuda``, for DeepSpeed.
 
     Raises:
-        ValueError: a knob or value ms-swift cannot be given (``unwritable``).
+        ValueError: a knob or value that ms-swift cannot take (``unwritable``).
     """
     refuse(unwritable(configuration))
     acts = acting(configuration)
@@ -138,7 +137,7 @@ def _rollout(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, An
 
 
 def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """vLLM's own arguments, where ms-swift has none of its own."""
+    """Returns vLLM's own arguments for knobs without an ms-swift argument."""
     found: dict[str, Any] = {}
     for knob, path in ENGINE.items():
         if knob not in acts or (knob == "rollout_quantization" and acts[knob] == "none"):
@@ -152,7 +151,7 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """Knob -> value for what ms-swift has no argument for, where it acts and is not what ms-swift does anyway."""
+    """Returns knob -> value of seams with an effect that differ from ms-swift's own behaviour."""
     acts = acting(configuration)
     rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(NAME)["micro_batch_size"])
     return {} if rows is None or int(rows) >= int(micro) else {"logprob_rows": rows}

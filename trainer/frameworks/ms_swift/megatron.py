@@ -31,35 +31,35 @@ WORD = "megatron"
 PREFIX = "megatron."
 """Of Megatron-SWIFT's arguments among the fields of the installed ms-swift."""
 SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
-"""The share counts where the switch is on, and is then 1 unless it is said."""
+"""Offloaded share of the optimizer and its switch; the share counts only with the switch on, and is 1 by default."""
 _SHARE_KNOB = "optimizer_offload_share"
 SELECTIVE = "selective"
-"""``recompute_granularity`` where it is not said."""
+"""Default of ``recompute_granularity``."""
 ROWS, STEPS, WHOLE = "global_batch_size", "steps_per_generation", "generation_batch_size"
 TORCH = frozenset(
     name for name, knob in KNOBS.items() if {name, *knob.needs} & {*TORCH_ONLY, *SWIFT_TORCH_ONLY, "zero_stage"}
 )
-"""Knobs that are none beside Megatron; their arguments pass through."""
+"""Knobs without an effect under Megatron; their arguments pass through."""
 OWN: Mapping[str, str] = {name: key_of(name, FRAMEWORK) for name in OF_MEGATRON if name != _SHARE_KNOB}
-"""Knob of Megatron's alone -> argument."""
+"""Knob of Megatron alone -> argument."""
 ELSEWHERE: Mapping[str, str] = {
     "micro_batch_size": "micro_batch_size",
     "sequence_parallel_size": "context_parallel_size",
 }
-"""Knob that ``swift rlhf`` has under another argument -> argument."""
+"""Knob whose argument differs in ``swift rlhf`` -> argument."""
 ARGUMENTS: Mapping[str, str] = {
     **{name: key for name, key in NATIVE.items() if name not in TORCH},
     **OWN,
     **ELSEWHERE,
 }
-"""Knob -> argument, where the value goes over as it is."""
+"""Knob -> argument with the same value."""
 NULL: Mapping[str, KnobValue] = {
     "recompute_method": "none",
     **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
 }
-"""Knob -> the value that is said by no argument."""
+"""Knob -> value that no argument stands for."""
 UNSET: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "remove_padding": True, "dataloader_workers": 4}
-"""What it does where nothing is set and ``swift rlhf`` does otherwise."""
+"""Knob -> Megatron-SWIFT's default, where it differs from ``swift rlhf``."""
 SERVERS = frozenset({NATIVE["rollout_data_parallel_size"], ALL_REDUCE, SERVERS_GUESSES})
 """Arguments of ``swift rollout`` that ``megatron rlhf`` does not take."""
 KEYS = frozenset(
@@ -76,7 +76,7 @@ GONE: Mapping[str, str] = {
     "load_safetensors": "weights are always loaded so; remove it",
     "load": "give the model itself, as model",
 }
-"""Arguments it once had -> what to do instead."""
+"""Removed argument -> replacement."""
 _MCORE = "a trial begins with the model itself; give it as model"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("mcore_model", "mcore_adapter", "mcore_ref_model", "mcore_ref_adapter"), _MCORE),
@@ -85,22 +85,22 @@ REFUSED: Mapping[str, str] = {
     "pipeline_model_parallel_layout": "a layout of stages is not read; use decoder_*_pipeline_num_layers",
     "use_megatron_fsdp": "Megatron-FSDP shares a model out in a way of its own, which is not read; remove it",
 }
-"""Argument -> why it is refused with a value that does something."""
+"""Argument -> reason of the refusal, for a value with an effect."""
 
 
 def chosen(configuration: Mapping[str, KnobValue]) -> bool:
-    """Whether it trains with Megatron."""
+    """Tells whether the configuration trains with Megatron."""
     return configuration.get(ENGINE) == WORD
 
 
 def refusal(key: str, value: Any) -> str | None:
-    """Why a run of Megatron-SWIFT is not read with ``key``; ``None`` if it is."""
+    """Returns the reason why a run of Megatron-SWIFT with ``key`` is refused; ``None`` if it is accepted."""
     rests = value in (None, False) or (key == "num_iterations" and value == 1)
     return None if rests else REFUSED.get(key)
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` set; arguments that are no knobs are left alone.
+    """Returns the knobs that ``keys`` set; arguments that are no knobs are ignored.
 
     Args:
         keys: values by their types.
@@ -127,7 +127,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> dict[str, KnobValue]:
-    """The batch in micro-batches, by ms-swift's own rules (megatron_args.py:258 to 295 and 1000 to 1013)."""
+    """Returns the batch in micro-batches, by ms-swift's own rules (megatron_args.py:258 to 295 and 1000 to 1013)."""
     together = model_parallel(found)
     if processes % together:
         said = [name for name in (*MODEL_PARALLEL[1:], MODEL_PARALLEL[0]) if found.get(name, 1) != 1]
@@ -156,7 +156,7 @@ def _batch(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
 
 
 def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value that ``megatron rlhf`` has no words for."""
+    """Returns a sentence for each knob or value that ``megatron rlhf`` has no argument for."""
     said = []
     if acts.get("precision", "bf16") not in ("bf16", "fp16"):
         said.append(f"precision {acts['precision']}: Megatron-SWIFT computes in bf16 or fp16")
@@ -166,7 +166,7 @@ def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
 
 
 def written(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Megatron's arguments for the knobs that act, without the rows (``rows``) and the engine's."""
+    """Returns Megatron's arguments for ``acts``, without the rows (``rows``) and the engine's."""
     found: dict[str, Any] = {
         key: acts[knob] for knob, key in ARGUMENTS.items() if knob in acts and acts[knob] != NULL.get(knob)
     }
@@ -179,12 +179,12 @@ def written(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, int]:
-    """The arguments that say how many rows an update and a generation have.
+    """Returns the arguments for the rows of an update and of a generation.
 
     Args:
         configuration: knobs; without an accumulation an update has ``rows_per_update``.
         rows_per_update: completions.
-        ranks: data-parallel.
+        ranks: data-parallel processes.
 
     Raises:
         ValueError: a generation does not serve whole updates.
@@ -200,7 +200,7 @@ def rows(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: in
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs."""
+    """Returns ``keys`` without knobs."""
     engine = engine_rest({key: keys[key] for key in (ENGINE_KEY, SERVERS_GUESSES, "vllm_mode") if key in keys})
     known = KEYS | {ENGINE_KEY} if keys.get(ON_HOST) else (KEYS | {ENGINE_KEY}) - {SHARE}  # which does nothing then
     return {**{key: value for key, value in keys.items() if key not in known}, **engine}

@@ -1,4 +1,4 @@
-"""Settings of the objective, all written explicitly, so that no default of a version decides. Pure."""
+"""Settings of the objective, all written explicitly, so that another version's defaults change nothing. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from trainer.frameworks.common.trainer_keys import LEARNING
 
 ADVANTAGES = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
-"""``advantage_estimator`` -> (``scale_rewards``, ``kl_in_reward``) where they are not set."""
+"""``advantage_estimator`` -> defaults of (``scale_rewards``, ``kl_in_reward``)."""
 
 OBJECTIVE: Mapping[str, Any] = {
     "tuner_type": "full",
@@ -24,11 +24,11 @@ OBJECTIVE: Mapping[str, Any] = {
     **LEARNING,
     "truncation_strategy": "left",
 }
-"""Of a run nobody has configured: TRL 1.16's values, so that the same workload is the same in both. But for the
-temperature: a knob that nobody set is the framework's own (0.9)."""
+"""Objective of a run without a user's configuration: TRL 1.16's values, so that a workload is the same in both
+frameworks. Only the temperature, a knob, keeps ms-swift's default (0.9)."""
 
 _DERIVED: Mapping[str, Any] = {"beta": 0.04, "loss_type": "grpo", "truncation_strategy": "left"}
-"""Where ms-swift has no default that its fields tell (swift/arguments/rlhf_args.py, _init_grpo)."""
+"""Defaults that ms-swift derives and its fields do not show (swift/arguments/rlhf_args.py, _init_grpo)."""
 
 
 _MEGATRON: Mapping[str, str] = {
@@ -38,20 +38,20 @@ _MEGATRON: Mapping[str, str] = {
     "adam_epsilon": "adam_eps",
     "max_grad_norm": "clip_grad",
 }
-"""Argument -> what ``megatron rlhf`` calls it; it has no ``min_p``."""
+"""Argument -> its name in ``megatron rlhf``, which has no ``min_p``."""
 
 
 def in_megatrons_words(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` of ``swift rlhf`` as Megatron-SWIFT has them."""
+    """Renames ``arguments`` of ``swift rlhf`` to Megatron-SWIFT's."""
     return {_MEGATRON.get(key, key): value for key, value in arguments.items() if key != "min_p"}
 
 
 def completed(own: Mapping[str, Any], fields: Mapping[str, Any], *, megatron: bool = False) -> dict[str, Any]:
-    """A user's arguments with what ms-swift does where they say nothing of the objective.
+    """Returns a user's arguments with ms-swift's defaults of the objective written out.
 
     Args:
         fields: the installed ms-swift's (``fields_of``), for its defaults.
-        megatron: they are of Megatron-SWIFT.
+        megatron: whether the arguments are Megatron-SWIFT's.
     """
     found = dict(own)
     scaled, in_reward = ADVANTAGES.get(own.get("advantage_estimator") or "grpo", ADVANTAGES["grpo"])

@@ -27,27 +27,26 @@ class Plugin:
 
     rewards: Rewards
     names: tuple[str, ...]
-    """What ``reward_funcs`` names."""
+    """Value of ``reward_funcs``."""
     wrapped: Mapping[str, str] = field(default_factory=dict)
-    """Registered name -> where the function is, as ``module.name``."""
+    """Registered name -> path of the function, as ``module.name``."""
     prompts: bool = True
     seams: Mapping[str, KnobValue] = field(default_factory=dict)
     others: tuple[str, ...] = ()
-    """Plugins of the user's own, as they name them."""
+    """The user's own plugins, as the user names them."""
     raw: bool = False
-    """Prompts are plain texts, which go to the model without a template."""
+    """Whether prompts are plain texts, which reach the model without a template."""
 
     @property
     def needed(self) -> bool:
-        """Whether there has to be a plugin at all."""
+        """Whether the run needs the plugin."""
         return bool(self.wrapped or self.prompts or self.seams)
 
 
 def plugin_of(request: ExportRequest) -> Plugin:
-    """The plugin of an export.
+    """Builds the plugin of an export.
 
-    Raises:
-        ValueError: a kind of reward that is not known.
+    Raises ValueError for an unknown kind of reward.
     """
     made = rewards_of([spec for spec in request.rewards if spec.kind != OWN])
     wrapped: dict[str, str] = {}
@@ -69,7 +68,7 @@ def plugin_of(request: ExportRequest) -> Plugin:
 
 
 def plugin_files(plugin: Plugin) -> dict[str, str]:
-    """The plugin and the modules beside it; nothing where ms-swift needs none."""
+    """Returns the files of the plugin and its modules; empty if ms-swift needs none."""
     if not plugin.needed:
         return {}
     parts = [fill(__file__, "plugin", folder=repr(plugin.rewards.folder))]

@@ -20,7 +20,7 @@ from trainer.frameworks.ms_swift.keys import acting, seams, to_keys, unsupported
 from trainer.frameworks.ms_swift.objective import OBJECTIVE, in_megatrons_words
 
 _MAPPINGS = ("deepspeed", ENGINE_KEY, CHECKPOINTING[0])
-"""Arguments that hold knobs and what is beside them."""
+"""Arguments that hold knobs and other settings together."""
 
 
 def settings(
@@ -32,20 +32,18 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(Arguments of ``swift rlhf`` or ``megatron rlhf``, nothing, seams) of ``configuration``.
+    """Returns (arguments of ``swift rlhf`` or ``megatron rlhf``, empty, seams) of ``configuration``.
 
-    Knobs that do not act are ignored.
-
-    Accumulation follows from the micro-batch where it is not set, so that an update keeps its rows. Rows of an update
-    are micro-batch x accumulation x ranks with rows of their own; where ranks share sequences ms-swift is told an
-    accumulation that many times smaller.
+    Knobs without an effect are ignored. An accumulation that is not set follows from the micro-batch, so that an
+    update keeps its rows: micro-batch x accumulation x data-parallel ranks. For N ranks that share a sequence,
+    ms-swift gets an Nth of the accumulation.
 
     Args:
         longest: tokens of the longest prompt and completion (``to_keys``).
-        passthrough: the user's own arguments, whose mappings stay beside the knobs within them.
+        passthrough: the user's own arguments, whose mappings are merged with the knobs.
 
     Raises:
-        ValueError: a knob or value ms-swift cannot be given (``unsupported``).
+        ValueError: a knob or value that ms-swift cannot take (``unsupported``).
     """
     ranks = max(1, world_size // model_parallel(configuration))
     steps = following(configuration, rows_per_update, ranks)
@@ -65,11 +63,9 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """The user's arguments that are no knobs. Objective settings that the user left out are written explicitly
-    (``OBJECTIVE``).
+    """Returns the user's arguments that are no knobs, with defaults of the objective written out (``OBJECTIVE``).
 
-    Args:
-        measuring: includes the arguments that trials ignore (``key_handling.MEASURING``).
+    ``measuring`` includes the arguments that trials ignore (``key_handling.MEASURING``).
     """
     objective = in_megatrons_words(OBJECTIVE) if megatron.chosen(configuration) else OBJECTIVE
     return {**objective, **uncompiled(passthrough if measuring else for_trial(passthrough), configuration)}
@@ -78,10 +74,9 @@ def own_keys(
 def render(
     *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
-    """The spec of one trial.
+    """Builds the spec of one trial.
 
-    Raises:
-        ValueError: a knob or value ms-swift cannot be given.
+    Raises ValueError for a knob or value that ms-swift cannot take.
     """
     refuse(unsupported(configuration))
     arguments, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)

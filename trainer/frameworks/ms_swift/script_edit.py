@@ -1,4 +1,4 @@
-"""A user's own shell script with other arguments: words are replaced, added and taken out, nothing else. Pure."""
+"""Edits the arguments in a user's own shell script: words are replaced, added and removed, nothing else. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)
 
 Piece = tuple[int, int, str]
-"""Start, end and new text of what is replaced."""
+"""Start, end and new text of a replacement."""
 
 
 def edited_script(request: ExportRequest, plugin: Plugin) -> str:
-    """The script, to be run from the exported folder; it works in the user's own.
+    """Returns the script, edited to run from the exported folder and to work in the user's own.
 
-    Raises:
-        ValueError: ms-swift cannot be given the configuration, or the script has no run that can be read.
+    Raises ValueError for a configuration that ms-swift cannot take, or a script without a readable run.
     """
     text = request.user_config
     found = given(text, RUN)
@@ -54,7 +53,7 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
 
 
 def _found(request: ExportRequest) -> str:
-    """Returns the line by which ``swift`` is the one of the interpreter that was measured; none where that is any."""
+    """Returns the line that puts the measured interpreter's ``swift`` first in PATH; empty without an interpreter."""
     return (
         ""
         if "/" not in request.python
@@ -74,7 +73,7 @@ def _argument(key: str, value: Any) -> str:
 
 
 def _environment(request: ExportRequest, found: Given) -> tuple[list[Piece], list[str]]:
-    """(Assignments that are there and become others, lines for those that are not)."""
+    """Returns (changes of existing assignments, lines for new ones)."""
     wished = launch_environment(request, found.environment)
     pieces, lines = [], []
     if VISIBLE not in found.environment:
@@ -91,11 +90,11 @@ def _environment(request: ExportRequest, found: Given) -> tuple[list[Piece], lis
 
 _BASH = re.compile(r"#!.*\bbash\b")
 _BY_BASH = '[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"'
-"""A script for bash goes on with bash when it is started by ``sh``, which may be another shell."""
+"""Continues a bash script under bash if ``sh`` starts it, which may be another shell."""
 
 
 def _begun(text: str, lines: list[str]) -> str:
-    """``lines`` behind the script's first line, if that says what runs it; a script that does not is bash's."""
+    """Inserts ``lines`` after the script's ``#!`` line; adds one for bash if there is none."""
     head, rest = text.split("\n", 1) if text.startswith("#!") and "\n" in text else ("#!/bin/bash", text)
     shell = [_BY_BASH] if _BASH.match(head) else []
     return "\n".join([head, *shell, *lines, rest])

@@ -21,7 +21,7 @@ PORT, GROUP_PORT = 8000, 51216
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
-    """Whether completions come from a rollout server."""
+    """Tells whether completions come from a rollout server."""
     return acting(configuration).get("rollout_mode") == "server"
 
 
@@ -35,14 +35,14 @@ def server_arguments(
     added: Mapping[str, Any] | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Arguments of ``swift rollout``.
+    """Returns the arguments of ``swift rollout``.
 
     Args:
-        configuration: knobs; those that do not act are left out.
+        configuration: knobs; knobs without an effect are left out.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
             does not say for how many.
         added: arguments that the model needs to be loaded, such as ``model_type``.
-        passthrough: the user's own arguments, whose ``vllm_engine_kwargs`` stay beside the knobs within them.
+        passthrough: the user's own arguments; their ``vllm_engine_kwargs`` are merged with the knobs.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.
@@ -61,21 +61,20 @@ def server_arguments(
 
 
 def server_command(python: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command that starts it."""
+    """Returns the command that starts the server."""
     return (python, "-m", "swift.cli.main", "rollout", *words_of(arguments))
 
 
 def trial_command(python: str, directory: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command that starts it beside the trial in ``directory``, whose model and templates it takes."""
+    """Returns the command that starts the server of the trial in ``directory``, with its model and templates."""
     options = {key: value for key, value in arguments.items() if key not in ("model", "model_revision")}
     return (python, SERVE, "ms_swift", directory, *words_of(options))
 
 
 def trainer_settings(port: int, group_port: int = GROUP_PORT) -> dict[str, Any]:
-    """Arguments of ``swift rlhf`` that lead to the server.
+    """Returns the arguments of ``swift rlhf`` that lead to the server.
 
-    Args:
-        group_port: where trainer and server meet to pass weights on.
+    ``group_port`` is the port at which trainer and server meet to transfer weights.
     """
     return {
         "vllm_server_host": [HOST],

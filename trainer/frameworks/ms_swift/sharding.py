@@ -1,7 +1,7 @@
-"""DeepSpeed and FSDP2 as ms-swift takes them, from our knobs and back. Pure.
+"""Converts knobs of DeepSpeed and FSDP2 to ms-swift's arguments, and back. Pure.
 
-Both are told whole, as JSON, so that neither another ms-swift's presets nor DeepSpeed's defaults change anything;
-a preset's name in a user's own file is read as what it stands for.
+Both arguments are written whole, as JSON, so that other presets or defaults change nothing; a preset's name in a user's
+own file is read as its content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HALF = {
 
 
 def _preset(stage: int, place: str = "none") -> dict[str, Any]:
-    """swift/config/zero*.json of 4.6.0."""
+    """Returns a preset of swift/config/zero*.json of 4.6.0."""
     zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "contiguous_gradients": True}
     if stage:
         zero["offload_optimizer"] = {"device": place, "pin_memory": True}
@@ -67,10 +67,9 @@ _OFFLOAD = "offload"
 
 
 def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    """``--deepspeed``; empty where ZeRO is off.
+    """Returns the value of ``--deepspeed``; empty without ZeRO.
 
-    Args:
-        acts: knobs that act; one that is not set has the value of ms-swift's preset.
+    ``acts`` are the knobs with an effect; a knob that is not set has the value of ms-swift's preset.
     """
     own = {name: value for name, value in defaults("ms_swift").items() if name.startswith("zero_")}
     if device == "cpu":  # buckets that are not set are small there (``CPU_BUCKET``)
@@ -83,10 +82,9 @@ def deepspeed_argument(acts: Mapping[str, KnobValue], device: str) -> dict[str, 
 
 
 def zero_of(value: Any) -> dict[str, KnobValue]:
-    """The knobs of ``--deepspeed``'s mapping.
+    """Returns the knobs of ``--deepspeed``'s mapping.
 
-    Raises:
-        KnobKeyError: a value no knob has.
+    Raises KnobKeyError for a value that no knob has.
     """
     found = zero_knobs({"deepspeed": value})
     found.pop("zero_prefetch_bucket", None)
@@ -96,7 +94,7 @@ def zero_of(value: Any) -> dict[str, KnobValue]:
 
 
 def fsdp_argument(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """``--fsdp``; empty without FSDP2. Activations are checkpointed by FSDP2 itself, as ms-swift advises."""
+    """Returns the value of ``--fsdp``; empty without FSDP2. FSDP2 checkpoints activations, as ms-swift advises."""
     if acts.get("fsdp") != "fsdp2":
         return {}
     words = "full_shard auto_wrap" + (f" {_OFFLOAD}" if acts.get("fsdp_offload") is True else "")
@@ -109,10 +107,9 @@ def fsdp_argument(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def fsdp_of(value: Any) -> dict[str, KnobValue]:
-    """The knobs of ``--fsdp``'s mapping, ``gradient_checkpointing`` among them where FSDP2 does it.
+    """Returns the knobs of ``--fsdp``'s mapping, with ``gradient_checkpointing`` if FSDP2 does it.
 
-    Raises:
-        KnobKeyError: FSDP's first version (S14), or a value no knob has.
+    Raises KnobKeyError for FSDP's first version (S14), or a value that no knob has.
     """
     if not isinstance(value, Mapping):
         raise KnobKeyError("fsdp", f"expected fsdp2 or a mapping, got {show(value)}")

@@ -1,4 +1,4 @@
-"""The accelerate file beside a recipe: how many processes, what DeepSpeed shares out, what both files say. Pure.
+"""The accelerate file of a recipe: number of processes, DeepSpeed, and values that the recipe repeats. Pure.
 
 ``deepspeed_config`` has short keys for the ZeRO stage and the offloads. For the rest it names a DeepSpeed file, and
 accelerate 1.4 then refuses the short keys and ``mixed_precision`` beside it (``utils/dataclasses.py:1371``).
@@ -35,14 +35,14 @@ from trainer.frameworks.open_r1.render import OBJECTIVE
 
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
-"""What the recipe says too, and is compared with it."""
+"""Keys that the recipe also sets, and that are compared with it."""
 _OF_THE_RUN = frozenset(
     {
         *(("steps_per_print",), ("wall_clock_breakdown",), ("zero_allow_untested_optimizer",)),
         (ZERO, "stage3_gather_16bit_weights_on_model_save"),
     }
 )
-"""What is printed and saved: it moves no figure."""
+"""Keys on output and saving, without an effect on figures."""
 
 
 _HALF = ("bf16", "fp16")
@@ -57,20 +57,20 @@ class Accelerate:
 
 
 def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
-    """A knob acts that has no short key."""
+    """Tells whether a knob with an effect has no short key."""
     acts = acting(configuration)
     return bool(acts.get("zero_stage")) and any(knob in acts for knob in PLACES if knob not in SHORT_ZERO)
 
 
 def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
-    """The DeepSpeed file; empty where the short keys say it all."""
+    """Returns the text of the DeepSpeed file; empty if the short keys suffice."""
     if not needs_file(configuration):
         return ""
     return json.dumps(deepspeed_config(acting(configuration), device), indent=2) + "\n"
 
 
 def accelerate_values(configuration: Mapping[str, KnobValue], processes: int, device: str) -> dict[str, Any]:
-    """Every key of the file, as Open-R1's own have them."""
+    """Returns every key of the file, in the form of Open-R1's own files."""
     acts, several = acting(configuration), processes > 1
     values: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "debug": False}
     if acts.get("zero_stage"):
@@ -108,7 +108,7 @@ def _deepspeed(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def written(configuration: Mapping[str, KnobValue], processes: int, device: str, head: str) -> str:
-    """The whole file under the comment ``head``."""
+    """Writes the whole file under the comment ``head``."""
     lines = [f"# {head}"]
     for key, value in accelerate_values(configuration, processes, device).items():
         if isinstance(value, Mapping):
@@ -119,10 +119,9 @@ def written(configuration: Mapping[str, KnobValue], processes: int, device: str,
 
 
 def edited(text: str, configuration: Mapping[str, KnobValue], processes: int, device: str) -> str:
-    """The user's own file, with what the configuration says of processes, precision and DeepSpeed.
+    """Rewrites the user's own file: sets processes, precision and DeepSpeed of the configuration.
 
-    Raises:
-        YamlEditError: it cannot be changed in place.
+    Raises YamlEditError if the file cannot be edited in place.
     """
     document = yaml_edit.located(text)
     ours = accelerate_values(configuration, processes, device)
@@ -145,7 +144,7 @@ def edited(text: str, configuration: Mapping[str, KnobValue], processes: int, de
 
 
 def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None) -> Accelerate:
-    """The knobs of an accelerate file.
+    """Reads the knobs of an accelerate file.
 
     Args:
         text: the file; empty without one.
@@ -170,7 +169,7 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
 
 
 def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
-    """Places of DeepSpeed's configuration whose value a trial has no knob for, and has otherwise."""
+    """Yields places of DeepSpeed's configuration that no knob can set to the user's value."""
     ours = deepspeed_config(knobs, "cuda")
     for place, value in leaves(zero_rest(settings)):
         if place[0] not in _SAID_ELSEWHERE and place not in _OF_THE_RUN and value not in (AUTO, at(ours, place)):
@@ -178,14 +177,14 @@ def _without_knob(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -
 
 
 def precision_beside(recipe: Mapping[str, Any], beside: Accelerate) -> dict[str, KnobValue]:
-    """``mixed_precision`` holds where the recipe turns neither on (``training_args.py:1802`` of transformers 4.52)."""
+    """Returns ``mixed_precision`` if the recipe turns neither precision on (transformers 4.52)."""
     if beside.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
         return {}
     return {"precision": beside.file.precision}
 
 
 def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> Iterator[ConfigError]:
-    """What DeepSpeed's configuration says in other values than the recipe, by its line in the accelerate file."""
+    """Yields an error for each value of DeepSpeed that contradicts the recipe, with its line in the accelerate file."""
     half = str(precision_beside(recipe, beside).get("precision", ""))
     computing = {key: recipe.get(key) is True or half == key for key in _HALF}
     unset = {**OBJECTIVE, **batch_unset(FRAMEWORK)}
@@ -197,7 +196,7 @@ def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> 
 
 
 def notes_beside(recipe: Mapping[str, Any], beside: Accelerate) -> Iterator[str]:
-    """What a user may not expect of the two files."""
+    """Yields notes on unexpected combinations of the two files."""
     half = str(precision_beside(recipe, beside).get("precision", ""))
     if half and beside.file.deepspeed is not None and recipe.get(half) is None:
         text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"

@@ -21,14 +21,14 @@ RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"
 """Column of exported prompts: text, which Open-R1 makes into a user message after its ``system_prompt``."""
 _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
-"""Knobs that are written though nobody set them."""
+"""Knobs that are written even if the user did not set them."""
 _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
-"""Knobs that are left to torch when nobody sets them."""
+"""Knobs that keep torch's default if the user did not set them."""
 _COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
 def explicit(request: ExportRequest) -> ExportRequest:
-    """``request`` with Open-R1's default for every knob that nobody set."""
+    """Returns ``request`` with Open-R1's default for every knob that the user did not set."""
     unset = {knob: value for knob, value in defaults(FRAMEWORK).items() if knob in _EXPLICIT - set(_OWN_CHOICE)}
     if wants_server(request.configuration):
         unset["gpu_memory_utilization"] = SERVER_SHARE
@@ -36,10 +36,9 @@ def explicit(request: ExportRequest) -> ExportRequest:
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Knobs of the configuration as recipe keys.
+    """Returns the configuration's knobs as recipe keys.
 
-    Raises:
-        ValueError: Open-R1 cannot be given the configuration.
+    Raises ValueError for a configuration that Open-R1 cannot take.
     """
     found = settings(
         request.configuration, request.rows_per_update, request.world_size, passthrough=request.passthrough
@@ -48,7 +47,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def written(request: ExportRequest, rewards: Rewards) -> str:
-    """A whole recipe, every knob explicit, and the objective but ``top_k``: TRL's defaults move."""
+    """Writes a whole recipe with every knob and the objective except ``top_k``, because TRL's defaults change."""
     tuned = knob_keys(explicit(request))
     tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
     run = {
@@ -92,10 +91,9 @@ def _lengths(request: ExportRequest) -> dict[str, int]:
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """The user's own recipe with the knobs of the configuration, and what the command line put in place of its own.
+    """Rewrites the user's own recipe: sets the knobs, and the inputs that the command line replaced.
 
-    Raises:
-        YamlEditError: it cannot be changed in place.
+    Raises YamlEditError if the recipe cannot be edited in place.
     """
     document = yaml_edit.located(request.user_config)
     changes = _knob_changes(document, request)
@@ -122,7 +120,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
 
 
 def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Changes of knobs, each at its place in the user's recipe."""
+    """Returns the changes of knobs, each at its place in the user's recipe."""
     changes: dict[yaml_edit.Path, Any] = {}
     key, inner = CHECKPOINTING
     for name, value in knob_keys(request).items():

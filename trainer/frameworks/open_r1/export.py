@@ -32,14 +32,13 @@ from trainer.frameworks.open_r1.server import PORT, server_command
 SCRIPT = "src/open_r1/grpo.py"
 """In a checkout of Open-R1."""
 KIND = "open_r1"
-"""Of a ``RewardSpec`` whose name is one of Open-R1's registry."""
+"""Kind of a ``RewardSpec`` whose name is in Open-R1's registry."""
 
 
 def export(request: ExportRequest) -> Export:
-    """The files and the command: recipe, accelerate file, ``run.sh``, with a rollout server ``server.sh`` beside it.
+    """Returns the files and the command: recipe, accelerate file, ``run.sh``, and ``server.sh`` for a rollout server.
 
-    Raises:
-        ValueError: Open-R1 cannot be given the configuration, or the user's own recipe cannot be changed in place.
+    Raises ValueError for a configuration that Open-R1 cannot take, or a recipe that cannot be edited in place.
     """
     if not request.checkout:
         raise ValueError("an export to Open-R1 needs the checkout of Open-R1 whose grpo.py it runs")
@@ -65,7 +64,7 @@ def export(request: ExportRequest) -> Export:
 
 
 def _accelerate(request: ExportRequest) -> str:
-    """The user's own file where there is one, else a whole one."""
+    """Returns the user's own accelerate file, edited; without one, a new file."""
     arguments = (request.configuration, request.world_size, request.device)
     if request.accelerate:
         return accelerate_config.edited(request.accelerate, *arguments)
@@ -73,10 +72,9 @@ def _accelerate(request: ExportRequest) -> str:
 
 
 def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
-    """Every reward by the name it is loaded by.
+    """Returns every reward under the name that loads it.
 
-    Raises:
-        ValueError: a reward that cannot be exported, or a name that is not in the registry.
+    Raises ValueError for a reward that cannot be exported, or a name outside the registry.
     """
     strange = unknown_rewards([spec.name for spec in specs if spec.kind == KIND])
     if strange:
@@ -94,12 +92,12 @@ def rewards_of(specs: Sequence[RewardSpec]) -> Rewards:
 
 
 def _by_torchrun(request: ExportRequest) -> bool:
-    """Whether torchrun starts the processes: on a CPU ``accelerate launch`` would start only one of several."""
+    """Tells whether torchrun starts the processes: on a CPU ``accelerate launch`` would start only one."""
     return request.device == "cpu" and request.world_size > 1
 
 
 def _command(request: ExportRequest, rewards: Rewards) -> Command:
-    """The words that train."""
+    """Returns the training command."""
     own_folder = bool(request.user_config)
     script = f"{request.checkout}/{SCRIPT}"
     launched = ("{here}/" + LAUNCHER, script) if rewards.files else (script,)
@@ -131,16 +129,15 @@ def _environment(request: ExportRequest, rewards: Rewards) -> dict[str, str]:
 
 
 def _script(request: ExportRequest, made: Command) -> str:
-    """``RUN``."""
+    """Returns the text of the script ``RUN``."""
     remark = f"Options of Open-R1's script may follow; they win over {RECIPE}."
     return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
 
 
 def _server_script(request: ExportRequest) -> str:
-    """The script that starts the rollout server.
+    """Returns the script that starts the rollout server.
 
-    Raises:
-        ValueError: the GPUs cannot be split as the configuration says.
+    Raises ValueError if the GPUs cannot be split as configured.
     """
     longest, revision = request.longest, request.revision
     argv = server_command(request.configuration, request.model, request.python, longest=longest, revision=revision)

@@ -47,14 +47,14 @@ OWN: tuple[Sign, ...] = (
     ),
     infra("openr1_server", "The vLLM server can't be reached at … after … seconds"),
 )
-"""Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""
+"""Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, from their sources."""
 
 
 diagnose = partial(shared_diagnose, signs=(*OWN, *SIGNS), suggestions=SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """A suggestion for a failure of this kind; empty if there is nothing to say."""
+    """Returns a suggestion for a failure of this kind; empty if there is none."""
     said = shared_suggest(reason, phase, pool)
     # In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it.
     return SMALLER_BATCH if said == FEWER_LOGPROB_ROWS else FEWER_ROWS if said == FEWER_ROWS else said

@@ -13,4 +13,4 @@ from trainer.frameworks.common.fields import Field, fields_of
 
 _RECORDED = json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))
 FIELDS: Mapping[str, Field] = fields_of(_RECORDED["fields"])
-"""By name; only those defaults are there that a study reads."""
+"""Name -> field; only defaults that a study reads are included."""

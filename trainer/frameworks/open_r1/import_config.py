@@ -1,4 +1,4 @@
-"""A user's own Open-R1 recipe, its accelerate file and its launch: knobs become the baseline, the rest is workload.
+"""Reads a user's Open-R1 recipe, accelerate file and launch: knobs become the baseline, other keys the workload.
 
 Pure; opens and evaluates nothing.
 """
@@ -64,10 +64,9 @@ _NO_REWARDS: tuple[str, ...] = ()
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
-    """The recipe's keys as plain YAML values; those that a trial cannot honour are left out.
+    """Returns the recipe's keys as plain YAML values, without keys that a trial cannot honour.
 
-    Raises:
-        ConfigError: it is no mapping of plain values.
+    Raises ConfigError for a text that is no mapping of plain values.
     """
     return {key: entry.plain for key, entry in _entries(text, name, Faults()).items()}
 
@@ -84,14 +83,14 @@ def import_config(
     server: str = "",
     server_name: str = "the launch of the rollout server",
 ) -> Imported:
-    """The recipe's keys, each where it belongs.
+    """Reads the recipe's keys into knobs, inputs and ``passthrough``.
 
     Args:
         text: the recipe, at most 64 KiB.
         fields: the keys of Open-R1's script.
         processes: training processes, for ``generation_batch_size``; 0 takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
-        accelerate: text of the accelerate file; without one nothing is known of ZeRO.
+        accelerate: text of the accelerate file, which sets ZeRO; empty without one.
         server: text of the script that starts ``trl vllm-serve``; empty without one.
 
     Raises:
@@ -129,7 +128,7 @@ def _knobs(
     name: str,
     faults: Faults,
 ) -> dict[str, KnobValue]:
-    """The recipe's knobs, and the precision of the accelerate file where the recipe has none."""
+    """Returns the recipe's knobs; without a precision in the recipe, the accelerate file's."""
 
     def report_error(error: KnobKeyError) -> None:
         faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
@@ -155,7 +154,7 @@ def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
 
 
 def _refuse_script(text: str, name: str) -> None:
-    """Open-R1's keys are in a recipe: say which to give."""
+    """Raises ``ConfigError`` with the recipe to give: Open-R1's keys are in a recipe, not in a script."""
     found = training_commands(text, name)
     for command, at in found:
         refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
@@ -165,7 +164,7 @@ def _refuse_script(text: str, name: str) -> None:
 
 
 def _values(entries: Mapping[str, Entry], name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, Any]:
-    """The keys that Open-R1 has, by their types."""
+    """Returns the keys that Open-R1 has, by their types."""
     known: dict[str, Any] = {}
     for key, entry in entries.items():
         with faults.caught():
@@ -182,7 +181,7 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
 
 
 def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[str, Any], recipe: str) -> Served:
-    """The server's launch; knobs of a colocated engine in ``knobs`` go, for a server is told nothing of them."""
+    """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
     if not wants_server(knobs):
         return NO_SERVER
     for knob in OF_COLOCATED.values():

@@ -15,10 +15,10 @@ INPUTS = frozenset(
         *("dataset_mixture", "dataset_streaming"),
     }
 )
-"""Model, prompts, rewards and lengths, which a study has fields of its own for."""
+"""Model, prompts, rewards and lengths, which are fields of a study."""
 
 SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"})
-"""A trial starts a rollout server of its own, where it finds room."""
+"""Server address: a trial starts its own rollout server on a free port."""
 MEASURING = (
     SHARED
     | SERVER
@@ -29,7 +29,7 @@ MEASURING = (
         *("callbacks", "benchmarks"),
     }
 )
-"""A trial does without it or sets its own; an exported recipe keeps it. It moves no figure."""
+"""Keys without an effect on figures: a trial ignores or replaces them; an exported recipe keeps them."""
 
 REFUSED: Mapping[str, str] = {
     "auto_find_batch_size": "it would change the batch in the middle of a trial; remove it",
@@ -38,14 +38,14 @@ REFUSED: Mapping[str, str] = {
     "fsdp": "an Open-R1 trial shards with DeepSpeed, by the accelerate file; remove the key",
     "model_init_kwargs": "TRL 0.18 refuses it beside a loaded model, which Open-R1 gives it; remove it",
 }
-"""Key -> why a trial cannot honour it, and what to do."""
+"""Key -> reason why a trial cannot honour it, and the remedy."""
 
 
 def refusal(key: str, value: Any) -> str | None:
-    """Why a trial cannot honour ``key`` with ``value``; ``None`` if it can, or if the value does nothing."""
+    """Returns the reason why a trial cannot honour ``key`` with ``value``; ``None`` if it can, or without an effect."""
     return REFUSED[key] if key in REFUSED and value not in (None, False, "", [], {}) else None
 
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
-    """``passthrough`` without what a trial does without."""
+    """Returns ``passthrough`` without keys that a trial ignores or refuses."""
     return without(passthrough, MEASURING, REFUSED)

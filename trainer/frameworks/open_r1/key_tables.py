@@ -9,9 +9,9 @@ from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from trainer.frameworks.common.deepspeed import PLACES
 
 TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
-"""Written in other words than the knob's (``keys``)."""
+"""Knobs whose keys have other values than the knob (``keys``)."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED)
-"""Knob -> recipe key, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
+"""Knob -> recipe key with the same value (except 0 in ``empty_cache_steps``)."""
 NULL_IS_UNSET = frozenset(
     {
         *("steps_per_generation", "generation_batch_size", "tf32", "torch_compile_mode", "ddp_bucket_cap_mb"),
@@ -33,7 +33,7 @@ ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 
 _LAUNCH = ("rollout_gpus", "training_gpus")
 SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
-"""Knobs that can be set; those of ``SERVER_OPTIONS`` but the first with a rollout server only."""
+"""Knobs that can be set; those of ``SERVER_OPTIONS``, except the first, with a rollout server only."""
 
 KEYS = frozenset(
     {

@@ -14,7 +14,7 @@ from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, KEYS, NATIVE, N
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` of a recipe set; keys that are no knobs are left alone.
+    """Returns the knobs that ``keys`` of a recipe set; keys that are no knobs are ignored.
 
     Args:
         keys: values as TRL's parser would have them.
@@ -33,7 +33,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs; of the mapping that holds a knob, its other entries."""
+    """Returns ``keys`` without knobs; a mapping with a knob keeps its other entries."""
     found = {key: value for key, value in keys.items() if key not in KEYS}
     key, inner = CHECKPOINTING
     if isinstance(found.get(key), Mapping):
@@ -48,7 +48,7 @@ def _native(knob: str, key: str, value: Any) -> KnobValue:
 
 
 def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Without either key it is fp32, which is what TrainingArguments of transformers 4.52 leave it at."""
+    """Returns ``precision``; fp32 if both keys are false, nothing if neither is set (transformers 4.52)."""
     bf16, fp16 = half_precision(keys)
     if bf16 is None and fp16 is None:
         return {}

@@ -19,14 +19,14 @@ _OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
-    """Completions come from a server beside the training processes: where vLLM is used, TRL 0.18's own choice."""
+    """Tells whether completions come from a server next to the training; that is TRL 0.18's default with vLLM."""
     return configuration.get("rollout_engine") == "vllm" and configuration.get("rollout_mode", "server") == "server"
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value an Open-R1 trial cannot set; empty if it can be run.
+    """Returns a sentence for each knob or value that an Open-R1 trial cannot set; empty if a trial can run.
 
-    Resting knobs are no matter. A knob that Open-R1 has no key for may be set to what it does on its own.
+    Knobs without an effect are ignored. A knob without a key in Open-R1 may be set to Open-R1's own value.
     """
     acts, server = acting(configuration), wants_server(configuration)
     beyond = [n for n in sorted(acts) if n not in SUPPORTED or (n in _OF_SERVER and not server)]
@@ -42,7 +42,7 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
 
 
 def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
-    """Open-R1's default for ``name``; ``None`` if it is not known."""
+    """Returns Open-R1's default for ``name``; ``None`` if unknown."""
     setting = KNOBS[name].frameworks.get(FRAMEWORK)
     if setting is None:
         return None
@@ -50,10 +50,10 @@ def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
 
 
 def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Recipe keys of every knob that is set and acts; DeepSpeed's are in the accelerate file, the server's its own.
+    """Returns recipe keys of every knob with an effect; DeepSpeed's are in the accelerate file, the server's on its own
+    command.
 
-    Raises:
-        ValueError: a knob or value Open-R1 cannot be given (``unsupported``).
+    Raises ValueError for a knob or value that Open-R1 cannot take (``unsupported``).
     """
     refuse(unsupported(configuration))
     acts = acting(configuration)

@@ -21,9 +21,9 @@ OBJECTIVE: Mapping[str, Any] = {
     "mask_truncated_completions": False,
     **LEARNING,
 }
-"""Of the objective, by ``GRPOConfig`` of TRL 0.18.0 and ``TrainingArguments`` of transformers 4.52.3, where a recipe
-says nothing; exports write it explicitly. ``top_k`` is not among them: there it is ``None``, all tokens, which no
-number says to both rollout engines."""
+"""Defaults of the objective (``GRPOConfig`` of TRL 0.18.0, ``TrainingArguments`` of transformers 4.52.3), which exports
+write explicitly. ``top_k`` is not included: its default ``None`` means all tokens, and no number means that to both
+rollout engines."""
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable a trial finds the user's checkout of Open-R1 by."""
 
@@ -35,15 +35,15 @@ def settings(
     *,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Recipe keys of ``configuration``; knobs that do not act are ignored.
+    """Returns recipe keys of ``configuration``; knobs without an effect are ignored.
 
-    Accumulation follows from the micro-batch where it is not set, so that an update keeps its rows.
+    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows.
 
     Args:
-        passthrough: the user's own keys, whose mappings stay beside the knobs within them.
+        passthrough: the user's own keys, whose mappings are merged with the knobs.
 
     Raises:
-        ValueError: a knob or value Open-R1 cannot be given (``keys.unsupported``).
+        ValueError: a knob or value that Open-R1 cannot take (``keys.unsupported``).
     """
     found = to_keys(configuration)
     for key, ours in found.items():
@@ -63,13 +63,9 @@ def render(
     checkout: str,
     **trial: Unpack[TrialArguments],
 ) -> TrialSpec:
-    """The spec of one trial.
+    """Builds the spec of one trial.
 
-    Args:
-        checkout: folder of the user's Open-R1.
-
-    Raises:
-        ValueError: a knob or value Open-R1 cannot be given, or no checkout is named.
+    Raises ValueError for a knob or value that Open-R1 cannot take, or without ``checkout``, the user's Open-R1 folder.
     """
     if not checkout:
         raise ValueError("an Open-R1 trial needs a checkout of Open-R1, whose grpo.py it runs")

@@ -19,19 +19,19 @@ from trainer.frameworks.open_r1.keys import acting
 PORT = 8000
 """TRL's own."""
 SERVER_SHARE = 0.9
-"""Of a GPU's memory, where nobody says: the server's own choice."""
+"""Default share of a GPU's memory, the server's own."""
 TIMEOUT_S = 900.0
-"""How long the trainer waits for a server started with it: a large model is loaded and captured in that time."""
+"""Seconds that the trainer waits for a server started with it: enough to load and capture a large model."""
 MODULE = ("-m", "trl.scripts.vllm_serve")
 
 
 def trainer_keys(port: int = PORT) -> dict[str, Any]:
-    """Recipe keys that lead to the server."""
+    """Returns the recipe keys that lead to the server."""
     return {"vllm_server_host": HOST, "vllm_server_port": port, "vllm_server_timeout": TIMEOUT_S}
 
 
 def trainer_settings(port: int) -> dict[str, Any]:
-    """Recipe keys that lead a trial to its server."""
+    """Returns the recipe keys that lead a trial to its server."""
     return {
         "use_vllm": True,
         "vllm_mode": "server",
@@ -50,13 +50,13 @@ def server_command(
     revision: str = "",
     entry: Sequence[str] = MODULE,
 ) -> tuple[str, ...]:
-    """The words that start it.
+    """Returns the words that start the server.
 
     Args:
-        configuration: knobs; those that do not act are left out.
+        configuration: knobs; knobs without an effect are left out.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
             not say for how many. ``None`` leaves it to the model's own limit.
-        entry: what the interpreter is told to run.
+        entry: arguments of the interpreter that name the program.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.

@@ -17,18 +17,17 @@ from trainer.frameworks.trl.render import own_keys, settings
 from trainer.frameworks.trl.server import trainer_settings, wants_server
 
 _EXPLICIT = frozenset(NATIVE) | {"sleep_level"}
-"""Knobs that are written though nobody set them."""
+"""Knobs that are written even if the user did not set them."""
 _OWN_CHOICE = ("tf32", "pad_to_multiple", "empty_cache_steps", "ddp_bucket_mib")
-"""Knobs that TRL leaves to torch when nobody sets them."""
+"""Knobs that keep torch's default if the user did not set them."""
 DEFAULT_COMPLETION = 512
-"""``max_completion_length`` of TRL when nobody sets it."""
+"""TRL's default of ``max_completion_length``, in tokens."""
 
 
 def knob_keys(request: ExportRequest) -> dict[str, Any]:
-    """Knobs of the configuration as keys of TRL's script; DeepSpeed's part as the name of its file.
+    """Returns the configuration's knobs as keys of TRL's script; DeepSpeed's as the name of its file.
 
-    Raises:
-        ValueError: TRL cannot be given the configuration.
+    Raises ValueError for a configuration that TRL cannot take.
     """
     training, model = _rendered(request)
     if "use_kernels" in model:
@@ -43,7 +42,7 @@ def knob_keys(request: ExportRequest) -> dict[str, Any]:
 
 
 def deepspeed_text(request: ExportRequest) -> str:
-    """DeepSpeed's configuration as JSON; empty without DeepSpeed."""
+    """Returns DeepSpeed's configuration as JSON; empty without DeepSpeed."""
     found = _rendered(request)[0].get("deepspeed")
     return json.dumps(found, indent=2) + "\n" if found else ""
 
@@ -54,7 +53,7 @@ def _rendered(request: ExportRequest) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def written(request: ExportRequest, rewards: Rewards) -> str:
-    """A whole configuration, every knob explicit: what is left out would be TRL's default of another day."""
+    """Writes a whole configuration with every knob, because another TRL version has other defaults."""
     unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
     tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))
     tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
@@ -87,7 +86,7 @@ def _use_cpu(request: ExportRequest) -> bool:
 
 
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
-    """The user's own file with the knobs of the configuration, and what the command line put in place of its own."""
+    """Rewrites the user's own file: sets the knobs, and the inputs that the command line replaced."""
     document = yaml_edit.located(request.user_config)
     changes = _knob_changes(document, request)
     if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
@@ -112,7 +111,7 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
 
 
 def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Changes of knobs, each at its place in the user's file; one that only says that nothing is used is left out."""
+    """Returns the changes of knobs, each at its place in the user's file, without new keys that turn nothing on."""
     changes: dict[yaml_edit.Path, Any] = {}
     inner = dict(NESTED.values())
     for key, value in knob_keys(request).items():
@@ -131,7 +130,7 @@ def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[
 def _keep_generation_size(
     document: yaml_edit.Document, changes: dict[yaml_edit.Path, Any], request: ExportRequest
 ) -> None:
-    """Keeps ``generation_batch_size`` where the user has it: TRL refuses it beside ``steps_per_generation``."""
+    """Keeps the user's ``generation_batch_size``, which TRL refuses together with ``steps_per_generation``."""
     steps = changes.get(("steps_per_generation",))
     micro = changes.get(("per_device_train_batch_size",))
     if yaml_edit.lookup(document, ("generation_batch_size",)) is None or steps is None or micro is None:

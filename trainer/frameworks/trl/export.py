@@ -26,19 +26,18 @@ from trainer.frameworks.trl.server import wants_server
 
 _CHILD = Path(contract.__file__).parent.parent / "frameworks"
 _FOLDERS = {"float8": "hf_trainer"}
-"""Part -> folder of the child's module, where that is not ``trl``."""
+"""Part -> folder of the child's module, if it is not ``trl``."""
 _ENGINE_ON_CPU = "vLLM on a CPU takes the trained weights by a reload, which TRL does not do"
 _DEEPSPEED_ON_CPU = "accelerate knows no DeepSpeed on a CPU, so what it asks the machine is answered for it"
 
 _FIRST = ("cpu_deepspeed", "engine")
-"""Parts that set what torch, accelerate and vLLM read when they are imported."""
+"""Parts that set values which torch, accelerate and vLLM read at import."""
 
 
 def export(request: ExportRequest) -> Export:
-    """The files and the command.
+    """Returns the files and the command.
 
-    Raises:
-        ValueError: TRL cannot be given the configuration, or the user's own file cannot be changed in place.
+    Raises ValueError for a configuration that TRL cannot take, or a user's file that cannot be edited in place.
     """
     script_given = is_script(request.user_config)
     request = replace(request, own_data=False) if script_given else request  # a whole file is written beside a script
@@ -65,14 +64,14 @@ def export(request: ExportRequest) -> Export:
 
 @dataclass(frozen=True)
 class Part:
-    """One module of a trial's that the launcher uses, copied as it is."""
+    """A module of a trial that the launcher uses, copied unchanged."""
 
     name: str
     """Of the child's module; the copy is ``autotune_<name>.py``."""
     seams: Mapping[str, KnobValue]
-    """What it is told."""
+    """Arguments of the module."""
     why: str = ""
-    """A sentence, where it is needed whatever the knobs are."""
+    """Reason in one sentence, for a part that no knob asks for."""
 
     @property
     def file(self) -> str:
@@ -85,7 +84,7 @@ class Part:
 
 
 def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part, ...]:
-    """The modules the configuration needs on ``device``, in the order the launcher uses them; mostly none."""
+    """Returns the modules that the configuration needs on ``device``, in the launcher's order; mostly none."""
     acts, given, other = acting(configuration), seams(configuration), seam_values(configuration, "trl")
     found = []
     if device == "cpu" and acts.get("zero_stage"):
@@ -103,7 +102,7 @@ def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part,
 
 
 def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], device: str) -> dict[str, str]:
-    """The launcher and the modules beside it; nothing without parts."""
+    """Returns the launcher and its modules; empty without parts."""
     if not parts:
         return {}
     compiles = configuration.get("torch_compile") is True or acting(configuration).get("enforce_eager") is False

@@ -61,24 +61,23 @@ from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 
 FILES = ("deepspeed", "fsdp_config")
-"""Keys that take a mapping or the path of a JSON file that holds it."""
+"""Keys that take a mapping, or the path of a JSON file with one."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
-"""Nothing is said of the launch."""
+"""Launch of an unknown number of processes."""
 
 
 _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
 """accelerate's key without ``fsdp_`` -> the key of ``fsdp_config``."""
 _FIRST = 1
-"""FSDP's version where accelerate's file does not say it."""
+"""FSDP version if accelerate's file sets none."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Key -> (path as written, line) of the JSON files the config names.
+    """Returns key -> (path as written, line) of the JSON files that the config names.
 
-    Raises:
-        ConfigError: as of ``read_keys``.
+    Raises ConfigError like ``read_keys``.
     """
     if is_script(text, name):
         return _files_of(text, name)
@@ -89,21 +88,21 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
-    """The file's keys as plain YAML values, for the child's ``describe``; those refused by name are left out.
+    """Returns the file's keys as plain YAML values, for the child's ``describe``, without keys that are always refused.
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
-        files: key -> text of the file it names (``named_files``), which takes the place of the path.
+        files: key -> text of the file it names (``named_files``), which replaces the path.
 
     Raises:
-        ConfigError: it is no mapping of plain values.
+        ConfigError: the file is no mapping of plain values.
     """
     entries, _ = _launch(_entries(text, name, files, Faults()), name, files, Faults())
     return plain_keys(entries) if is_script(text, name) else {key: entry.plain for key, entry in entries.items()}
 
 
 def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Key -> (path, line) of the options of a script that are one word, and no JSON."""
+    """Returns key -> (path, line) of a script's options that name a file: one word, no JSON."""
     found: dict[str, tuple[str, int]] = {}
     script = read_script(text, name, Faults())
     for key, entry in script.keys.items():
@@ -126,12 +125,12 @@ def import_config(
     server: str = "",
     server_name: str = "the script of the rollout server",
 ) -> Imported:
-    """The file's keys, each where it belongs.
+    """Reads the file's keys into knobs, inputs and ``passthrough``.
 
     Args:
         fields: the installed TRL's keys.
-        processes: training processes, for ``generation_batch_size``, where the launch does not say.
-        accelerate: the file that the run is launched with.
+        processes: training processes, for ``generation_batch_size``, if the launch sets no number.
+        accelerate: accelerate's file of the launch.
         server: a shell script that starts the rollout server; its options win. Empty without one.
 
     Raises:
@@ -175,7 +174,7 @@ def _longest(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str)
 def _launch(
     entries: dict[str, Entry], name: str, files: Mapping[str, str], faults: Faults
 ) -> tuple[dict[str, Entry], AccelerateFile]:
-    """Returns the script's own keys, and the launch that the others of ``trl grpo``'s file describe."""
+    """Returns the script's own keys, and the launch that the other keys of ``trl grpo``'s file describe."""
     own = {key: entry for key, entry in entries.items() if key not in (PROCESSES, *SHARDED)}
     said = {key: str(value) for key, value in plain_keys(entries).items() if key in (PROCESSES, *SHARDED)}
     found = NO_LAUNCH
@@ -197,7 +196,7 @@ def _launch(
 
 
 def _launched(script: Script | None, accelerate: AccelerateFile, server: str, server_name: str, faults: Faults) -> int:
-    """Training processes that a launch starts; 0 if nothing says it."""
+    """Returns the number of training processes that a launch starts; 0 if unknown."""
     for error in script.unread if script and accelerate is NO_LAUNCH else ():
         faults.add(error)
     counted = script.launch.processes if script else faults.of(lambda: training_processes(server, server_name), 0)
@@ -207,7 +206,7 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
 def _served(
     script: ServerScript, knobs: dict[str, KnobValue], values: Mapping[str, Any], entries: dict[str, Entry], name: str
 ) -> Served:
-    """Settings of the server's script; those of a colocated engine in ``knobs`` and ``entries`` go, with a note."""
+    """Reads the server's script; removes a colocated engine's settings from ``knobs`` and ``entries``, with a note."""
     if not script.text:
         return NO_SERVER
     if not wants_server(knobs):
@@ -234,7 +233,7 @@ def _knobs(
     accelerate: AccelerateFile,
     faults: Faults,
 ) -> dict[str, KnobValue]:
-    """The knobs of the configuration and its launch; what is wrong is told by the file that says it."""
+    """Reads the knobs of the configuration and its launch; reports each fault at the file that has it."""
 
     def report_error(error: KnobKeyError) -> None:
         key, _, place = error.key.partition(".")
@@ -273,7 +272,7 @@ def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iter
 def _said_otherwise(
     values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
 ) -> Iterator[tuple[str, str]]:
-    """Places of DeepSpeed's mapping with other values than the keys."""
+    """Yields (place, problem) for DeepSpeed values that contradict the keys."""
     unset = {key: field.default for key, field in fields.items()}
     precision = knobs.get("precision", defaults("trl")["precision"])
     computing = {
@@ -284,7 +283,7 @@ def _said_otherwise(
 
 
 def _entries(text: str, name: str, files: Mapping[str, str], faults: Faults) -> dict[str, Entry]:
-    """Keys that are not refused by name, in the order of the file; what a named file holds in place of its path."""
+    """Returns the keys in file order, without those always refused; a named file's content replaces its path."""
     found: dict[str, Entry] = {}
     script = is_script(text, name)
     given = read_script(text, name, faults).keys if script else read_mapping(text, name, "config", "TRL's keys")
@@ -303,12 +302,12 @@ def _is_path(entry: Entry | None) -> bool:
 
 
 def _names_file(value: object) -> bool:
-    """Tells whether it is a path, no name of TRL's own files."""
+    """Tells whether the value is a path rather than a name of TRL's own files."""
     return isinstance(value, str) and value not in PRESETS and ("/" in value or "." in value)
 
 
 def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
-    """The mapping in a JSON file, at the line that names it."""
+    """Returns the mapping in a JSON file, at the line that names the file."""
     try:
         found = json.loads(text)
         mapping = plain(found, name) if isinstance(found, dict) else None
@@ -322,7 +321,7 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
 
 
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
-    """By its type; ``words`` are those of a script's option."""
+    """Converts a value by its type; ``words`` are those of a script's option."""
     if key not in fields:
         advice = meant(key, [*fields, ENVIRONMENT])
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
@@ -354,14 +353,14 @@ def _values(
 
 
 def _words(entry: Entry, key: str, script: Script | None, files: Mapping[str, str]) -> list[str] | None:
-    """The words of a script's option; ``None`` where a value stands there."""
+    """Returns the words of a script's option; ``None`` for any other value."""
     if script is None or key in files or not isinstance(entry.value, list):
         return None
     return [str(item.value) for item in entry.value]
 
 
 def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry]:
-    """Entries of a mapping, written as YAML or, as TRL takes it too, as JSON text."""
+    """Returns the entries of a mapping that is written as YAML or as JSON text, which TRL also accepts."""
     if isinstance(entry.value, dict) or not isinstance(value, dict):
         return entry.value if isinstance(entry.value, dict) else {}
     try:
@@ -388,10 +387,10 @@ def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, s
 
 
 def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, Any]:
-    """The keys that ``file`` says, of those that ``values`` of the configuration leave open.
+    """Returns the keys that ``file`` sets and ``values`` of the configuration leave open.
 
-    transformers takes DeepSpeed and FSDP from the launcher's variables where its own keys say neither
-    (``training_args.py:1655-1690`` of 5.17); a key of the configuration goes first.
+    transformers takes DeepSpeed and FSDP from the launcher's variables if its own keys set neither
+    (``training_args.py:1655-1690`` of 5.17); a key of the configuration wins.
     """
     found: dict[str, Any] = {}
     if file.deepspeed is not None and not values.get("deepspeed"):
@@ -407,7 +406,7 @@ def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, An
 
 
 def place_of(key: str, file: AccelerateFile) -> tuple[str, int]:
-    """(Key as the accelerate file has it, its line) of TRL's ``key`` in ``fsdp_config``."""
+    """Returns (accelerate's name, line) of TRL's ``key`` in ``fsdp_config``."""
     inner = key.partition(".")[2]
     names = {name: old for old, name in _RENAMED.items()}
     told = f"{FSDP}.fsdp_{names.get(inner, inner)}"

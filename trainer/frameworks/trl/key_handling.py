@@ -18,7 +18,7 @@ INPUTS = frozenset(
 )
 
 _SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port"})
-"""A trial starts a rollout server of its own, where it finds room."""
+"""Server address: a trial starts its own rollout server on a free port."""
 MEASURING = (
     SHARED
     | _SERVER
@@ -41,11 +41,11 @@ REFUSED: Mapping[str, str] = {
     "use_transformers_paged": "TRL gives it up; write use_transformers_continuous_batching",
     "hub_token": "a secret would be stored with the study; log in with `hf auth login` instead",
 }
-"""Key -> why, and what to do."""
+"""Key -> reason of the refusal, and the remedy."""
 LAUNCH: Mapping[str, str] = dict.fromkeys(("num_machines", "mixed_precision", "gpu_ids"), _LAUNCH)
-"""What ``trl grpo`` takes from the same file beside the script's own keys, and hands to ``accelerate launch``."""
+"""Launch keys that ``trl grpo`` reads from the same file and passes to ``accelerate launch``."""
 PROCESSES, SHARDED = "num_processes", ("accelerate_config", "config_file")
-"""Of these, those that are read: the number of processes, and accelerate's file or a name of TRL's own."""
+"""Launch keys that are read: the number of processes, and accelerate's file or a name of TRL's own."""
 _ZERO = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\ndeepspeed_config: "
 _FSDP = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config: "
 _NAMED = "{fsdp_offload_params: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_version: "
@@ -58,7 +58,7 @@ PRESETS: Mapping[str, str] = {
     "multi_gpu": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8",
     "single_gpu": 'distributed_type: "NO"\nmixed_precision: bf16\nnum_processes: 8',
 }
-"""Name in ``accelerate_config`` -> what decides a trial of the file that TRL 1.16 has under it."""
+"""Name in ``accelerate_config`` -> settings of TRL 1.16's file of that name that change a trial."""
 _MEANT: Mapping[str, str] = {
     "warmup_ratio": "since transformers 5 warmup_steps takes the ratio too (0.1: a tenth of all steps)",
     "train_split": "it is dataset_train_split",
@@ -78,7 +78,7 @@ _MEANT: Mapping[str, str] = {
     "environment_factory": "tools and environments of several turns: a trial has one turn; remove it",
     "tools": "tools: a trial has one turn; remove it",
 }
-"""Keys of other trainers and of earlier versions -> what to write instead."""
+"""Key of other trainers or earlier versions -> replacement."""
 _ASYNCHRONOUS = (
     *("max_inflight_tasks", "max_staleness", "queue_maxsize", "weight_sync_steps", "weight_sync_timeout"),
     *("token_budget", "fork_threshold_tokens", "request_timeout", "heartbeat_stale_after_s"),
@@ -112,7 +112,7 @@ REFUSED_INSIDE: Mapping[tuple[str, str], str] = {
         "TRL gives a template itself and fails beside another; put yours into the model folder as chat_template.jinja"
     ),
 }
-"""(Key, key in its mapping) -> why, and what to do."""
+"""(Key, key in its mapping) -> reason of the refusal, and the remedy."""
 REFUSED_WORDS: Mapping[tuple[str, str], str] = {
     ("lr_scheduler_type", word): f"{word} needs evaluation, which a trial leaves out; choose another schedule"
     for word in ("reduce_lr_on_plateau", "greedy")
@@ -120,7 +120,7 @@ REFUSED_WORDS: Mapping[tuple[str, str], str] = {
 
 
 def refusal(key: str, value: Any) -> str | None:
-    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+    """Returns the reason why a trial cannot honour ``key`` with ``value``, and the remedy; ``None`` if it can."""
     always = LAUNCH.get(key) or GONE.get(key)
     if always is not None:
         return always
@@ -130,7 +130,7 @@ def refusal(key: str, value: Any) -> str | None:
 
 
 def note(key: str, values: Mapping[str, Any]) -> str | None:
-    """A note on an unexpected handling of ``key``, given all ``values`` of the file; mostly empty."""
+    """Returns a note on an unexpected handling of ``key``, given all ``values`` of the file; mostly empty."""
     server = values.get("use_vllm") is True and values.get("vllm_mode") == "server"
     if key in _SERVER or key == "vllm_server_timeout":
         if not server:
@@ -143,5 +143,5 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
 
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
-    """``passthrough`` without what a trial does without."""
+    """Returns ``passthrough`` without keys that a trial ignores or refuses."""
     return without(passthrough, MEASURING, REFUSED)

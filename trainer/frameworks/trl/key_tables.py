@@ -10,18 +10,18 @@ from trainer.frameworks.common.deepspeed import PLACES
 
 FRAMEWORK = "trl"
 ZERO = frozenset(PLACES)
-"""What DeepSpeed's configuration says."""
+"""Knobs in DeepSpeed's configuration."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp_config")})
 TRANSLATED = frozenset({"precision", "master_weights", "attn_implementation", "rollout_engine", "sleep_level"})
-"""Written in other words than the knob's, or for the model (``keys``)."""
+"""Knobs whose keys have other values than the knob, or are the model's (``keys``)."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED | FSDP)
-"""Knob -> ``GRPOConfig`` key, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
+"""Knob -> ``GRPOConfig`` key with the same value (except 0 in ``empty_cache_steps``)."""
 NESTED: Mapping[str, tuple[str, str]] = {
     knob: (key, inner)
     for key in ("gradient_checkpointing_kwargs", "model_init_kwargs", "transformers_continuous_batching_config")
     for knob, (inner,) in places_in(FRAMEWORK, key).items()
 }
-"""Knob -> (key, key in its mapping); what else the mapping holds stays the user's."""
+"""Knob -> (key, key in its mapping); other entries of the mapping stay the user's."""
 
 TRAINER_SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk", "activation_offload"})
 """Set on the built trainer (child: ``seams.py``)."""
@@ -34,10 +34,10 @@ ENGINE_SEAMS = frozenset(
 FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
 """Of the loaded model (child: ``float8.py``); ``precision`` only as fp8."""
 SEAMS = TRAINER_SEAMS | ENGINE_SEAMS | {"fp8_emulate"}
-"""Knobs that have no key whatever their value."""
+"""Knobs without a key for any value."""
 
 SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size", "training_gpus"})
-"""Of the launch of trainer and rollout server; TRL's file has no key for them."""
+"""Knobs of the launch of trainer and rollout server, without a key in TRL's file."""
 
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with (``variables.py``)."""

@@ -22,7 +22,7 @@ _NO_PADDING = ("auto", "none", "null")
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` of TRL's script set; keys that are no knobs are left alone.
+    """Returns the knobs that ``keys`` of TRL's script set; keys that are no knobs are ignored.
 
     Args:
         keys: values as TRL's parser would have them; ``deepspeed`` and ``fsdp_config`` as mappings, not as paths.
@@ -42,7 +42,7 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs; of a mapping that holds knobs, its other entries."""
+    """Returns ``keys`` without knobs; a mapping with knobs keeps its other entries."""
     inside = {(key, inner) for key, inner in NESTED.values()}
     found: dict[str, Any] = {}
     for key, value in keys.items():
@@ -85,7 +85,7 @@ def _inside(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """``bf16`` counts as true unless it is given or ``fp16`` is true, as in TRL."""
+    """Returns ``precision``; ``bf16`` is true by default unless ``fp16`` is true, as in TRL."""
     bf16, fp16 = half_precision(keys)
     if bf16 is None and fp16 is None:
         return {}

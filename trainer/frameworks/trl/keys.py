@@ -20,7 +20,7 @@ _LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "spe
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value a TRL trial cannot set; empty if it can be run. Resting knobs are no matter."""
+    """Returns a sentence for each knob with an effect that a TRL trial cannot set; empty if a trial can run."""
     acts = acting(configuration)
     said = [f"a TRL trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
     said += unsettable(acts, FRAMEWORK, "TRL", "a TRL trial", PRECISIONS)
@@ -36,11 +36,11 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
 def training_keys(
     configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu"
 ) -> dict[str, Any]:
-    """``GRPOConfig`` arguments of the knobs that are set and act.
+    """Returns the ``GRPOConfig`` arguments of the knobs with an effect.
 
     Args:
-        longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
-            say, because it would take the model's own limit, which no cache here may hold.
+        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
+            limit may need a larger cache than the machine has.
     """
     acts = acting(configuration)
     found = in_keys(acts, NATIVE)
@@ -68,7 +68,7 @@ def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
 
 
 def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Arguments of ``from_pretrained`` for the knobs that are set."""
+    """Returns the arguments of ``from_pretrained`` for the knobs that are set."""
     found: dict[str, Any] = {}
     if "master_weights" in configuration:
         found["dtype"] = DTYPES[str(configuration["master_weights"])]
@@ -80,9 +80,9 @@ def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
-    """Knob -> value for what TRL has no key for, as far as it acts; a rollout server's engine is launched with its own.
+    """Returns knob -> value of seams with an effect; a rollout server's engine has its own.
 
-    ``precision`` is among them only as ``fp8``.
+    ``precision`` is included only as ``fp8``.
     """
     acts = acting(configuration)
     names = SEAMS - ENGINE_SEAMS if acts.get("rollout_mode") == "server" else SEAMS

@@ -1,4 +1,4 @@
-"""The command that trains with an exported configuration, and the scripts that run it. Pure."""
+"""Builds the command that trains with an exported configuration, and its scripts. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PORT, GROUP_PORT = 8000, 51216
 
 
 def by_torchrun(request: ExportRequest) -> bool:
-    """Whether ``torchrun`` starts the processes, as it does a trial's.
+    """Tells whether ``torchrun`` starts the processes, as in a trial.
 
-    Sharding asks for it even with one process; of several on a CPU, ``accelerate launch`` would start one. On several
-    nodes it takes what differs between them from variables.
+    Sharding needs torchrun even with one process; on a CPU ``accelerate launch`` would start one of several processes.
+    On several nodes torchrun takes the differences between nodes from variables.
     """
     acts = acting(request.configuration)
     sharded = bool(acts.get("zero_stage")) or acts.get("fsdp") == "fsdp2"
@@ -29,12 +29,12 @@ def by_torchrun(request: ExportRequest) -> bool:
 
 
 def on_cpu_with_deepspeed(request: ExportRequest) -> bool:
-    """Whether a run trains on the CPU with DeepSpeed; then nothing may say ``use_cpu``, which turns DeepSpeed off."""
+    """Tells whether a run trains on the CPU with DeepSpeed, which ``use_cpu`` would turn off."""
     return request.device == "cpu" and bool(acting(request.configuration).get("zero_stage"))
 
 
 def accelerate_text(request: ExportRequest) -> str:
-    """``accelerate launch``'s own file."""
+    """Returns the text of ``accelerate launch``'s file."""
     precision = str(request.configuration.get("precision", "fp32"))
     several = request.world_size > 1
     values = {
@@ -53,7 +53,7 @@ def accelerate_text(request: ExportRequest) -> str:
 
 
 def command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
-    """The words that train; ``launcher``: by ``LAUNCHER`` instead of TRL's script itself."""
+    """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself."""
     script = ("{here}/" + LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
     own_folder = bool(request.user_config)
     environment = _environment(request)
@@ -87,10 +87,9 @@ def _environment(request: ExportRequest) -> dict[str, str]:
 
 
 def server_script(request: ExportRequest) -> str:
-    """The script that starts the rollout server.
+    """Returns the script that starts the rollout server.
 
-    Raises:
-        ValueError: the GPUs cannot be split as the configuration says.
+    Raises ValueError if the GPUs cannot be split as configured.
     """
     longest = (request.max_prompt_length or 0) + request.max_completion_length
     argv = server_command(
@@ -109,7 +108,7 @@ def server_script(request: ExportRequest) -> str:
 
 
 def _files(request: ExportRequest) -> tuple[str, ...]:
-    """Exported files the configuration names, by their whole path where the command runs in the user's folder."""
+    """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
     found: list[str] = []
     if request.user_config and not request.own_data:
         found += ["--dataset_name", "{here}/" + PROMPTS]
@@ -119,7 +118,7 @@ def _files(request: ExportRequest) -> tuple[str, ...]:
 
 
 def script(request: ExportRequest, made: Command) -> str:
-    """``RUN``."""
+    """Returns the text of the script ``RUN``."""
     remark = f"Options of TRL's script may follow; they win over {CONFIG}."
     if request.nodes > 1:  # torchrun's own variables for its options
         remark += (

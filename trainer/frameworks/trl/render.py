@@ -25,17 +25,17 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(``GRPOConfig`` arguments, model arguments, seams) of ``configuration``; knobs that do not act are ignored.
+    """Returns (``GRPOConfig`` arguments, model arguments, seams) of ``configuration``, without knobs without an effect.
 
-    Accumulation follows from the micro-batch where it is not set, so that an update keeps its rows; a
-    knob that is not set is left to the user's own key, else to TRL's default.
+    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows; any other knob that
+    is not set has the value of the user's own key, else TRL's default.
 
     Args:
         longest: tokens of the longest prompt and completion (``training_keys``).
-        passthrough: the user's own keys, whose mappings stay beside the knobs within them.
+        passthrough: the user's own keys, whose mappings are merged with the knobs.
 
     Raises:
-        ValueError: a knob or value TRL cannot be given (``unsupported``).
+        ValueError: a knob or value that TRL cannot take (``unsupported``).
     """
     refuse(unsupported(configuration))
     training = beside(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
@@ -48,10 +48,9 @@ def settings(
 def own_keys(
     passthrough: Mapping[str, Any], configuration: Mapping[str, KnobValue], *, measuring: bool = False
 ) -> dict[str, Any]:
-    """The user's keys beside ``configuration``.
+    """Returns the user's keys that are no knobs.
 
-    Args:
-        measuring: with those a trial does without (``key_handling.MEASURING``).
+    ``measuring`` includes the keys that a trial ignores (``key_handling.MEASURING``).
     """
     return uncompiled(passthrough if measuring else for_trial(passthrough), configuration)
 
@@ -59,10 +58,9 @@ def own_keys(
 def render(
     *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **trial: Unpack[TrialArguments]
 ) -> TrialSpec:
-    """The spec of one trial.
+    """Builds the spec of one trial.
 
-    Raises:
-        ValueError: a knob or value TRL cannot be given.
+    Raises ValueError for a knob or value that TRL cannot take.
     """
     training, loading, replaced = settings(configuration, **sizes(trial), passthrough=passthrough)
     return TrialSpec(

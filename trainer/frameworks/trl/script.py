@@ -1,4 +1,4 @@
-"""A user's shell script that starts TRL's GRPO script with options, as keys with their lines. Pure; runs nothing."""
+"""Reads a shell script that starts TRL's GRPO script with options into keys with their lines. Pure; runs nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trainer.frameworks.trl.key_tables import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
 _OTHERS: Mapping[str, str] = {"main_ppo": "verl", "swift rlhf": "swift", "swift.cli": "swift"}
-"""Sign of a script -> word of another framework."""
+"""Text in a script -> name of the other framework."""
 _TRLS = re.compile(r"(?:^|[/.])grpo(?:\.py)?$")
-"""TRL's script by its name."""
+"""Matches the name of TRL's script."""
 _INPUTS: Mapping[str, str] = {
     "model_name_or_path": "model",
     "reward_funcs": "rewards",
@@ -36,7 +36,7 @@ _REFUSED: Mapping[str, str] = {
     "openenv": "an environment of several turns: a trial has one turn",
     "async_grpo": "asynchronous GRPO: a trial trains in step with its completions",
 }
-"""Part of a script's path -> what it trains with, and why a trial cannot."""
+"""Part of a script's path -> its kind of training, and the reason of the refusal."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Script:
     """Options of the launcher that decide a trial, and are read from an accelerate file only."""
     notes: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)
-    """As ``Imported.asked``."""
+    """Same as ``Imported.asked``."""
     folder: str | None = ""
-    """Where it trains (``Command.folder``)."""
+    """Working directory of the training (``Command.folder``)."""
 
 
 def read_script(text: str, name: str, faults: Faults) -> Script:
-    """The keys behind the one command that trains.
+    """Reads the keys of the one training command.
 
     Args:
-        faults: told of every option that cannot be read.
+        faults: collects every option that cannot be read.
 
     Raises:
-        ConfigError: there is no such command or several, or its keys are in a file.
+        ConfigError: no such command, several, or keys in a file.
     """
     found = training_commands(text, name)
     likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
@@ -114,7 +114,7 @@ def _refuse_own_program(entry: Word, name: str) -> None:
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
-    """The words of ``keys`` as a YAML file would have them."""
+    """Returns the words of ``keys`` as the values of a YAML file."""
     return {key: _plain(entry) for key, entry in keys.items()}
 
 

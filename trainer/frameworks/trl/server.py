@@ -1,8 +1,8 @@
-"""The vLLM server of a trial whose rollout has GPUs of its own: its command line, and what the trainer is told. Pure.
+"""The vLLM server of a trial whose rollout has its own GPUs: command line, and settings of the trainer. Pure.
 
-TRL 1.16 takes vLLM's own ``vllm serve``, started as ``trl.scripts.vllm_serve.build_command`` does, in vLLM's
-development mode, which has the endpoints that weights are sent by. That mode lets whoever reaches the port
-run what they like, so host and weight group are fixed to this machine's loopback.
+TRL 1.16 uses vLLM's own ``vllm serve``, started as in ``trl.scripts.vllm_serve.build_command``, in vLLM's development
+mode, which has the endpoints for weight transfer. That mode lets every client run any code, so host and weight group
+are fixed to this machine's loopback.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ VALUES: Mapping[str, str] = {
     "kv_cache_dtype": "--kv-cache-dtype",
     "rollout_load_format": "--load-format",
 }
-"""Knob -> option whose value it is."""
+"""Knob -> option that takes its value."""
 SWITCHES: Mapping[str, str] = {
     "enforce_eager": "enforce-eager",
     "prefix_caching": "enable-prefix-caching",
     "chunked_prefill": "enable-chunked-prefill",
 }
-"""Knob -> option that is there, or there with ``--no-`` before it."""
+"""Knob -> switch; ``--no-`` before it turns it off."""
 MODEL_CODE = "vllm_model_impl"
-"""TRL's key, and the option of its command, that a server has beside its knobs."""
+"""TRL's key, and the option of its command, that a server takes besides its knobs."""
 DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """The server's variable for the mode above."""
 _SHARE = 0.9
-"""``gpu_memory_utilization`` of TRL's command where it is not given (``vllm_serve.py:111``); vLLM's own is another."""
+"""Default ``gpu_memory_utilization`` of TRL's command (``vllm_serve.py:111``); vLLM's own default differs."""
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
-    """Whether completions come from a rollout server."""
+    """Tells whether completions come from a rollout server."""
     return acting(configuration).get("rollout_mode") == "server"
 
 
@@ -59,14 +59,14 @@ def server_command(
     revision: str = "",
     passthrough: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """The server's command line.
+    """Returns the server's command line.
 
     Args:
-        configuration: knobs; those that do not act are left out.
+        configuration: knobs; knobs without an effect are left out.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
             does not say for how many.
-        name: what the server calls the model, by which it is told apart from a stranger at the same port.
-        passthrough: the user's own keys; what TRL would give a colocated engine is given here too.
+        name: served name of the model, which identifies the trial's own server at the port.
+        passthrough: the user's own keys; TRL's arguments of a colocated engine apply to the server too.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.
@@ -91,7 +91,7 @@ def server_command(
 
 
 def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
-    """Options of ``vllm serve`` for the engine's knobs among ``acts``, in the order of the tables."""
+    """Returns the options of ``vllm serve`` for the engine's knobs among ``acts``, in the order of the tables."""
     argv = [word for knob, option in VALUES.items() if knob in acts for word in (option, str(acts[knob]))]
     argv += [f"--{'' if acts[knob] else 'no-'}{option}" for knob, option in SWITCHES.items() if knob in acts]
     if "rollout_dtype" in acts:
@@ -108,10 +108,9 @@ def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
 
 
 def starts_server(text: str, name: str, knobs: Mapping[str, KnobValue]) -> bool:
-    """Whether the script that trains with ``knobs`` starts a rollout server too; vLLM's own may serve something else.
+    """Tells whether the training script also starts a rollout server; vLLM's own server may have another purpose.
 
-    Raises:
-        ConfigError: no shell can read it.
+    Raises ConfigError for a text that is no shell script.
     """
     return server_script.serves(text, name, PROGRAM.starts if wants_server(knobs) else TRLS)
 
@@ -150,14 +149,13 @@ PROGRAM = Program(
     | {"uvicorn_log_level", "disable_uvicorn_access_log", "disable_log_stats", "enable_log_requests"},
     unset={start: {"gpu_memory_utilization": _SHARE} for start in TRLS},
 )
-"""The server in a user's script, be it TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
+"""The rollout server in a user's script, TRL's or vLLM's own; ``MODEL_CODE`` is no knob."""
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
-    """``GRPOConfig`` arguments that lead to the server.
+    """Returns the ``GRPOConfig`` arguments that lead to the server.
 
-    Args:
-        group_port: where trainer and server meet to pass weights on.
+    ``group_port`` is the port at which trainer and server meet to transfer weights.
     """
     return {
         "use_vllm": True,

@@ -1,4 +1,4 @@
-"""FSDP's settings in a user's file as knobs, and the user's own beside the knobs in a mapping. Pure."""
+"""Reads FSDP's settings in a user's file as knobs, and merges the user's own settings with knobs. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offlo
 def beside(
     training: Mapping[str, Any], passthrough: Mapping[str, Any], acts: Mapping[str, KnobValue]
 ) -> dict[str, Any]:
-    """``training`` with what is the user's own in the mappings that hold knobs; the knobs that act go before it."""
+    """Returns ``training`` merged with the user's own mappings; knobs with an effect override the user's values."""
     found = dict(training)
     for key in ("deepspeed", "fsdp_config", *(key for key, _ in NESTED.values())):
         own, ours = passthrough.get(key), training.get(key)
@@ -36,10 +36,9 @@ def beside(
 
 
 def fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """The knobs of ``fsdp`` and ``fsdp_config``.
+    """Returns the knobs of ``fsdp`` and ``fsdp_config``.
 
-    Raises:
-        KnobKeyError: FSDP's first version, or a way to shard that is no knob's value.
+    Raises KnobKeyError for FSDP's first version, or a way to shard that no knob has.
     """
     wanted, settings = keys.get("fsdp"), keys.get("fsdp_config")
     if "fsdp" not in keys and not settings:
@@ -61,6 +60,6 @@ def fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def fsdp_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``fsdp_config`` without knobs."""
+    """Returns ``fsdp_config`` without knobs."""
     known = {"version", *INSIDE_FSDP}
     return {name: value for name, value in settings.items() if name.removeprefix("fsdp_") not in known}

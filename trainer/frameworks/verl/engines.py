@@ -1,4 +1,4 @@
-"""Training and rollout engines of verl; those that are not supported are refused by name."""
+"""Training and rollout engines of verl; engines without support are refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRAINING: Mapping[str, str] = {
     "fsdp_turbo": "FSDP Turbo",
     "turbo_config": "FSDP Turbo",
 }
-"""A word of verl's engines and strategies -> its name."""
+"""Word in verl's engines and strategies -> name of the engine."""
 _ROLLOUT: Mapping[str, str] = {"trtllm": "TensorRT-LLM", "hf": "generation by transformers"}
 ROLLOUT_NAME = "actor_rollout_ref.rollout.name"
 _DEVICES = ("trainer.device", "actor_rollout_ref.actor.device", "device")
@@ -23,20 +23,20 @@ _STRATEGY = re.compile(r"actor_rollout_ref\.(actor|ref)\.(.*\.)?strategy")
 
 
 def files_refusal(word: str) -> str | None:
-    """Why no trial starts from the files of verl's that ``word`` names; ``None`` if it may."""
+    """Returns the reason why no trial starts from verl's files named ``word``; ``None`` if a trial may."""
     if re.search(r"multi_?turn|tool", word, re.IGNORECASE):
         return "multi-turn and tools are not supported: a trial gives each completion one length"
     return engine_refusal(word)
 
 
 def engine_refusal(word: str) -> str | None:
-    """Why no trial trains with the engine that ``word`` names; ``None`` if it names none, or FSDP."""
+    """Returns the reason why no trial trains with the engine named ``word``; ``None`` for FSDP or no engine."""
     found = next((name for engine, name in _TRAINING.items() if engine in word.lower()), None)
     return None if found is None else f"{found} is not supported: a verl trial trains with FSDP (model_engine dp)"
 
 
 def part_refusal(key: str, value: Any) -> str | None:
-    """Why no trial has the engine or device that an override asks for; ``None`` if it asks for none."""
+    """Returns the reason why no trial has the engine or device of an override; ``None`` if it sets neither."""
     if key == "model_engine" or _STRATEGY.fullmatch(key):
         return engine_refusal(str(value))
     if "@" in key and not str(value).startswith("dp_"):

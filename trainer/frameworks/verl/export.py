@@ -47,14 +47,13 @@ _RUN: Mapping[str, Any] = {
     "trainer.default_local_dir": f"{HERE}/output",
     "hydra.run.dir": f"{HERE}/hydra",
 }
-"""What a run says of itself unless the user's own keys do."""
+"""Settings on the output of a run, unless the user's own keys set them."""
 
 
 def export(request: ExportRequest) -> Export:
-    """The files and the command; ``prompts/train.jsonl`` belongs to it unless the prompts are the user's own.
+    """Returns the files and the command; includes ``prompts/train.jsonl`` unless the prompts are the user's own.
 
-    Raises:
-        ValueError: verl cannot be given the configuration, the device or the rewards.
+    Raises ValueError for a configuration, device or reward that verl cannot take.
     """
     own = given(request.user_config, "your configuration", request.folder or ".").values if request.user_config else {}
     theirs = {key: _placed(own[key], request.folder) if key in _PATHS else own[key] for key in own}
@@ -72,14 +71,14 @@ def export(request: ExportRequest) -> Export:
 
 
 def _exported_data() -> dict[str, Any]:
-    """The exported prompts; verl asks for a validation file even where nothing is validated."""
+    """Returns the keys of the exported prompts; verl needs a validation file even without validation."""
     file = f"{HERE}/{PROMPTS}/train.jsonl"
     ours = {handling.DATASET_PATH: f"{HERE}/{DATA}", handling.DATASET_NAME: "Prompts", handling.PROMPT_KEY: "prompt"}
     return {handling.TRAIN_FILES: file, handling.VALIDATION_FILES: file, **ours}
 
 
 def _placed(value: Any, folder: str) -> Any:
-    """The user's own path, from the user's folder."""
+    """Resolves the user's own path from the user's folder."""
     if isinstance(value, list):
         return [_placed(item, folder) for item in value]
     local = isinstance(value, str) and folder and "://" not in value and not value.startswith(("~", "pkg"))
@@ -116,14 +115,14 @@ def _command(request: ExportRequest, inputs: Mapping[str, Any]) -> Command:
 
 
 def _word(key: str, value: Any, *, new: bool) -> str:
-    """An override; a path in the exported folder is quoted, because nobody knows what the folder is called."""
+    """Formats an override; a path in the exported folder is quoted, because its folder may have any name."""
     if isinstance(value, str) and value.startswith(HERE):
         return f"{key}={quoted(value)}"
     return override(key, value, new)
 
 
 def _script(title: str, command: Command, *remarks: str) -> str:
-    """The command from wherever it is started; what the caller's environment sets already, stays."""
+    """Writes the script that runs the command from any folder; variables of the caller's environment win."""
     lines = [
         "#!/bin/sh",
         *(f"# {comment(line)}" for line in (title, *remarks)),
@@ -144,10 +143,9 @@ def _joined(argv: Sequence[str]) -> str:
 
 
 def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
-    """The module with ``compute_score``, and those it calls.
+    """Returns the module with ``compute_score``, and the modules it calls.
 
-    Raises:
-        ValueError: a reward of TRL's own, which verl's environment has not; or of a kind that is not known.
+    Raises ValueError for a reward of TRL's own, which verl's environment lacks, or an unknown kind.
     """
     own = [spec.name for spec in specs if spec.kind == "trl"]
     if own:
@@ -165,6 +163,6 @@ def scoring_of(specs: Sequence[RewardSpec]) -> Rewards:
 
 
 def _for_verl(text: str) -> str:
-    """The module of TRL's export; only its head speaks of TRL."""
+    """Returns the module of TRL's export with a docstring for verl."""
     head, _, after = text.partition("\n")
     return '"""The reward of this run; needs nothing but the training environment."""\n' + after if head else text

@@ -84,7 +84,7 @@ VERL: tuple[Sign, ...] = (
     signs_of(FailureReason.HANG, nearness=Nearness.DEATH)("ray_get", "ray.exceptions.GetTimeoutError"),
     echo("ray_killed", "Worker unexpectedly exits with a connection error code 2"),
 )
-"""Read in the sources of verl 0.9.1, Hydra 1.3 and Ray 2.60; none of them was met on a GPU yet."""
+"""Texts from the sources of verl 0.9.1, Hydra 1.3 and Ray 2.60; not yet seen on a GPU."""
 
 SUGGESTIONS: Mapping[str, str] = {
     **shared.SUGGESTIONS,
@@ -129,7 +129,7 @@ diagnose = partial(shared.diagnose, signs=(*VERL, *SIGNS), suggestions=SUGGESTIO
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
-    """A suggestion for a failure of this kind; empty if there is nothing to say."""
+    """Returns a suggestion for a failure of this kind; empty if there is none."""
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is OOM and pool is not Pool.HOST and where == Phase.LOGPROB.value:
         return "lower logprob_rows, or logprob_tokens with dynamic_batching; or fused_loss true"

@@ -16,7 +16,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 _INT = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 LONGEST_INT = 4000
-"""Characters of an integer; Python itself refuses to read more than 4,300 digits, and a longer one stays text."""
+"""Most characters of an integer; a longer one stays text, because Python reads at most 4,300 digits."""
 _FLOAT = re.compile(
     r"[+-]?([0-9][0-9_]*\.[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9][0-9_]*([eE][+-]?[0-9]+)?|[0-9][0-9_]*[eE][+-]?[0-9]+)"
 )
@@ -25,14 +25,13 @@ _NAME = re.compile(r"[^\s=,'\"\[\]{}()]+")
 
 
 class HydraError(ValueError):
-    """A problem with an override; its text neither begins with a capital nor ends with a stop."""
+    """A problem with an override; the text has no capital and no full stop."""
 
 
 def written(value: Any) -> str:
-    """``value`` as Hydra reads it back: numbers, switches, null, text, lists and mappings of these.
+    """Formats ``value`` as Hydra reads it: numbers, switches, null, text, lists and mappings of these.
 
-    Raises:
-        HydraError: a number that is not finite, or a mapping's key Hydra has no way to write.
+    Raises HydraError for a number that is not finite, or a mapping's key that Hydra cannot write.
     """
     if value is None:
         return "null"
@@ -52,17 +51,16 @@ def written(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` between single quotes; backslashes are doubled only where a quote follows, as Hydra has it."""
+    """Returns ``text`` in single quotes; as in Hydra, backslashes are doubled only before a quote."""
     escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + "\\'", text)
     ending = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * ending}'"
 
 
 def parsed(text: str) -> Any:
-    """The value ``text`` stands for.
+    """Parses the value that ``text`` stands for.
 
-    Raises:
-        HydraError: a sweep, a function or no value at all.
+    Raises HydraError for a sweep, a function or no value.
     """
     value, end = _value(text.strip(), 0, top=True)
     if end != len(text.strip()):
@@ -71,10 +69,9 @@ def parsed(text: str) -> Any:
 
 
 def split(override: str) -> tuple[str, Any]:
-    """(dotted key without ``+``, value) of ``key=value``, ``+key=value`` or ``++key=value``.
+    """Splits ``key=value``, ``+key=value`` or ``++key=value`` into (dotted key, value).
 
-    Raises:
-        HydraError: it is none of these.
+    Raises HydraError for any other text.
     """
     name, sign, text = override.partition("=")
     key = name.strip().lstrip("+")
@@ -86,7 +83,7 @@ def split(override: str) -> tuple[str, Any]:
 
 
 def override(key: str, value: Any, added: bool = False) -> str:
-    """``key=value``; ``added`` puts ``++`` before it, which sets a key whether or not verl's own files have it."""
+    """Formats ``key=value``; ``added`` prefixes ``++``, which sets a key whether or not verl's own files have it."""
     return f"{'++' if added else ''}{key}={written(value)}"
 
 
@@ -137,7 +134,7 @@ def _mapping(text: str, at: int) -> tuple[dict[str, Any], int]:
 
 
 def _separator(text: str, at: int, closing: str) -> int:
-    """The place of the next item, or of the closing bracket."""
+    """Returns the index of the next item, or of the closing bracket."""
     at = _after_spaces(text, at)
     sign = text[at : at + 1]
     if sign == closing:

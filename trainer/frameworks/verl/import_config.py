@@ -48,7 +48,7 @@ _ESTIMATOR = "algorithm.adv_estimator"
 SWITCH = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
 ENTROPY = "actor_rollout_ref.actor.entropy_coeff"
 _GPUS_OF_A_NODE = 8
-"""``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
+"""Default of ``trainer.n_gpus_per_node`` in verl 0.9.1."""
 _INPUTS: Mapping[str, str] = {
     MODEL_PATH: "model",
     REWARD_PATH: "rewards",
@@ -57,7 +57,7 @@ _INPUTS: Mapping[str, str] = {
 }
 """Key -> field of a request; prompts and GPUs are the command line's in any case."""
 _BY_ITSELF = {knob: key for knob, key in NATIVE.items() if key not in {*BATCH, *BESIDE.get(knob, ())}}
-"""Knobs whose key nothing else is counted by -> that key."""
+"""Knob -> its key, for knobs that are one key each and not part of the batch."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
 _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
@@ -65,7 +65,7 @@ _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
-    """The overrides that the file sets, by their keys. Raises ``ConfigError`` as ``import_config``."""
+    """Returns the overrides that the file sets, by their keys. Raises ``ConfigError`` like ``import_config``."""
     return given(text, name, folder_of(name)).values
 
 
@@ -78,15 +78,15 @@ def import_config(
     *,
     folder: str = ".",
 ) -> Imported:
-    """The file's keys, each where it belongs.
+    """Reads the file's keys into knobs, inputs and ``passthrough``.
 
     Args:
         text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
             configuration; at most 64 KiB.
         fields: not used; verl's keys are a table (``unknown_keys``).
-        processes: GPUs that train; 0 takes what the file says.
-        files: not used; verl's configuration names no other.
-        folder: that the file stands in, where it says so of itself.
+        processes: GPUs that train; 0 takes the file's number.
+        files: not used; verl's configuration names no other file.
+        folder: folder of the file.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -119,7 +119,7 @@ def import_config(
 
 
 def _passed(values: Mapping[str, Any], script: Given) -> dict[str, Any]:
-    """Settings that pass through unchanged, the script's other variables among them."""
+    """Returns the settings that pass through unchanged, with the script's other variables."""
     passed = {key: value for key, value in rest(values).items() if handling_of(key) is not KeyHandling.REFUSED}
     passed = {key: value for key, value in passed.items() if key not in INPUTS}
     others = {n: v for n, v in other_variables(script.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
@@ -127,7 +127,7 @@ def _passed(values: Mapping[str, Any], script: Given) -> dict[str, Any]:
 
 
 def _knobs(values: Mapping[str, Any], gpus: int, script: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
-    """The knobs; what is wrong with one is kept, and the others are looked at without it."""
+    """Reads the knobs; collects the fault of each bad key and continues without the key."""
     left = dict(values)
     while True:
         try:
@@ -140,7 +140,7 @@ def _knobs(values: Mapping[str, Any], gpus: int, script: Given, name: str, fault
 
 
 def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults, gpus: int) -> dict[str, str]:
-    """Fields that the command line has to give (``_asked``); problems with keys and variables are collected."""
+    """Returns the fields that the command line has to give (``_asked``); collects faults of keys and variables."""
     for key in script.values:
         with faults.caught():
             _check(key, script, name, gpus)
@@ -154,7 +154,7 @@ def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults
 
 
 def _refuse_parts(script: Given, name: str) -> None:
-    """Refuse another engine than a trial's, and look no further: its own keys are all others."""
+    """Refuses another engine than a trial's at once, because all keys of that engine differ."""
     for key, value in script.values.items():
         why = part_refusal(key, value)
         if why is not None:
@@ -180,7 +180,7 @@ def _check_variable(variable: str, script: Given, name: str) -> None:
 
 
 def _asked(script: Given, name: str, faults: Faults) -> dict[str, str]:
-    """Fields that the command line has to give: field of a request -> a sentence with the line and the option."""
+    """Returns field of a request -> sentence with the line and the option, for fields the command line has to give."""
     found = {}
     for key, written in script.unknown.items():
         field = asked_for(key, _INPUTS, _BY_ITSELF)
@@ -216,7 +216,7 @@ def _length(values: Mapping[str, Any], key: str, script: Given, name: str) -> in
 
 
 def _rewards(values: Mapping[str, Any], script: Given, name: str) -> tuple[str, ...]:
-    """``path:function`` of verl's custom reward; nothing where verl chooses by the data's source."""
+    """Returns ``path:function`` of verl's custom reward; empty if verl chooses by the data's source."""
     path = _text(values, REWARD_PATH, script, name)
     return (f"{path}:{values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
 
@@ -228,7 +228,7 @@ def _notes(values: Mapping[str, Any], script: Given, name: str, gpus: int) -> It
 
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
-    """(Key, what a user may not expect of it)."""
+    """Yields (key, note) on unexpected effects."""
     own, needed = values.get(CPUS), held(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
         yield CPUS, f" {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
@@ -251,7 +251,7 @@ def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str
 
 
 def _without(script: Given, name: str) -> Iterator[str]:
-    """Notes on settings a trial does without because only a shell knows them, or because each trial has its own."""
+    """Yields notes on settings that a trial ignores: known to a shell only, or set anew by each trial."""
     names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
     if names:
         listed = ", ".join(key.removeprefix("env.") for key in names)
@@ -269,7 +269,7 @@ def _without(script: Given, name: str) -> Iterator[str]:
 
 
 def _line(script: Given, key: str) -> int:
-    """Line of the key, or of the mapping it is in."""
+    """Returns the line of the key, or of its mapping."""
     while key not in script.lines and "." in key:
         key = key.rpartition(".")[0]
     return script.lines.get(key, 0)

@@ -20,10 +20,10 @@ PROMPT_KEY, SOURCE_KEY, ROWS = "data.prompt_key", "data.reward_fn_key", "data.tr
 
 DATASET = frozenset({TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, DATASET_NAME, PROMPT_KEY, SOURCE_KEY, ROWS})
 INPUTS = DATASET | {MODEL_PATH, PROMPT_LENGTH, COMPLETION_LENGTH, REWARD_PATH, REWARD_NAME, GPUS, NODES}
-"""Model, prompts, rewards, lengths and GPUs, which a study has fields of its own for."""
+"""Model, prompts, rewards, lengths and GPUs, which are fields of a study."""
 
 RUNS_WORKERS = "ray_kwargs.ray_init.runtime_env.py_executable"
-"""What starts Ray's workers (``uv run ...``); a trial's are started by its own interpreter."""
+"""Command that starts Ray's workers (``uv run ...``); a trial uses its own interpreter."""
 MEASURING = frozenset(
     {
         *("trainer.total_epochs", "trainer.total_training_steps", "trainer.project_name", "trainer.experiment_name"),
@@ -38,7 +38,7 @@ MEASURING = frozenset(
         RUNS_WORKERS,
     }
 )
-"""A trial does without them or sets its own; an exported script keeps them. They move no figure."""
+"""Keys without an effect on figures: a trial ignores or replaces them; an exported script keeps them."""
 
 LOOP = ROLLOUT + "agent.default_agent_loop"
 _OTHER_LOOP = "agent loops and tools are not supported: a trial gives each completion one length; remove it"
@@ -71,11 +71,11 @@ REFUSED: Mapping[str, str] = {
     ROLLOUT + "agent.agent_loop_config_path": _OTHER_LOOP,
     ROLLOUT + "agent.agent_loop_manager_class": _OTHER_LOOP,
 }
-"""Key -> why, and what to do, unless the value is false."""
+"""Key -> reason of the refusal, and the remedy, unless the value is false."""
 
 
 def handling_of(key: str) -> KeyHandling:
-    """The handling of ``key``."""
+    """Returns the handling of ``key``."""
     if key in KEYS:
         return KeyHandling.KNOB
     if key in INPUTS:
@@ -86,10 +86,9 @@ def handling_of(key: str) -> KeyHandling:
 
 
 def refusal(key: str, value: Any, ranks: int = 0) -> str | None:
-    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can.
+    """Returns the reason why a trial cannot honour ``key`` with ``value``, and the remedy; ``None`` if it can.
 
-    Args:
-        ranks: with rows of their own; 0: not known.
+    ``ranks`` is the number of data-parallel ranks; 0 if unknown.
     """
     if key in OLD and value is not None:
         each = f" {max(1, value // ranks)}, of {value} over {ranks} ranks" if ranks and isinstance(value, int) else ""
@@ -104,5 +103,5 @@ def refusal(key: str, value: Any, ranks: int = 0) -> str | None:
 
 
 def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
-    """``passthrough`` without what a trial does without."""
+    """Returns ``passthrough`` without keys that a trial ignores."""
     return {key: value for key, value in passthrough.items() if handling_of(key) is not KeyHandling.MEASURING}

@@ -20,7 +20,7 @@ ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm."
 
 FRAMEWORK = "verl"
 OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.needs)
-"""Knobs that act where verl trains with Megatron (``megatron``)."""
+"""Knobs with an effect under Megatron only (``megatron``)."""
 TRANSLATED = frozenset(
     {
         *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
@@ -30,7 +30,7 @@ TRANSLATED = frozenset(
         *SPECULATIVE,
     }
 )
-"""Written in other words than the knob's, or in several keys (``keys``)."""
+"""Knobs whose keys have other values than the knob, or that set several keys (``keys``)."""
 UNTRIED = frozenset(
     {
         *("async_generation", "rollout_gpus", "weight_sync_every", "staleness_limit", "stale_completions"),
@@ -89,7 +89,7 @@ PADDED, BUCKET = ACTOR + "pad_to_length", FSDP + "pad_to_length_bucket"
 NAME, DTYPE, QUANTIZATION = ROLLOUT + "name", ROLLOUT + "dtype", ROLLOUT + "quantization"
 FREE_CACHE = ROLLOUT + "free_cache_engine"
 SLEEP_MODE = ROLLOUT + "enable_sleep_mode"
-"""Whether the engine's memory can be freed at all; its pool excludes expandable segments."""
+"""Whether the engine can free its memory; its pool excludes expandable segments."""
 CAPTURED = ROLLOUT + "cudagraph_capture_sizes"
 MASTER = FSDP + "model_dtype"
 GUESSES = ENGINE + ARGUMENT
@@ -112,7 +112,7 @@ FIXED: Mapping[str, KnobValue] = {
     "trainer.use_v1": True,
     "algorithm.adv_estimator": "grpo",
 }
-"""Keys that have to have these values for what the knobs say to hold."""
+"""Key -> the only value with which the knobs hold."""
 MODEL_ENGINE = "model_engine"
 """Hydra's choice of verl's own files; ``dp`` is FSDP, ``megatron`` Megatron."""
 
@@ -130,4 +130,4 @@ KEYS: frozenset[str] = frozenset(
 NOT_IN_VERLS_FILES: frozenset[str] = frozenset(
     {*(key for knob, key in NATIVE.items() if key_of(knob, FRAMEWORK).startswith("+")), MIXED, SLEEP_MODE, GUESSES}
 )
-"""Keys Hydra has to be told to add."""
+"""Keys that Hydra needs ``+`` for."""

@@ -20,22 +20,22 @@ VERLS_BATCH: Mapping[str, int] = {
     tables.PROMPTS_PER_UPDATE: 256,
     tables.NATIVE["num_generations"]: 1,
 }
-"""What verl 0.9.1 has where an override does not say."""
+"""Batch defaults of verl 0.9.1."""
 BATCH = frozenset({*VERLS_BATCH, tables.NATIVE["micro_batch_size"], tables.NATIVE["sequence_parallel_size"]})
 """Keys that are right or wrong together."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
-"""What verl itself sets to false where FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
+"""Knobs that verl sets to false if FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
 _FOLLOWING = frozenset(key for keys in tables.BESIDE.values() for key in keys if key.startswith(tables.REFERENCE))
 
 
 def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
-    """The knobs ``keys`` set, with the whole batch; keys that are no knobs are left alone.
+    """Returns the knobs that ``keys`` set, with the whole batch; keys that are no knobs are ignored.
 
     Args:
-        keys: dotted key -> value; mappings are whole (``flattened`` takes them apart before).
-        gpus: that train, all nodes.
+        keys: dotted key -> value, after ``flattened``.
+        gpus: training GPUs on all nodes.
 
     Raises:
         KnobKeyError: naming the key and what was expected.
@@ -64,7 +64,7 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs."""
+    """Returns ``keys`` without knobs."""
     apart = {tables.APART_NODES, tables.APART_GPUS} if keys.get(tables.MODE) == "separate_async" else set()
     known = megatron.rest(keys) if megatron.chosen(keys) else {k: v for k, v in keys.items() if k not in tables.KEYS}
     found = {key: value for key, value in known.items() if key not in apart}
@@ -73,9 +73,9 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` with the mappings that hold knobs taken apart, so that each knob has a key of its own.
+    """Returns ``keys`` with the mappings of knobs split into dotted keys, one for each knob.
 
-    An interpolation among the knobs' keys says that one follows another, which is what an unset knob does.
+    An interpolation among the knobs' keys means that one knob follows another, as an unset knob does.
     """
     found: dict[str, Any] = {}
     for key, value in keys.items():
@@ -99,7 +99,7 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
-    """The key that gives the value, and it: ``key`` or one beside it; the reference model's do not count against it."""
+    """Returns the key that gives the value, and the value: ``key`` or a related key, except the reference model's."""
     given = {name: keys[name] for name in (key, *tables.BESIDE.get(knob, ())) if keys.get(name) is not None}
     own = {name: value for name, value in given.items() if name not in _FOLLOWING}
     if knob == "sequence_parallel_size" and own.get(tables.BESIDE[knob][0]) == 1:
@@ -199,7 +199,7 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """Rollout mode and engine knobs: where and when verl generates, and on how many GPUs of its own."""
+    """Returns the rollout mode and engine knobs: place and time of generation, and the GPUs used for it."""
     found: dict[str, KnobValue] = {}
     if tables.STALENESS in keys:
         limit = keys[tables.STALENESS]
@@ -238,7 +238,7 @@ def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> KnobKeyError:
-    """Error about sizes that do not go into ``gpus``, at a key that says one of them."""
+    """Builds the error on sizes that do not divide ``gpus``, at a key that sets one of them."""
     together, key = model_parallel(found), tables.NATIVE["sequence_parallel_size"]
     if found.get("training_engine") != megatron.WORD:
         key = next((beside for beside in tables.BESIDE["sequence_parallel_size"] if key not in keys), key)
@@ -251,7 +251,7 @@ def _uneven(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) 
 
 
 def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
-    """The four batch knobs, by verl's own rules: prompts over the ranks that have rows of their own."""
+    """Returns the four batch knobs by verl's own rules, which count prompts over the data-parallel ranks."""
     together = model_parallel(found)
     if gpus % together:
         raise _uneven(keys, found, gpus)
@@ -300,4 +300,4 @@ OLD: Mapping[str, str] = {
     "actor_rollout_ref.rollout.log_prob_micro_batch_size": tables.NATIVE["logprob_rows"],
     tables.REFERENCE + "log_prob_micro_batch_size": tables.REFERENCE + "log_prob_micro_batch_size_per_gpu",
 }
-"""Keys of rows over all GPUs, which verl 0.9.1 refuses or fails on (``engine_workers.py:636``) -> the one to use."""
+"""Key of rows over all GPUs, which verl 0.9.1 refuses or fails on (``engine_workers.py:636``) -> key to use instead."""

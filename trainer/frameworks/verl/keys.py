@@ -23,7 +23,7 @@ from trainer.frameworks.verl import megatron
 acting = partial(acting_in, framework="verl")
 """The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
 NO_BUCKET = 1024
-"""``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""
+"""``pad_to_length_bucket`` without padding: verl's default, which verl then ignores."""
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "rollout_engine": (("vllm", "sglang"), "verl generates with vllm or sglang"),
     "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
@@ -34,11 +34,11 @@ _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "optimizer": (tuple(tables.OPTIMIZERS), f"a verl trial has {', '.join(tables.OPTIMIZERS)}"),
     "rollout_quantization": (("none", "fp8"), "a verl trial rolls out in fp8 or what the weights are in"),
 }
-"""Knob -> (values a trial can set, why no other)."""
+"""Knob -> (values a trial can set, reason against other values)."""
 
 
 def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value that verl has no words for. What rests is no matter."""
+    """Returns a sentence for each knob with an effect that verl has no key for."""
     acts = acting(configuration)
     said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in tables.WRITTEN]
     if (acts.get("rollout_mode", "colocate"), bool(acts.get("async_generation", False))) not in tables.MODES.values():
@@ -51,7 +51,7 @@ def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
+    """Returns a sentence for each knob with an effect that a verl trial cannot set; empty if a trial can run."""
     said = unwritable(configuration)
     if not said and _on_megatron(configuration):
         said.append(
@@ -74,15 +74,15 @@ def _mode(configuration: Mapping[str, KnobValue]) -> str:
 
 
 def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, KnobValue]:
-    """``configuration`` with what verl would do on its own written out; doing so twice changes nothing more.
+    """Returns ``configuration`` with verl's defaults written out; idempotent.
 
     Args:
         configuration: knobs; ``micro_batch_size`` is one of them.
-        rows_per_update: what the accumulation follows from where it is not set.
+        rows_per_update: completions of an update, which set the accumulation if it is not set.
         ranks: data-parallel training processes (``search_spaces.batch.data_ranks``).
 
     Raises:
-        ValueError: there is no ``micro_batch_size``, which verl has no default for.
+        ValueError: no ``micro_batch_size``, for which verl has no default.
     """
     if "micro_batch_size" not in configuration:
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
@@ -104,14 +104,14 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
 def to_keys(
     configuration: Mapping[str, KnobValue], rows_per_update: int, gpus: int, longest: int | None = None
 ) -> dict[str, Any]:
-    """verl's keys for every knob, set or not; what only acts by a variable of the process has none.
+    """Returns verl's keys for every knob, set or not, except knobs that act by environment variables.
 
     Args:
-        rows_per_update: completions of an update, where the configuration does not say.
-        longest: tokens of the longest prompt and completion: what the engine prepares for where no knob says.
+        rows_per_update: completions of an update, if the configuration sets no accumulation.
+        longest: tokens of the longest prompt and completion, the engine's default length limit.
 
     Raises:
-        ValueError: a knob or value verl cannot be given (``unsupported``), or a batch that is no whole prompts.
+        ValueError: a knob or value that verl cannot take (``unsupported``), or a batch without whole groups.
     """
     refuse(unwritable(configuration))
     ranks = max(1, gpus // model_parallel(configuration))
@@ -139,7 +139,7 @@ def to_keys(
 
 
 def added(key: str) -> bool:
-    """Whether Hydra has to be told that ``key`` is new: it is in none of verl's own files."""
+    """Tells whether ``key`` is new for Hydra, because none of verl's own files has it."""
     return key in tables.NOT_IN_VERLS_FILES or megatron.added(key)
 
 
@@ -150,7 +150,7 @@ def _native(knob: str, value: KnobValue) -> Any:
 
 
 def _batch(values: Mapping[str, KnobValue], ranks: int) -> dict[str, Any]:
-    """Rows in prompts, as verl counts them."""
+    """Returns the rows in prompts, verl's unit."""
     group = int(values["num_generations"])
     each = ranks * int(values["micro_batch_size"])
     found = {}

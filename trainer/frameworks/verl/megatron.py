@@ -43,13 +43,13 @@ OWN: Mapping[str, str] = {
     for name, knob in KNOBS.items()
     if ENGINE in knob.needs and FRAMEWORK in knob.frameworks and name != _SHARE_KNOB
 }
-"""Knob of Megatron's alone -> key."""
+"""Knob of Megatron alone -> key."""
 ELSEWHERE: Mapping[str, str] = {
     "rollout_offload_model": MEGATRON + "param_offload",
     "rollout_offload_optimizer": MEGATRON + "optimizer_offload",
     "sequence_parallel_size": MEGATRON + "context_parallel_size",
 }
-"""Knob that FSDP has under another key -> key."""
+"""Knob with another key under FSDP -> key."""
 _NULL: Mapping[str, KnobValue] = {
     **dict.fromkeys(("recompute_granularity", "recompute_method"), "none"),
     **dict.fromkeys(("first_stage_layers", "last_stage_layers", "recompute_layers"), 0),
@@ -57,20 +57,20 @@ _NULL: Mapping[str, KnobValue] = {
 }
 """Knob -> the value that verl writes as null."""
 NOT_READ = frozenset({*(NATIVE[name] for name in TORCH_ONLY if name in NATIVE), IMPL, OPTIMIZER, PADDED, BUCKET})
-"""Keys of knobs that are none beside Megatron: they pass through."""
+"""Keys of knobs without an effect under Megatron, which pass through."""
 MEGATRON_KEYS = frozenset({*OWN.values(), *ELSEWHERE.values(), DTYPE})
 _RENAMED = {f"{FSDP}seed": f"{MEGATRON}seed", f"{ACTOR}grad_clip": f"{ACTOR}optim.clip_grad"}
-"""Key of FSDP's for what is no knob -> Megatron's."""
+"""FSDP's key that is no knob -> Megatron's key."""
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def chosen(keys: Mapping[str, Any]) -> bool:
-    """Whether a run trains with Megatron: by verl's own files, or by the actor's strategy."""
+    """Tells whether a run trains with Megatron, by verl's own files or by the actor's strategy."""
     return WORD in (keys.get(MODEL_ENGINE), keys.get(STRATEGY))
 
 
 def refusal(keys: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(key, why) where ``keys`` are of both engines; ``None`` if they are of one."""
+    """Returns (key, reason) if ``keys`` mix both engines; ``None`` for one engine."""
     named, other = (FSDP, "FSDP's") if chosen(keys) else (MEGATRON, "Megatron's")
     found = next((key for key, value in keys.items() if key.startswith(named) and value is not None), None)
     if found is not None:
@@ -81,10 +81,9 @@ def refusal(keys: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` set of Megatron's, the engine among them.
+    """Returns the Megatron knobs that ``keys`` set, with the engine.
 
-    Raises:
-        KnobKeyError: naming the key and what was expected.
+    Raises KnobKeyError with the key and the expected value.
     """
     found: dict[str, KnobValue] = {ENGINE: WORD}
     for knob, key in {**OWN, **ELSEWHERE}.items():
@@ -103,7 +102,7 @@ def knobs_of(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
 
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` without knobs, for a run with Megatron."""
+    """Returns ``keys`` without knobs, for a run with Megatron."""
     found = {key: value for key, value in keys.items() if key not in (KEYS | MEGATRON_KEYS) - NOT_READ}
     options = keys.get(OPTIONS)
     if isinstance(options, Mapping):
@@ -113,7 +112,7 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written(values: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Megatron's keys for ``values``."""
+    """Returns Megatron's keys for ``values``."""
     found: dict[str, Any] = {MODEL_ENGINE: WORD, STRATEGY: WORD, DTYPE: DTYPES[str(values["precision"])]}
     for knob, key in {**OWN, **ELSEWHERE}.items():
         if knob in values:
@@ -123,10 +122,10 @@ def written(values: Mapping[str, KnobValue]) -> dict[str, Any]:
 
 
 def renamed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """``keys`` of FSDP's files that are no knobs by Megatron's names."""
+    """Renames FSDP's ``keys`` that are no knobs to Megatron's."""
     return {_RENAMED.get(key, key): value for key, value in keys.items()}
 
 
 def added(key: str) -> bool:
-    """Whether Hydra has to be told that ``key`` is new: it is below a mapping that has no such key in verl's files."""
+    """Tells whether ``key`` is new for Hydra: verl's files have its mapping, but no such key in it."""
     return key.startswith((f"{MEGATRON}override_transformer_config.num_layers", f"{OPTIONS}."))

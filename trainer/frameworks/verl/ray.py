@@ -17,29 +17,28 @@ VERLS_UNITS = 8
 CONTROLLER = 1
 OF_A_GPU = 3
 SPARE = 1
-"""An actor that holds none asks for one until its process is there, and is not to look as if it waited for ever."""
+"""CPUs for a starting actor that later holds none; without it the actor would look as if it waited for ever."""
 
 PRIVATE: Mapping[str, Any] = {ADDRESS: "local", "ray_kwargs.ray_init.include_dashboard": False}
-"""A Ray of the trial's own, at ports of its own choice, whatever runs on the machine (``verl/trainer/main_ppo.py``
-gives these to ``ray.init``); its folder is told by who starts the trial."""
+"""Settings for a Ray of the trial's own, at free ports (``verl/trainer/main_ppo.py`` passes them to ``ray.init``); the
+process that starts the trial sets its folder."""
 
 
 def held(keys: Mapping[str, Any], gpus: int) -> int:
-    """CPUs in Ray's count that verl holds on one machine with ``gpus``.
+    """Returns the CPUs, in Ray's count, that verl holds on one machine with ``gpus``.
 
-    Args:
-        keys: the user's own, of which one can say another number of storage units.
+    ``keys`` are the user's own, which may set another number of storage units.
     """
     units = keys.get(UNITS, VERLS_UNITS)
     return (units if _is_count(units) else VERLS_UNITS) + CONTROLLER + OF_A_GPU * gpus
 
 
 def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
-    """The number of CPUs to tell Ray, where what it would count is too few; else nothing.
+    """Returns the number of CPUs to give Ray if its own count is too small; else empty.
 
     Args:
-        keys: the user's own, of which one can say a number.
-        cores: of the machine; 0 if they are not known.
+        keys: the user's own, which may set a number.
+        cores: cores of the machine; 0 if unknown.
     """
     own, needed = keys.get(CPUS), held(keys, gpus) + SPARE
     there = int(own) if own is not None and _is_count(own) else cores

@@ -27,7 +27,7 @@ _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
 _VERLS_KEYS = re.compile(r"\+{0,2}(?:actor_rollout_ref|algorithm|trainer)(?:\.\w+)+=")
 _PROGRAM = re.compile(r"(?:[\w-]*/|\.+/)*[\w-]+\.py|\w+(?:\.\w+)+")
-"""A program that trains with verl in a way of its own: by its name, or a file or module in front of verl's keys."""
+"""Matches another program that trains with verl: its name, or a file or module before verl's keys."""
 _ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
 _NAMES = ("--config-name", "-cn")
 _OPTIONS_WITH_VALUE = (*_NAMES, "--config-path", "-cp", "--config-dir", "-cd")
@@ -35,9 +35,9 @@ _CONFIG, _OF_MEGATRON = "ppo_trainer", "ppo_megatron_trainer"
 """verl's own files; the second are the first with ``model_engine`` megatron."""
 _STARTS_FROM = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
 _FOLLOWS = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+)*)\}")
-"""A value that is another key's."""
+"""Matches a value that is another key's."""
 _WORKED_OUT = re.compile(r"\$\{\s*(?!oc\.select\b)[\w.]+\s*:")
-"""One that Hydra works out where it runs; ``oc.select`` names another key, and verl's own files have it."""
+"""Matches a value that Hydra computes at run time; ``oc.select`` names another key, as in verl's own files."""
 _DEFAULTS = "defaults"
 """In a YAML file: what Hydra begins with."""
 
@@ -52,21 +52,21 @@ class Given:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables the script sets for verl."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Key, or ``env.`` and a variable -> what in its value only a shell knows; it has no value here."""
+    """Key, or ``env.`` and a variable -> part of its value that only a shell knows; the key has no value here."""
     unset: list[tuple[str, int]] = field(default_factory=list)
-    """Words that are nothing but a variable that the script does not set, with their lines."""
+    """Words that are only a variable that the script does not set, with their lines."""
     added: set[str] = field(default_factory=set)
     """Keys that were written with ``+``, whether or not verl's files have them."""
     script: bool = False
-    """It is a script, which says them; other files cannot."""
+    """Whether the text is a shell script."""
     folder: str | None = ""
-    """Where it trains (``Command.folder``)."""
+    """Working directory of the training (``Command.folder``)."""
     others: tuple[int, ...] = ()
-    """Lines of other calls of verl in the script, which say something else."""
+    """Lines of other calls of verl in the script with different words."""
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:
-    """Overrides that ``text`` sets.
+    """Reads the overrides that ``text`` sets.
 
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
@@ -96,13 +96,13 @@ def given(text: str, name: str, folder: str = ".") -> Given:
 
 
 def _others(calls: Sequence[Command]) -> tuple[int, ...]:
-    """The lines of the calls that are not the last in other words."""
+    """Returns the lines of the calls whose words differ from the last call's."""
     said = [[word.text for word in call.words] for call in calls]
     return tuple(call.words[0].line for call, words in zip(calls, said, strict=True) if words != said[-1])
 
 
 def _resolved(found: Given) -> Given:
-    """With the values that a study has to know; those that Hydra works out where it runs are not known."""
+    """Resolves the values that a study needs; moves values that Hydra computes at run time to ``unknown``."""
     needed = [key for key in found.values if handling_of(key) in (KeyHandling.KNOB, KeyHandling.INPUT)]
     for key in needed:
         value = _followed(key, found.values)
@@ -115,7 +115,7 @@ def _resolved(found: Given) -> Given:
 
 
 def _followed(key: str, values: Mapping[str, Any]) -> Any:
-    """The value of ``key``, or of the one that it follows, where that is said."""
+    """Returns the value of ``key``, or of the key that it follows, if that is set."""
     seen = {key}
     value = values[key]
     while isinstance(value, str) and (other := _FOLLOWS.fullmatch(value)) and other[1] not in seen:
@@ -125,7 +125,7 @@ def _followed(key: str, values: Mapping[str, Any]) -> Any:
 
 
 def _refuse_engine_named(text: str, name: str) -> None:
-    """Refuse a script that cannot be read by the engine that it is for, where it names one."""
+    """Refuses an unreadable script by the engine that it names, if any."""
     named = re.search(r"--config-name[= ]['\"]?([\w.-]+)", text)
     why = files_refusal(named[1]) if named is not None else None
     if named is not None and why is not None:
@@ -133,7 +133,7 @@ def _refuse_engine_named(text: str, name: str) -> None:
 
 
 def _refuse_other_program(text: str, name: str, folder: str) -> None:
-    """Refuse, by its name, another program that trains with verl."""
+    """Refuses another program that trains with verl, by its name."""
     if not (_OTHER.search(text) or _VERLS_KEYS.search(text)):
         return
     try:
@@ -150,13 +150,12 @@ def _refuse_other_program(text: str, name: str, folder: str) -> None:
 
 
 def calls_of(text: str, program: str, folder: str = ".") -> list[Command]:
-    """The commands of ``text`` with a word that holds ``program``.
+    """Returns the commands of ``text`` with a word that contains ``program``.
 
-    What the script itself is given is left out of its words. A word that is a command of its own (``bash -c "..."``) is
-    read as one. ``$HOME`` is that of who asks.
+    The script's own arguments are left out. A word that is a command (``bash -c "..."``) is read as one. ``$HOME`` is
+    the current user's.
 
-    Raises:
-        ShellError: a quote, bracket or statement that is not closed.
+    Raises ShellError for a quote, bracket or statement that is not closed.
     """
     found = []
     for command in commands(text, folder, {"HOME": os.path.expanduser("~")}):
@@ -205,14 +204,14 @@ def _of_call(call: Command, name: str) -> Given:
 
 
 def _is_verls(option: str, value: str) -> bool:
-    """Whether it names what verl takes anyway: its own folder, or its own configuration in it."""
+    """Tells whether the option names verl's own folder, or its own configuration in it."""
     if option in ("--config-path", "-cp"):
         return value.removeprefix("./").rstrip("/") == "config"
     return option in _NAMES and value.removesuffix(".yaml") == _CONFIG
 
 
 def _check_engine(words: Sequence[Word], name: str) -> None:
-    """Refuse another configuration of verl's own by the engine that it is for."""
+    """Refuses another configuration of verl's own by its engine."""
     for place, word in enumerate(words):
         option, _, value = word.text.partition("=")
         value = value or "".join(each.text for each in words[place + 1 : place + 2])
@@ -245,7 +244,7 @@ def _set(found: Given, word: Word, name: str) -> None:
 
 
 def _current(key: str) -> str:
-    """verl writes this older place over the current one (``experimental/reward_loop/reward_loop.py:59``)."""
+    """Returns the current key of an older key, which wins (``experimental/reward_loop/reward_loop.py:59``)."""
     return f"reward.{key}" if key.startswith("custom_reward_function.") else key
 
 
@@ -283,7 +282,7 @@ def _of_yaml(text: str, name: str) -> Given:
 
 
 def _check_defaults(entry: Entry | None, name: str) -> None:
-    """Refuse a configuration of Hydra's that begins with another than verl's own."""
+    """Refuses a Hydra configuration that starts from another one than verl's own."""
     parts = [] if entry is None else entry.plain if isinstance(entry.value, list) else [entry.plain]
     for part in parts:
         if part not in ("_self_", _CONFIG):
@@ -291,7 +290,7 @@ def _check_defaults(entry: Entry | None, name: str) -> None:
 
 
 def _leaves(entries: Mapping[str, Entry], before: str = "") -> Iterator[tuple[str, Entry]]:
-    """Dotted key -> entry, mappings taken apart but for those that are knobs as a whole."""
+    """Yields dotted key -> entry; mappings are split, except knobs that are whole mappings."""
     for name, entry in entries.items():
         key = f"{before}{name}"
         if isinstance(entry.value, dict) and entry.value and key not in WHOLE:

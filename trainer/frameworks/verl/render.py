@@ -29,8 +29,8 @@ OBJECTIVE: Mapping[str, Any] = {
     ROLLOUT + "top_p": 1.0,
     ROLLOUT + "top_k": -1,
 }
-"""Of the objective in verl's own files (``trainer/config``), where a run says nothing; exports write it explicitly.
-Left to verl: ``clip_ratio_low``, ``clip_ratio_high`` and ``clip_ratio_c``."""
+"""Objective in verl's own files (``trainer/config``), used for keys that a run does not set; exports write it
+explicitly. ``clip_ratio_low``, ``clip_ratio_high`` and ``clip_ratio_c`` are left to verl."""
 
 
 def settings(
@@ -42,15 +42,15 @@ def settings(
     longest: int | None = None,
     passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """verl's keys for ``configuration``, every knob's among them; knobs that do not act have verl's own value.
+    """Returns verl's keys for ``configuration``; knobs without an effect have verl's own value.
 
     Args:
-        rows_per_update: what the accumulation follows from where it is not set.
-        device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
+        rows_per_update: completions of an update, which set the accumulation if it is not set.
+        device: must be ``cuda``: verl 0.9.1 does not train on a CPU.
         passthrough: the user's own keys, which never hold a knob.
 
     Raises:
-        ValueError: a knob, value or device verl cannot be given.
+        ValueError: a knob, value or device that verl cannot take.
     """
     del passthrough
     if device != "cuda":
@@ -67,7 +67,7 @@ def workload(
     seed: int,
     nodes: int = 1,
 ) -> dict[str, Any]:
-    """verl's keys for what is not tuned: model, lengths, GPUs and every seed."""
+    """Returns verl's keys that are not tuned: model, lengths, GPUs and every seed."""
     lengths = {} if max_prompt_length is None else {handling.PROMPT_LENGTH: max_prompt_length}
     seeds = ("data.seed", ACTOR + "data_loader_seed", FSDP + "seed", ROLLOUT + "seed")
     return {
@@ -87,13 +87,12 @@ def render(
     cores: int = 0,
     **trial: Unpack[TrialArguments],
 ) -> TrialSpec:
-    """The spec of one trial: ``settings`` holds verl's overrides by dotted key.
+    """Builds the spec of one trial: ``settings`` holds verl's overrides by dotted key.
 
-    It is of one process, however many GPUs train: verl starts its workers itself. ``cores`` are the machine's, so that
-    Ray is told of enough (``ray.cpus``); 0 tells it nothing.
+    The spec has one process for any number of GPUs, because verl starts its workers itself. ``cores`` of the machine
+    let Ray get enough CPUs (``ray.cpus``); 0 leaves the number to Ray.
 
-    Raises:
-        ValueError: a knob, value or device verl cannot be given.
+    Raises ValueError for a knob, value or device that verl cannot take.
     """
     refuse(unsupported(configuration))
     trial.setdefault("device", "cuda")

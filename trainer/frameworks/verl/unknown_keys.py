@@ -23,9 +23,9 @@ from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import MIXED, NOT_IN_VERLS_FILES
 
 _FREE = re.compile(r"(?:^|\.)(?:override_\w+|\w*_kwargs|hydra|env_vars)\.")
-"""Places below which any key may be added."""
+"""Matches places below which any key may be added."""
 _CLOSE, _SURE = 0.75, 0.85
-"""Likeness of two names, as ``difflib`` has it, of which one may be meant by the other; of an added key by more."""
+"""Likeness of two names (``difflib``) above which a key is taken for a slip; an added key needs the second."""
 _VERSION = "0.9.1"
 _RECORDED = json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))
 
@@ -45,13 +45,13 @@ def _with_alike(keys: frozenset[str]) -> frozenset[str]:
 
 
 KEYS = _with_alike(frozenset(_whole(_RECORDED["keys"])))
-"""Those of 0.9.1, by their whole names."""
+"""Keys of 0.9.1, by their whole names."""
 EARLIER = frozenset(_whole(_RECORDED["earlier"]))
-"""Those that only earlier versions have."""
+"""Keys of earlier versions alone."""
 
 
 def is_known(key: str) -> bool:
-    """Whether verl 0.9.1 has the key, or a mapping that may hold it."""
+    """Tells whether verl 0.9.1 has the key, or a mapping that may hold it."""
     if key in KEYS or key in _places() or key in NOT_IN_VERLS_FILES or key.startswith(MIXED):
         return True
     inside = _FREE.search(key) is not None or any(above in KEYS for above in _above(key))
@@ -59,13 +59,9 @@ def is_known(key: str) -> bool:
 
 
 def check_known(key: str, added: Set[str], name: str, line: int) -> None:
-    """Refuse a key that no verl has and that one of verl's is like.
+    """Refuses an unknown key that is similar to one of verl's.
 
-    Args:
-        added: keys, or what holds them, that were written with ``+``.
-
-    Raises:
-        ConfigError: naming the key that is meant.
+    ``added`` are keys, or their mappings, written with ``+``. Raises ConfigError with the similar key.
     """
     meant = "" if _is_added(key, added) or key in EARLIER or is_known(key) else _meant(key, _CLOSE)
     if meant:
@@ -74,7 +70,7 @@ def check_known(key: str, added: Set[str], name: str, line: int) -> None:
 
 
 def notes_of(lines: Mapping[str, int], added: Set[str], name: str) -> Iterator[str]:
-    """Notes on the keys in ``lines`` that verl 0.9.1 does not have."""
+    """Returns notes on the keys in ``lines`` that verl 0.9.1 does not have."""
     unknown = [key for key in lines if not is_known(key)]
     earlier = [key for key in unknown if key in EARLIER]
     if earlier:
@@ -93,7 +89,7 @@ def _is_added(key: str, added: Set[str]) -> bool:
 
 @cache
 def _places() -> frozenset[str]:
-    """Everything that holds keys."""
+    """Returns all mappings of verl's keys."""
     return frozenset(above for key in KEYS for above in _above(key))
 
 
@@ -104,7 +100,7 @@ def _above(key: str) -> Iterator[str]:
 
 
 def _meant(key: str, likeness: float) -> str:
-    """The key that differs in one part, and there the least; else the only one of its last name in its section."""
+    """Returns the most similar key that differs in one part; else the only key with its last name in its section."""
     parts = key.split(".")
     found = [(_alike(parts, known.split(".")), known) for known in KEYS if known.count(".") == len(parts) - 1]
     best = max(found, default=(0.0, ""))

@@ -1,4 +1,4 @@
-"""Knobs that act by variables verl is started with; Ray gives them to every worker. Pure."""
+"""Environment variables that set verl's knobs; Ray passes them to every worker. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainer.frameworks.verl.keys import acting
 ENVIRONMENT = "env"
 """Key of the passthrough that holds variables."""
 LOG_VARIABLE = "VERL_FILE_LOGGER_PATH"
-"""Where verl's file logger writes (``verl/utils/tracking.py``)."""
+"""Path of verl's log file (``verl/utils/tracking.py``)."""
 _SEGMENTS: Mapping[str, bool] = {SEGMENTS: True, "expandable_segments:False": False}
 _HEAPS: Mapping[str, str] = {text: word for word, text in HEAPS.items()}
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
-    """Environment variables that the knobs of ``configuration`` add to a training process."""
+    """Returns the environment variables that the knobs of ``configuration`` add to a training process."""
     acts = acting(configuration)
     segments = [text for text, value in _SEGMENTS.items() if acts.get("expandable_segments") is value]
     heaps = [text for text, value in _HEAPS.items() if acts.get("host_allocator") == value]
@@ -25,7 +25,7 @@ def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
 
 
 def knobs_of(environment: Mapping[str, str]) -> dict[str, KnobValue]:
-    """The knobs the variables of a script set; a variable it does not set counts as unset."""
+    """Returns the knobs that a script's variables set; a missing variable counts as unset."""
     found: dict[str, KnobValue] = {}
     segments = _SEGMENTS.get(environment.get(ALLOCATOR, "expandable_segments:False"))
     if segments is not None:
@@ -36,7 +36,7 @@ def knobs_of(environment: Mapping[str, str]) -> dict[str, KnobValue]:
 
 
 def other_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that are neither knobs nor the path of the log, which the run sets itself."""
+    """Returns the variables that are neither knobs nor the path of the log, which the run sets itself."""
     known = {ALLOCATOR: _SEGMENTS, TUNABLES: _HEAPS}
     return {
         name: value for name, value in environment.items() if name != LOG_VARIABLE and value not in known.get(name, {})
