@@ -1,4 +1,4 @@
-"""Two trials, or the best of two studies, beside each other; pure."""
+"""Compares two trials, or the best configurations of two studies. Pure."""
 
 from __future__ import annotations
 
@@ -21,72 +21,72 @@ from search_spaces.native import emulated
 from trainer.child.contract import encode
 
 _PLACES = ("prompts",)
-"""Parts of a workload that only say where something lies; its contents are compared by their digest."""
+"""Fields of a workload that are paths; their content is compared by its digest."""
 
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One of the two: a trial, or all trials that measured a study's best configuration."""
+    """One side of a comparison: a trial, or all trials that measured a study's best configuration."""
 
     label: str
     study: str
     framework: str
-    """Its name in the catalogue: what a knob that is not set is."""
+    """Name of the framework in the catalogue; it defines the value of a knob that is not set."""
     configuration: Configuration
     trials: tuple[int, ...]
     outcome: str
-    """The outcome's sentence; ``OK`` where it ended well."""
+    """Outcome as a sentence; ``OK`` if the trials ended well."""
     rows_per_update: int
     speed: Estimate | None
-    """Tokens/hour; ``None`` where nothing was measured."""
+    """Tokens/hour; ``None`` if nothing was measured."""
     cycle_s: float | None
     """Mean seconds of a speed cycle."""
     cycles: int
-    """Undisturbed cycles the figures are of; 0: its speed is a lower bound."""
+    """Undisturbed cycles behind the figures; 0 if the speed is a lower bound."""
     disturbed: int
-    """Timed cycles that were disturbed, so that they are left out."""
+    """Disturbed timed cycles, which are left out."""
     cycle_tokens: float | None
     """Mean completion tokens of a speed cycle."""
     phases: Mapping[str, float]
     """Mean seconds of a speed cycle by phase."""
     startup: Mapping[str, float]
-    """Mean seconds by part of the start-up."""
+    """Mean seconds of the start-up by part."""
     host_peak: int | None
-    """Bytes."""
+    """Highest host memory in bytes."""
     device_peak: int | None
-    """Bytes."""
+    """Highest device memory in bytes."""
     use: TrialUse | None
-    """Of the speed cycles; ``None`` where it was not recorded."""
+    """Resource use in the speed cycles; ``None`` if it was not recorded."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides, and what may be concluded."""
+    """Two sides and the conclusions from them."""
 
     a: ComparedSide
     b: ComparedSide
     ratio: Gain | None
-    """Tokens/hour of b over a, minus 1; ``None`` where one was not measured in an undisturbed cycle."""
+    """Tokens/hour of b over a, minus 1; ``None`` if a side has no undisturbed cycle."""
     changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
-    """Knobs that differ: (a, b)."""
+    """Knobs that differ, as (a, b)."""
     differs: tuple[str, ...] = ()
-    """What else differs, as ``place: a -> b``; the ratio is no gain of the knobs unless this is empty."""
+    """Other differences, as ``place: a -> b``; unless empty, the ratio also contains their effect."""
     baselines: tuple[ComparedSide, ComparedSide] | None = None
-    """Of two studies: their baselines, which show how alike machines and workloads are."""
+    """Baselines of two studies, which show how similar machines and workloads are."""
 
     @property
     def comparable(self) -> bool:
-        """Only knobs differ."""
+        """True if only knobs differ."""
         return not self.differs
 
     @property
     def decided(self) -> bool:
-        """The interval of the ratio excludes zero."""
+        """True if the interval of the ratio excludes zero."""
         return self.ratio is not None and self.ratio.decided
 
 
 def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
-    """Compares two trials of one study; of one round, by the interval of that round's gain."""
+    """Compares two trials of one study; trials of one round by the interval of that round's gain."""
     here, there = (_side(f"#{t.number}", record, t.configuration, [t]) for t in (a, b))
     differs = []
     if a.rows_per_update != b.rows_per_update:
@@ -99,14 +99,14 @@ def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
 
 
 def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
-    """Compares the headline rows of two studies, and their baselines."""
+    """Compares the first recommended rows of two studies, and their baselines."""
     best = tuple(_best(record) for record in (a, b))
     base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
     return _comparison(best[0], best[1], _ratio(*best), differences(a, b), (base[0], base[1]))
 
 
 def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
-    """``place: a -> b`` for everything but the knobs that moves the figures of two studies."""
+    """Lists as ``place: a -> b`` the differences, knobs apart, that affect the figures of two studies."""
     found = differing(_workload(a.study), _workload(b.study), "workload")
     if a.study.spec.framework != b.study.spec.framework:
         found.append(f"framework: {a.study.spec.framework} -> {b.study.spec.framework}")
@@ -134,7 +134,7 @@ def _comparison(
 
 
 def _ratio(a: ComparedSide, b: ComparedSide) -> Gain | None:
-    """Tokens/hour of ``b`` over ``a``, of two studies, minus 1; the errors of the two are independent."""
+    """Computes tokens/hour of ``b`` over ``a``, of two studies, minus 1; the errors of the two are independent."""
     cycles = min(a.cycles, b.cycles)
     if a.speed is None or b.speed is None or not cycles or emulated(a.configuration) or emulated(b.configuration):
         return None
@@ -206,6 +206,6 @@ def _interval(trials: Sequence[Trial], measured: Sequence[Trial]) -> Estimate | 
 
 
 def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Mean by name; a name one of them lacks counts as 0 there."""
+    """Returns the mean by name; a mapping without a name counts as 0 for it."""
     names = dict.fromkeys(name for each in found for name in each)
     return {name: sum(each.get(name, 0.0) for each in found) / len(found) for name in names}

@@ -1,4 +1,4 @@
-"""Status and answer of a study as JSON, and the files of a trial."""
+"""Builds the status and the answer of a study as JSON, and reads the files of a trial."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from autotune.wording.text import clean_line
 from trainer.child.contract import CurrentPhase, NoteRecord, RunPaths, read_phase
 
 Life = tuple[CurrentPhase, float]
-"""The phase a running trial is in, and the UTC seconds at which its process last marked one."""
+"""Current phase of a running trial, and the UTC seconds at which its process last recorded one."""
 Lives = Mapping[int, Life | None]
-"""Of every trial that runs, by number; ``None`` before its first mark."""
+"""Trial number -> phase of each running trial; ``None`` before its first phase."""
 
 LARGEST_MARK = 4096
-"""Bytes; a mark has far fewer."""
+"""Largest phase file, in bytes; a valid one is far smaller."""
 LOG_LINES = 20
-"""Read of a failed trial's log."""
+"""Lines that are read of a failed trial's log."""
 LOG_BYTES = 1 << 16
-"""The end of a log in which its last lines are looked for."""
+"""Bytes at the end of a log that are searched for its last lines."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,29 @@ class TrialReading:
 
     notes: tuple[NoteRecord, ...]
     log: str
-    """Where its log is, on the machine of the study; empty before the first attempt."""
+    """Path of the log on the machine of the study; empty before the first attempt."""
     log_tail: tuple[str, ...]
-    """The last ``LOG_LINES`` lines of it, if the trial failed."""
+    """Last ``LOG_LINES`` lines of the log, if the trial failed."""
     timeline: MemoryTimeline | None
     life: Life | None
-    """Of a trial that is running."""
+    """Current phase, if the trial is running."""
     now: float
-    """UTC seconds of the study's machine when this was read."""
+    """Time of reading, in UTC seconds of the study's machine."""
 
 
 def answer_document(found: StudyReading) -> Document:
-    """The answer with where it comes from; ``recommendation`` is ``null`` when no trial has succeeded."""
+    """Converts the answer and its source to JSON; ``recommendation`` is ``null`` until a trial has succeeded."""
     document = None if found.recommendation is None else recommendation_json(found.recommendation)
     return {"study": plain(found.study.spec.name), "source": found.source.value, "recommendation": document}
 
 
 def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
-    """Files of an attempt; of the last one if no number is given."""
+    """Returns the paths of an attempt's files; of the last attempt if no number is given."""
     return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
 
 
 def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, what: str = "log") -> RunPaths:
-    """The files of an attempt, by default the last; ``what`` is wanted of them.
+    """Returns the paths of an attempt's files, by default the last one's; errors say that the trial has no such file.
 
     Raises:
         NotFoundError: the trial was not started, or has no such attempt.
@@ -76,7 +76,7 @@ def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, w
 
 
 def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> Path:
-    """The log of an attempt; of the last one by default, where the outcome says it is."""
+    """Returns the path of an attempt's log; of the last attempt by default, as its outcome recorded it."""
     recorded = trial.outcome.log_path if trial.outcome is not None else ""
     if recorded and attempt in (None, trial.attempt):
         return Path(recorded)
@@ -86,7 +86,7 @@ def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = No
 def read_trial(
     home: HomePaths, study: Study, trial: Trial, notes: tuple[NoteRecord, ...], opened: Callable[[Path], int]
 ) -> TrialReading:
-    """The trial's files and notes as they are now; ``opened`` gives a descriptor, or raises ``OSError`` or
+    """Reads a trial's files and notes. ``opened`` returns the descriptor of a path, or raises ``OSError`` or
     ``NotFoundError``."""
     paths, log = attempt_paths(home, study, trial), log_of(home, study, trial)
     return TrialReading(
@@ -100,7 +100,7 @@ def read_trial(
 
 
 def log_tail(path: Path, count: int, opened: Callable[[Path], int] = plain_file) -> tuple[str, ...]:
-    """The last ``count`` lines of a log that are not blank, safe for a terminal; none where it cannot be read."""
+    """Reads the last ``count`` non-blank lines of a log, safe for a terminal; none if it cannot be read."""
     try:
         with os.fdopen(opened(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
@@ -111,9 +111,9 @@ def log_tail(path: Path, count: int, opened: Callable[[Path], int] = plain_file)
 
 
 def sign_of_life(paths: RunPaths) -> Life | None:
-    """The last mark of a trial's process, or ``None`` if it has made none that can be read here.
+    """Reads the phase that a trial's process last recorded; ``None`` if there is none that can be read.
 
-    What runs in a trial is the user's: whatever else it may have put there is neither waited for nor believed.
+    The trial runs the user's code, so a pipe, a link or a large file in that place is ignored.
     """
     try:
         seen = paths.phase.lstat()
@@ -126,7 +126,7 @@ def sign_of_life(paths: RunPaths) -> Life | None:
 
 
 def status_document(found: StudyReading, lives: Lives, now: float) -> Document:
-    """The status of a study; ``now`` is UTC seconds, for the age of a phase."""
+    """Builds the status of a study as JSON; ``now`` is UTC seconds, for the age of a phase."""
     study = found.study
     return {
         "study": study_json(study),

@@ -31,34 +31,34 @@ TRAIN = "train.jsonl"
 
 @dataclass(frozen=True)
 class ExportChoice:
-    """The configuration of a study to export."""
+    """Selects the configuration of a study to export."""
 
     row: int = 1
-    """1: same learning as the baseline; 2: with permitted changes."""
+    """Number of the row: 1 has the baseline's learning, 2 the permitted changes."""
     trial: int | None = None
-    """Instead of a row: the configuration of this trial."""
+    """Number of a trial whose configuration is exported instead of a row's."""
     native_only: bool = False
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An export with what it is of."""
+    """An export with its configuration and evidence."""
 
     row: RecommendationRow
     framework: Integration
     export: Export
     wanted: ExportRequest
     native: RecommendationRow | None
-    """The best the framework's own settings reproduce, where ``row`` needs more."""
+    """Best configuration that the framework's own settings reproduce, if ``row`` needs more than those."""
     prompts: Path | None
-    """File to copy as ``prompts/train.jsonl``; ``None`` where it is not needed, or not on this machine."""
+    """File to copy as ``prompts/train.jsonl``; ``None`` if it is not needed, or not on this machine."""
 
 
 def chosen(reading: StudyReading, choice: ExportChoice) -> RecommendationRow:
-    """The configuration that is meant, with its evidence; a row is one of the study's answer.
+    """Returns the selected configuration with its evidence; a row is one of the study's answer.
 
     Raises:
-        UsageError: there is none, or it is not known to hold.
+        UsageError: there is none, or it is not known to be feasible.
     """
     study, trials = reading.study, reading.trials
     if choice.trial is not None:
@@ -100,22 +100,22 @@ def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> Recommendat
 
 
 def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
-    """The trials the figure of ``row`` rests on."""
+    """Returns the trials that the figure of ``row`` rests on."""
     return evidence.basis([t for t in trials if t.number in row.trials])
 
 
 class HasNotes(Protocol):
-    """Reads the notes of a trial: a store, or a server's client."""
+    """Reader of a trial's notes: a store, or a server's client."""
 
     def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
-        """Notes of the last attempt, in the order they were added."""
+        """Returns the notes of the last attempt, in the order they were added."""
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:
-    """The files of a choice.
+    """Builds the files of an export.
 
     Raises:
-        UsageError: there is no such configuration, or the framework cannot be given it.
+        UsageError: the configuration does not exist, or the framework cannot express it.
     """
     study, trials = reading.study, reading.trials
     row = chosen(reading, choice)
@@ -136,7 +136,7 @@ def _native(study: Study, row: RecommendationRow) -> bool:
 
 
 def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportRequest:
-    """The study's workload with the configuration of ``row``."""
+    """Returns the request for an export: the study's workload with the configuration of ``row``."""
     spec, workload = study.spec, study.spec.workload
     return ExportRequest(
         title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
@@ -165,7 +165,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
 
 
 def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[str, Any]]) -> int:
-    """CPU threads a process of the trials had, by their own note; else its share of the machine's cores."""
+    """Returns the CPU threads of a process, from the note of the trials, else as a share of the machine's cores."""
     threads = facts.get("threads", {}).get("torch")
     if isinstance(threads, int) and threads > 0:
         return threads
@@ -173,16 +173,16 @@ def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[s
 
 
 def missing_prompts(exported: Exported) -> str:
-    """The file of prompts that the command needs and ``write`` does not write; empty if there is none."""
+    """Returns the prompts file that the command needs and ``write`` does not write; empty if there is none."""
     needed = exported.export.prompts and exported.prompts is None
     return f"{exported.framework.names.prompts}/{TRAIN}" if needed else ""
 
 
 def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write everything into ``folder``; returns the files.
+    """Writes an export into ``folder``; returns the files.
 
     Raises:
-        UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
+        UsageError: a file exists already and ``force`` is false, or the folder cannot be written.
     """
     texts = {**exported.export.files, README: readme(exported, study)}
     if exported.prompts is not None:
@@ -196,10 +196,10 @@ def write(exported: Exported, study: Study, folder: Path, *, force: bool = False
 
 
 def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write each text under its name, which may have folders in it; returns the files.
+    """Writes each text under its name, which may contain folders; returns the files.
 
     Raises:
-        UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
+        UsageError: a file exists already and ``force`` is false, or the folder cannot be written.
     """
     targets = {folder / name: text for name, text in texts.items()}
     try:
@@ -216,7 +216,7 @@ def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple
 
 
 def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict[str, str]]:
-    """(words, working directory or empty, environment) of the training command of an export in ``folder``."""
+    """Returns (words, working directory or empty, environment) of the training command of an export in ``folder``."""
     command = export.command
     words = tuple(word.replace(HERE, str(folder)) for word in command.argv)
     environment = {name: value.replace(HERE, str(folder)) for name, value in command.environment.items()}
@@ -224,7 +224,7 @@ def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict
 
 
 def shell_line(export: Export, run: str, folder: Path) -> str:
-    """The command to copy and paste; beside a rollout server the script ``run``, which leaves the server its GPUs."""
+    """Returns the command for a shell; with a rollout server the script ``run``, which leaves the server its GPUs."""
     if export.server:
         return f"sh {shlex.quote(str(folder / run))}"
     words, place, environment = command_of(export, folder)
@@ -234,7 +234,7 @@ def shell_line(export: Export, run: str, folder: Path) -> str:
 
 
 def readme(exported: Exported, study: Study) -> str:
-    """Text of the export's README: the figure, how it was measured, what changed."""
+    """Returns the text of the export's README: the figure, its measurement, and the changes."""
     row, spec = exported.row, study.spec
     how = "confirmed in fresh processes next to the baseline" if row.confirmed else "from search trials, NOT confirmed"
     lines = [
@@ -292,7 +292,7 @@ def _measured(exported: Exported, study: Study) -> list[str]:
 
 
 def native_sentence(native: RecommendationRow | None) -> str:
-    """The best without a launcher, in words."""
+    """Describes the best configuration that needs no helper file."""
     if native is None:
         return "No configuration that does without it was feasible."
     sure = "confirmed" if native.confirmed else "not confirmed"
@@ -303,7 +303,7 @@ def native_sentence(native: RecommendationRow | None) -> str:
 
 
 def seam_sentence(exported: Exported) -> str:
-    """A sentence on what the helper beside the run does, without a full stop; empty if there is no helper."""
+    """Describes the helper file of the export, without a full stop; empty if there is no helper."""
     names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
     framework = exported.framework
     reasons = [f"{framework.title} has no key for {names}"] if names else []

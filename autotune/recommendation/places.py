@@ -1,4 +1,4 @@
-"""The places of a running study (a node, or some GPUs of one), and what each does now."""
+"""Lists the places of a running study (a node, or some GPUs of one) with their states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PlaceState(StrEnum):
     RUNNING = "running"
     FREE = "free"
     LEFT = "left"
-    """It gets no more trials."""
+    """The place gets no more trials."""
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,23 @@ class PlaceNow:
     """A place of a running study or trial."""
 
     at: TrialPlace
-    """Without GPUs while no trial is there."""
+    """The place itself, without GPUs while no trial runs there."""
     state: PlaceState
     trial: int | None = None
-    """That runs there."""
+    """Number of the trial that runs there."""
     why: str = ""
-    """Of one that gets no more trials."""
+    """Reason why the place gets no more trials."""
     busy: float | None = None
-    """Share of the last cycle in which its GPUs computed, if they were sampled."""
+    """Busy share of its GPUs in the last cycle, 0..1; ``None`` if it was not sampled."""
 
 
 def running_trials(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The trials in state RUNNING, by number."""
+    """Returns the trials in state RUNNING, by number."""
     return tuple(t for t in trials if t.state is TrialState.RUNNING)
 
 
 def read_places(store: Store, study: Study, trials: Sequence[Trial], began: Event | None) -> tuple[PlaceNow, ...]:
-    """The running tuner's places, and the places of trials that run elsewhere; ``began`` is the tuner's first event."""
+    """Reads the running tuner's places, and those of trials elsewhere; ``began`` is the tuner's first event."""
     after = 0 if began is None else began.id
     over = began is None or bool(store.events(study.id, after, 1, "study_ended"))
     spots = () if over or began is None else _spots(began.data)
@@ -67,10 +67,10 @@ def _spot(data: Mapping[str, Any]) -> TrialPlace:
 def places_now(
     spots: Sequence[TrialPlace], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[TrialPlace, str]
 ) -> tuple[PlaceNow, ...]:
-    """Pure. A trial that runs in a place that is not among ``spots`` adds one.
+    """Combines places and running trials. Pure. A trial in a place that is not among ``spots`` adds one.
 
     Args:
-        left: place that gets no more trials -> why.
+        left: place that gets no more trials -> reason.
     """
     waiting, found = list(running), []
     for spot in spots:
@@ -86,12 +86,12 @@ def places_now(
 
 
 def busy_words(place: PlaceNow) -> str:
-    """``GPU busy 97 %``; empty where it was not sampled."""
+    """Returns ``GPU busy 97 %``; empty if it was not sampled."""
     return "" if place.busy is None else f"GPU busy {100 * place.busy:.0f} %"
 
 
 def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
-    """``GPU 3 is free``, ``GPU 1 gets no more trials: it has fallen off the bus (XID 79)``; none of a single place."""
+    """Returns ``GPU 3 is free``, ``GPU 1 gets no more trials: it has fallen off the bus (XID 79)``; none of one."""
     found = []
     for place in places if len(places) > 1 else ():
         if place.state is PlaceState.FREE:

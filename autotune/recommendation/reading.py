@@ -1,4 +1,4 @@
-"""A study as read from the store; every screen, report, route and page is made from it."""
+"""Reads a study from the store; every screen, report, route and page is made from this reading."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_LIMITS = Budget()
 
 
 class AnswerSource(StrEnum):
-    """The source of an answer."""
+    """Source of an answer."""
 
     RECOMMENDATION = "recommendation"
     BEST_SO_FAR = "best_so_far"
@@ -35,7 +35,7 @@ Answer = tuple[AnswerSource, Recommendation | None]
 
 
 def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial]) -> Answer:
-    """The stored recommendation, unless trials have ended since; then what all trials support now. Pure."""
+    """Returns the stored recommendation, or, if trials have ended since, the one that all trials support. Pure."""
     latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
     if stored is not None and latest <= stored.created_at:
         return AnswerSource.RECOMMENDATION, stored
@@ -44,7 +44,7 @@ def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial
 
 
 def last_event(store: Store, study: Study, kind: str) -> Event | None:
-    """The newest of its kind."""
+    """Returns a study's newest event of a kind; ``None`` if there is none."""
     found: Event | None = None
     while events := store.events(study.id, after=0 if found is None else found.id, kind=kind):
         found = events[-1]
@@ -53,7 +53,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """The last run of the tuner on a study; before the first run without limits and places."""
+    """Last run of the tuner on a study; without limits and places before the first run."""
 
     limits: Budget
     avoided_gpus: tuple[str, ...]
@@ -61,7 +61,7 @@ class LastRun:
 
 
 def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
-    """The tuner's last run: its limits, the GPUs it avoids since, and its places."""
+    """Reads the tuner's last run: its limits, the GPUs it has avoided since, and its places."""
     began = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if began is None else began.data
     given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
@@ -75,30 +75,30 @@ def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
 
 @dataclass(frozen=True)
 class StudyReading:
-    """A study with its trials, and what follows from them, each worked out when it is first asked for."""
+    """A study with its trials, and derived figures, each computed on first use."""
 
     study: Study
     trials: tuple[Trial, ...]
-    """All, by number."""
+    """All trials, by number."""
     spent: tuple[float, float] = (0.0, 0.0)
     """Wall seconds and GPU seconds, over all runs of the tuner."""
     limits: Budget = NO_LIMITS
-    """What the last run of the tuner was given."""
+    """Budget of the tuner's last run."""
     avoided_gpus: tuple[str, ...] = ()
-    """Those on which the last run of the tuner saw a fault, each as a sentence."""
+    """Sentences on the GPUs with a fault in the tuner's last run."""
     places: tuple[PlaceNow, ...] = ()
-    """Those of the tuner that runs, and what each does."""
+    """Places of the running tuner with their states."""
     fingerprint: Fingerprint | None = None
     stored: Recommendation | None = None
-    """The newest recommendation the study itself gave; trials may have ended since."""
+    """Newest recommendation that the study stored; trials may have ended since."""
     verified: Event | None = None
-    """The newest event of ``autotune verify``."""
+    """Newest event of ``autotune verify``."""
     known_answer: Answer | None = None
-    """``answer``, where it was worked out before."""
+    """Value of ``answer``, if it was computed before."""
 
     @cached_property
     def answer(self) -> Answer:
-        """The stored recommendation, unless trials have ended since; then what all trials support now."""
+        """Stored recommendation, or, if trials have ended since, the one that all trials support."""
         return self.known_answer or answered(self.stored, self.study, self.trials)
 
     @property
@@ -111,23 +111,23 @@ class StudyReading:
 
     @property
     def first_row(self) -> RecommendationRow | None:
-        """What the study recommends first, if anything."""
+        """First row of the recommendation; ``None`` if there is none."""
         return self.recommendation.rows[0] if self.recommendation is not None and self.recommendation.rows else None
 
     def trial(self, number: int) -> Trial:
-        """Raises ``NotFoundError``."""
+        """Returns a trial by number. Raises ``NotFoundError``."""
         found = next((t for t in self.trials if t.number == number), None)
         if found is None:
             raise NotFoundError(f"study {self.study.id} has no trial {number}")
         return found
 
     def place(self, number: int) -> TrialPlace:
-        """The place of a running trial; nothing for a trial that does not run."""
+        """Returns the place of a running trial; an empty place for any other trial."""
         return next((place.at for place in self.places if place.trial == number), TrialPlace())
 
     def within(self, limit_bytes: int | None) -> RecommendationRow | None:
-        """The first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``, else
-        the fastest configuration that learns as the baseline does and stays below it; ``None`` if nothing does."""
+        """Returns the first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``,
+        else the fastest configuration with the baseline's learning below it; ``None`` if there is none."""
         rows = () if self.recommendation is None else self.recommendation.rows
         if limit_bytes is None:
             return self.first_row
@@ -140,17 +140,17 @@ class StudyReading:
         return None
 
     def _peak(self, numbers: Sequence[int]) -> float:
-        """Bytes; infinite if any of the trials measured none."""
+        """Returns the highest peak of the trials, in bytes; infinite if any measured none."""
         peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
         return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
-        """Knobs that do not have one value in all trials and the baseline."""
+        """Knobs that do not have the same value in all trials and the baseline."""
         return differing([self.study.spec.baseline, *(t.configuration for t in self.trials)])
 
     def values_of(self, knob: str) -> tuple[str, ...]:
-        """Every value trials have of it, as text: numbers growing, then words."""
+        """Returns the different values of a knob in the trials, as text: numbers ascending, then words."""
         found = {t.configuration.get(knob) for t in self.trials}
         numbers = sorted(v for v in found if isinstance(v, int | float) and not isinstance(v, bool) and v == v)
         others = sorted(knob_value(v) for v in found if not isinstance(v, int | float) or isinstance(v, bool) or v != v)
@@ -166,22 +166,22 @@ class StudyReading:
 
     @cached_property
     def reference_speed(self) -> float | None:
-        """Tokens/hour of what gains are stated over."""
+        """Tokens/hour of the configuration that gains are stated over; ``None`` without one."""
         anchor = evidence.reference(self.trials, self.study.spec.baseline)
         return None if anchor is None else evidence.speed(evidence.feasible(self.trials)[anchor.configuration])
 
 
 @dataclass(frozen=True)
 class ReadingPage:
-    """A reading with only some of its trials, as a server hands it on."""
+    """Part of a reading, with some of its trials, as a server sends it."""
 
     reading: StudyReading
     next_since: int | None
-    """The first trial of the next page; ``None`` on the last."""
+    """Number of the first trial of the next page; ``None`` on the last."""
 
 
 def read_study(store: Store, study: Study) -> StudyReading:
-    """The study as it is now."""
+    """Reads a study from the store."""
     trials = store.trials(study.id)
     return StudyReading(
         study=study,
@@ -195,16 +195,16 @@ def read_study(store: Store, study: Study) -> StudyReading:
 
 
 def fits(row: RecommendationRow, limit_bytes: int) -> bool:
-    """Whether its peak was measured and is at most ``limit_bytes``."""
+    """Tells whether the row's peak was measured and is at most ``limit_bytes``."""
     peak = row.device_peak or row.host_peak
     return peak is not None and peak <= limit_bytes
 
 
 def named_study(studies: Sequence[tuple[int, str]], name: str | None) -> int:
-    """Among (id, name) of studies, newest first: the id of the study of that name or id, or of the newest.
+    """Returns the id of the study of a name or id, or the newest's; ``studies`` are (id, name), newest first.
 
     Raises:
-        NotFoundError: naming the nearest study there is.
+        NotFoundError: there is no such study; the message names the most similar one.
     """
     if not studies:
         raise NotFoundError("there is no study yet; `autotune start` begins one")

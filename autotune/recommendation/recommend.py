@@ -1,8 +1,7 @@
-"""Trials -> recommendation; pure.
+"""Recommends configurations from trials. Pure.
 
-The first row changes nothing about learning; the second, if there is one, says what more would be
-possible "if you allow" other numerics or another group size. A configuration is put in the
-baseline's place only when the interval of its gain lies above zero.
+The first row learns exactly as the baseline does. The second, if there is one, shows the gain "if you allow" other
+numerics or another group size. A configuration replaces the baseline only if the interval of its gain lies above zero.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; mor
 def recommend(
     spec: StudySpec, trials: Sequence[Trial], ended_by: str, *, fingerprint: str = "", now: float = 0.0
 ) -> Recommendation | None:
-    """Recommendation that the trials support; ``None`` if none is feasible."""
+    """Returns the recommendation that the trials support; ``None`` if no configuration is feasible."""
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return None
@@ -75,7 +74,7 @@ def recommend(
 
 
 def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> RecommendationRow | None:
-    """Row of one configuration with its figures; ``None`` unless it is feasible."""
+    """Returns the row of one configuration with its figures; ``None`` unless it is feasible."""
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None or configuration not in evidence.feasible(trials):
         return None
@@ -84,13 +83,13 @@ def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuratio
 
 
 def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LEARNING) -> RecommendationRow | None:
-    """The fastest configuration the framework's own settings reproduce; ``None`` if none is feasible.
+    """Returns the fastest configuration that the framework's own settings reproduce; ``None`` if none is feasible.
 
-    A confirmed one goes before one that only a search trial measured (``confirmed`` says which it is), but
-    the baseline, which every confirmation runs beside, goes before neither.
+    A confirmed configuration is preferred to one of search trials alone (``confirmed`` tells them apart), and either to
+    the baseline, which every confirmation runs beside.
 
     Args:
-        row: with the same learning as the baseline, or whatever the space permits.
+        row: SAME_LEARNING for the baseline's learning, PERMITTED for all that the space permits.
     """
     held = evidence.feasible(trials)
     found = [c for c in held if is_native(c, spec.framework, spec.resources.device)]
@@ -114,8 +113,8 @@ def _kept(
     notes: list[str],
     unproven: list[_Unproven],
 ) -> Configuration | None:
-    """The configuration the row may name: the leader, else the best other one whose lead over the reference is proven
-    and that has more than ``floor`` (``evidence.merit``), else the reference."""
+    """Chooses the row's configuration: the leader, else the best other one whose gain over the reference is proven and
+    whose ``evidence.merit`` exceeds ``floor``, else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
@@ -136,10 +135,10 @@ def _kept(
 def _candidates(
     spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
 ) -> Iterator[Configuration]:
-    """The leader; who asks for more, because it is not proven, gets the others that were confirmed.
+    """Yields the leader, then, as long as the caller asks, other confirmed configurations, best first.
 
-    A leader that only a search trial measured was picked for its figure: what was confirmed goes before it, unless its
-    lead over that is proven too. One that is not even proven against the reference stays first, and a note says so.
+    A leader of search trials alone was selected for its figure, so confirmed configurations come first unless its lead
+    over them is proven too. If it is not even proven against the reference it stays first, and a note says so.
     """
     others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
     held = evidence.feasible(trials)
@@ -158,14 +157,14 @@ class _Unproven(NamedTuple):
 
     configuration: Configuration
     disturbed: bool
-    """Because other programs ran, not because the interval includes no gain."""
+    """True if other programs are the cause, False if the interval includes no gain."""
     sentence: str
 
 
 def _doubt(
     spec: StudySpec, trials: Sequence[Trial], configuration: Configuration, anchor: Configuration
 ) -> _Unproven | None:
-    """Why it is not faster than the reference beyond noise and disturbance; ``None`` if it is."""
+    """Explains why a configuration is not proven faster than the reference; ``None`` if it is."""
     found = evidence.gain(trials, configuration, anchor)
     if found is not None and found.low > 0 and found.decided:
         return None
@@ -181,13 +180,13 @@ def _doubt(
 
 
 def _disturbed(trials: Sequence[Trial], configuration: Configuration) -> tuple[int, int]:
-    """Returns the disturbed cycles of a configuration's figure, and all of them."""
+    """Returns the number of disturbed cycles of a configuration's figure, and of all its cycles."""
     cycles = [c for t in evidence.basis(evidence.feasible(trials)[configuration]) for c in t.timed_cycles()]
     return sum(c.noisy for c in cycles), max(1, len(cycles))
 
 
 def _unproven_notes(unproven: Sequence[_Unproven]) -> Iterator[str]:
-    """For each reason one note: the first configuration in full, and how many others there are."""
+    """Yields one note for each reason: the first configuration in full, and the number of others."""
     for disturbed_ones in (False, True):
         found = {one.configuration: one.sentence for one in unproven if one.disturbed is disturbed_ones}
         if found:
@@ -198,7 +197,7 @@ def _unproven_notes(unproven: Sequence[_Unproven]) -> Iterator[str]:
 
 
 def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]) -> bool:
-    """Whether other numerics or learning cost reward, beyond noise; then a note says so."""
+    """Tells whether other numerics or learning reduce the reward beyond noise, and if so adds a note."""
     if leader.row is not Row.PERMITTED:
         return False
     held = evidence.feasible(trials)
@@ -215,7 +214,7 @@ def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, 
 def _disturbance(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
-    """A note for a row of which cycles were left out because they were disturbed."""
+    """Returns a note on the disturbed cycles that a row leaves out."""
     lost, of = map(sum, zip(*(_disturbed(trials, one) for one in {kept, anchor}), strict=True))
     if not lost or kept == anchor:
         return ()
@@ -226,7 +225,7 @@ def _disturbance(
 
 
 def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:
-    """A note where cycles were left out because they still were a warm-up."""
+    """Returns a note on the warm-up cycles that a row leaves out."""
     held = evidence.feasible(trials)
     runs = [t for one in configurations for t in evidence.basis(held.get(one, ()))]
     left_out = sum(len(t.warming_cycles()) for t in runs)
@@ -242,7 +241,7 @@ def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractS
 def _own_lengths(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
-    """A note for a permitted row whose completions are not as long as those of what it is compared with."""
+    """Returns a note on a permitted row whose completion lengths differ from the reference's."""
     if leader.row is not Row.PERMITTED or moving_lengths(kept) == moving_lengths(anchor):
         return ()
     held = evidence.feasible(trials)
@@ -300,7 +299,7 @@ def _row(
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> tuple[str, ...]:
-    """A note where tokens per GPU-hour were asked for and no trial held another number of GPUs."""
+    """Returns a note if the objective is tokens per GPU-hour and every trial held the same number of GPUs."""
     held = {held_gpus(t.configuration, spec.resources) for t in trials}
     if spec.objective is Objective.PER_HOUR or len(held) != 1:
         return ()
@@ -308,13 +307,13 @@ def _alike(spec: StudySpec, trials: Sequence[Trial]) -> tuple[str, ...]:
 
 
 def _pooled(runs: Sequence[Trial]) -> Trial:
-    """One trial with the cycles of all runs of a configuration, and the highest peak of any."""
+    """Combines all runs of a configuration into one trial, with all cycles and the highest peak."""
     cycles = tuple(c for t in runs for c in t.cycles)
     return runs[0].with_(cycles=cycles, watchdog_peak=_highest([t.watchdog_peak for t in runs]))
 
 
 def changes(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
-    """``name: before -> after`` for every knob that differs."""
+    """Lists ``name: before -> after`` for every knob that differs from the baseline."""
     return tuple(
         f"{name}: {_text(before)} -> {_text(after)}"
         for name, (after, before) in configuration.difference(baseline).items()
@@ -362,7 +361,7 @@ def _text(value: object) -> str:
 
 
 def unconfirmed(recommendation: Recommendation) -> Recommendation:
-    """A copy that says so if a row's gain rests on search trials alone: the study ended too early."""
+    """Returns a copy with a note if a row's gain rests on search trials alone, because the study ended early."""
     waiting = [row for row in recommendation.rows if not row.confirmed and row.gain is not None]
     if not waiting:
         return recommendation
@@ -372,7 +371,7 @@ def unconfirmed(recommendation: Recommendation) -> Recommendation:
 
 
 def _fp8_caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
-    """Why passing trials with FP8 prove little; empty for a configuration without FP8."""
+    """Returns the caution that passing trials with FP8 prove little; empty for a configuration without FP8."""
     knobs = in_fp8(configuration, framework)
     if not knobs:
         return ()

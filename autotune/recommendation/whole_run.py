@@ -1,8 +1,8 @@
-"""Hours and money of the user's whole training run, with the baseline and with the answer. Pure.
+"""Hours and cost of the user's whole training run, with the baseline and with the answer. Pure.
 
-A run of N updates makes as many completion tokens with either configuration, so its hours are those tokens over
-tokens/hour, at the lengths the study recorded. What lies outside a training step (start-up, checkpoints, evaluation)
-is the same for both and is left out.
+A run of N updates makes the same number of completion tokens with either configuration, so its hours are those tokens
+divided by tokens/hour, at the recorded lengths. Start-up, checkpoints and evaluation are the same for both and are left
+out.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from autotune.wording.sentences import level_words
 from search_spaces.batch import held_gpus
 
 MOST_UPDATES, HIGHEST_PRICE = 10**9, 1e9
-"""Beyond any run, in any currency: what exceeds them is a slip, and much larger numbers have no product."""
+"""Limits beyond any real run, in any currency, that reject typing errors and keep products finite."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its two-sided interval; an interval of no width says that nothing ran twice."""
+    """A figure with its two-sided interval; an interval of no width means that no configuration ran twice."""
 
     value: float
     low: float
     high: float
     level: float = 0.95
-    """Of the interval."""
+    """Confidence level of the interval, 0..1."""
 
     def times(self, factor: float) -> Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.level)
 
     def words(self, show: Any) -> str:
-        """By ``show``, which makes text of a number."""
+        """Formats figure and interval; ``show`` formats a number."""
         if self.low == self.high:
             return str(show(self.value))
         return f"{show(self.value)} ({level_words(self.level)} interval {show(self.low)} to {show(self.high)})"
@@ -50,31 +50,31 @@ class WholeRun:
 
     updates: int
     tokens_per_update: float
-    """Completion tokens, as the baseline (else the reference) had them."""
+    """Completion tokens of an update of the baseline, or of the reference if the baseline has no figure."""
     gpus: int
-    """Held with the answer; 0 on a CPU."""
+    """GPUs held with the answer; 0 on a CPU."""
     gpus_before: int
-    """Held with the baseline."""
+    """GPUs held with the baseline; 0 on a CPU."""
     before: Estimate | None
-    """Hours with the baseline; ``None`` where it failed or was not measured."""
+    """Hours with the baseline; ``None`` if it failed or was not measured."""
     after: Estimate
     """Hours with the answer."""
     saved: Estimate | None
-    """Hours; by the interval of the gain, which is narrower than that of two figures."""
+    """Saved hours, by the interval of the gain, which is narrower than that of two figures."""
     saved_gpu_hours: Estimate | None
-    """The same of GPU-hours: where the answer holds more GPUs, fewer hours may cost more."""
+    """Saved GPU-hours; negative if the answer holds more GPUs and saves too few hours."""
     price: float | None = None
-    """Of one GPU for one hour, in the user's currency."""
+    """Price of one GPU for one hour, in the user's currency."""
 
     @property
     def gpu_hours(self) -> dict[str, Estimate | None]:
-        """Before, after and saved."""
+        """GPU-hours before, after and saved."""
         before = None if self.before is None else self.before.times(self.gpus_before)
         return {"before": before, "after": self.after.times(self.gpus), "saved": self.saved_gpu_hours}
 
     @property
     def cost(self) -> dict[str, Estimate | None]:
-        """The money of ``gpu_hours``; nothing without a price."""
+        """Cost of ``gpu_hours``, in the user's currency; empty without a price."""
         price = self.price
         return {} if price is None else {n: e and e.times(price) for n, e in self.gpu_hours.items()}
 
@@ -82,7 +82,7 @@ class WholeRun:
 def whole_run(
     spec: StudySpec, trials: Sequence[Trial], answer: Recommendation | None, updates: int, price: float | None = None
 ) -> WholeRun | None:
-    """With the first row of ``answer``; ``None`` where there is no row.
+    """Estimates the whole run with the first row of ``answer``; ``None`` if there is no row.
 
     Raises:
         UsageError: a price for GPUs that the study does not hold.
@@ -110,7 +110,7 @@ def whole_run(
 
 
 def _saved(before: float, gain: Gain | None) -> Estimate | None:
-    """Of what the baseline takes, what a gain over it saves."""
+    """Returns the saving of a gain over the baseline, from the baseline's hours or GPU-hours."""
     if gain is None:
         return None
     value, low, high = (before * (1.0 - 1.0 / (1.0 + each)) for each in (gain.value, gain.low, gain.high))
@@ -122,7 +122,7 @@ def _hours(tokens: float, row: RecommendationRow) -> Estimate:
 
 
 def whole_run_words(run: WholeRun) -> tuple[str, ...]:
-    """Sentences on the run with the baseline, with the answer, and on what that saves."""
+    """Returns sentences on the run with the baseline, with the answer, and on the saving."""
     scale = f"{run.updates:,} updates of {run.tokens_per_update:,.0f} completion tokens"
     before = "the baseline has no figure" if run.before is None else f"with the baseline {_words(run, 'before')}"
     found = [f"{scale}: {before}", f"with this answer {_words(run, 'after')}"]
@@ -152,7 +152,7 @@ def _duration(hours: float) -> str:
 
 
 def whole_run_json(run: WholeRun | None) -> dict[str, Any] | None:
-    """``WholeRun`` as plain data; hours and money with their intervals."""
+    """Converts ``WholeRun`` to plain data; hours and cost with their intervals."""
     if run is None:
         return None
     hours = {"before": run.before, "after": run.after, "saved": run.saved}
@@ -173,7 +173,7 @@ def _plain(estimate: Estimate | None) -> dict[str, float] | None:
 
 
 def check_asked(updates: int | None, price: float | None) -> None:
-    """Raises ``UsageError``: a price without updates, one that is none, or numbers beyond any run."""
+    """Raises ``UsageError`` for a price without updates, a price that is not positive, or numbers beyond any run."""
     if updates is not None and updates > MOST_UPDATES:
         raise UsageError(f"--updates: expected the updates your whole run makes, at most {MOST_UPDATES:,}")
     if price is not None and HIGHEST_PRICE < price < math.inf:
