@@ -1,1 +1,1 @@
-"""Noise of measured speeds: its distributions, its parts, and what they leave open about a gain."""
+"""Noise of measured speeds: its distributions, its components, and the uncertainty of a gain."""

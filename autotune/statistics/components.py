@@ -1,8 +1,8 @@
-"""Variance components of measured speeds, and the interval they leave for a mean; pure.
+"""Variance components of measured speeds, and the interval of a mean that they imply. Pure.
 
-The logarithm of one process's speed is: its configuration, what the machine did meanwhile, what a fresh process differs
-by, and what its cycles leave open about its own mean. All are normal; the standard deviations of the second (``drift``)
-and third (``process``) are unknown. Their joint posterior is worked out on a grid: a prior fitted to recorded studies
+The logarithm of one process's speed is a sum: an effect of its configuration, the drift of the machine at that moment,
+the deviation of the process, and the uncertainty of its mean over few cycles. All are normal; the standard deviations
+of drift and process are unknown. Their joint posterior is computed on a grid: a prior fitted to recorded studies
 (``noise.PROCESS``), times the restricted likelihood of the study's own repeats (Patterson and Thompson, Biometrika 58,
 1971). The interval of a mean is a quantile of the mixture of normals over that posterior, so it is as wide as the
 components are uncertain.
@@ -25,49 +25,49 @@ from autotune.statistics.noise import NoisePrior, Run
 Array = NDArray[np.float64]
 
 LEAST_PROCESS_SPREAD = 0.01
-"""Processes that agree better than this do so by chance; no interval is narrower than this makes it."""
+"""Least standard deviation of processes: processes that agree better do so by chance, so no interval is narrower."""
 DRIFT_SPREAD = 0.03
 """Scale of the half-Cauchy prior of the drift (Gelman, Bayesian Analysis 1(3), 2006): the rounds of repeats in
 benchmarks/tables/search-cpu-*.jsonl.gz differ by a standard deviation of 0.02 to 0.045."""
 MOST_RUNS = 48
-"""Runs that are looked at, the latest ones: more tell nothing new and cost their third power."""
+"""Most runs of the likelihood, the latest ones: more add little and cost their third power."""
 
 BINS = 300
-"""Of an interval's variances: their square roots differ by up to 3 % in a bin, the bin's mean by far less."""
+"""Bins of an interval's variances. Square roots in one bin differ by up to 3 %; each bin is represented by its mean."""
 
 _PROCESS = np.geomspace(LEAST_PROCESS_SPREAD, 1.0, 48)
 _DRIFT = np.geomspace(0.003, 1.0, 16)
 _CYCLE = np.linspace(-4.0, 6.0, 31)
-"""Logarithms of a cycle variance over its scale."""
+"""Grid of the logarithm of a cycle variance over its scale."""
 
 
 @dataclass(frozen=True)
 class Components:
-    """The joint posterior of the standard deviations of processes and of the machine's drift, on a grid."""
+    """Joint posterior of the standard deviations of processes and of the machine's drift, on a grid."""
 
     spreads: Array
-    """Of processes, shape (n,)."""
+    """Standard deviations of processes, shape (n,)."""
     drifts: Array
-    """Of the drift, shape (m,)."""
+    """Standard deviations of the drift, shape (m,)."""
     weights: Array
-    """Shape (n, m); they sum to 1."""
+    """Posterior weights, shape (n, m); they sum to 1."""
 
     @cached_property
     def process(self) -> NoisePrior:
-        """The process variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
+        """Process variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
         precision, weights = self.spreads**-2, self.weights.sum(axis=1)
         mean = float(weights @ precision)
         spread = float(weights @ (precision - mean) ** 2)
         return NoisePrior(1.0 / mean, 2.0 * mean**2 / spread if spread > 0.0 else math.inf)
 
     def half_width(self, share: float, cycles: NoisePrior, level: float = 0.95, *, moments: float = 0.0) -> float:
-        """Returns half the width of the two-sided interval of a mean.
+        """Returns half the width of the two-sided interval of a mean of logarithms.
 
         Args:
-            share: how many process variances the mean's variance holds: 2 for the ratio of two processes.
-            cycles: the variance cycles leave in the mean, and its degrees of freedom.
+            share: number of process variances in the mean's variance: 2 for the ratio of two processes.
+            cycles: variance of the mean that its cycles contribute, with its degrees of freedom.
             level: probability that the interval holds the truth.
-            moments: how many drift variances it holds: 2 for two processes at different times, 0 next to each other.
+            moments: number of drift variances in it: 2 for processes at two different times, 0 for simultaneous ones.
         """
         steps, chances = _inverse_chi_squared(cycles)
         runs = share * self.spreads[:, None] ** 2 + moments * self.drifts[None, :] ** 2
@@ -84,7 +84,7 @@ class Components:
 
 
 def _binned(masses: Array, values: Array) -> tuple[Array, Array]:
-    """Returns at most ``BINS`` masses and their mean values: neighbours that differ by little are one."""
+    """Merges neighbouring values into at most ``BINS`` bins. Returns the bins' masses and mean values."""
     logs = np.log(values)
     bins = ((logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * (BINS - 1)).astype(np.intp)
     sums: Array = np.bincount(bins, masses).astype(np.float64)
@@ -93,11 +93,11 @@ def _binned(masses: Array, values: Array) -> tuple[Array, Array]:
 
 
 def estimated(runs: Sequence[Run], prior: NoisePrior) -> Components:
-    """The posterior of the components.
+    """Estimates the posterior of the components.
 
     Args:
-        runs: of any configurations; of one that ran once nothing is learnt.
-        prior: of the process variance, a scaled inverse chi-squared distribution.
+        runs: runs of any configurations; a configuration with a single run contributes nothing.
+        prior: prior of the process variance, a scaled inverse chi-squared distribution.
     """
     logs = _log_prior(prior)[:, None] + _LOG_DRIFT[None, :]
     likelihood = _likelihood(runs[-MOST_RUNS:])
@@ -107,7 +107,7 @@ def estimated(runs: Sequence[Run], prior: NoisePrior) -> Components:
 
 
 def _log_prior(prior: NoisePrior) -> Array:
-    """Of the process standard deviation on the logarithmic grid."""
+    """Returns the log density of the process standard deviation on its grid, shape (n,)."""
     variances = _PROCESS**2
     found: Array = -0.5 * prior.degrees * (np.log(variances / prior.variance) + prior.variance / variances)
     return found
@@ -117,7 +117,7 @@ _LOG_DRIFT = np.log(_DRIFT / (1.0 + (_DRIFT / DRIFT_SPREAD) ** 2))
 
 
 def _likelihood(runs: Sequence[Run]) -> Array | None:
-    """Logarithm of the restricted likelihood, processes by drifts; ``None`` where nothing ran twice."""
+    """Returns the log restricted likelihood, shape (n, m); ``None`` if no configuration ran twice."""
     groups: dict[Hashable, list[int]] = {}
     for number, run in enumerate(runs):
         groups.setdefault(run.configuration, []).append(number)
@@ -139,7 +139,7 @@ def _likelihood(runs: Sequence[Run]) -> Array | None:
 
 
 def _contrasts(members: Sequence[int], count: int) -> list[Array]:
-    """Helmert's: orthonormal, and none of them knows the mean of the members."""
+    """Returns Helmert contrasts of the members: orthonormal rows of length ``count`` that sum to zero."""
     rows = []
     for n in range(1, len(members)):
         row = np.zeros(count)
@@ -150,7 +150,7 @@ def _contrasts(members: Sequence[int], count: int) -> list[Array]:
 
 
 def _inverse_chi_squared(prior: NoisePrior) -> tuple[Array, Array]:
-    """Values of a variance and their weights."""
+    """Returns the grid of a variance and its weights."""
     if prior.variance <= 0.0 or not math.isfinite(prior.degrees):
         return np.array([max(0.0, prior.variance)]), np.ones(1)
     logs = -0.5 * prior.degrees * (_CYCLE + np.exp(-_CYCLE))

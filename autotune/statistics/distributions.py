@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 NORMAL95 = 1.96
-"""Standard deviations on either side within which 95 % of a normal distribution lie."""
+"""Standard deviations to either side that hold 95 % of a normal distribution."""
 
 
 def t95(degrees: float) -> float:
-    """Student's t, two-sided 95 %: 12.706 with one degree of freedom, or fewer, and 1.960 with infinitely many."""
+    """Returns the 97.5 % quantile of Student's t: 12.706 for up to one degree of freedom, 1.960 for infinitely many."""
     return student_quantile(0.975, min(max(1.0, degrees), 1e6))
 
 
 @functools.lru_cache(maxsize=4096)
 def student_quantile(probability: float, degrees: float) -> float:
-    """The value Student's t with ``degrees`` > 0 degrees of freedom stays below with ``probability``.
+    """Returns the quantile of Student's t with ``degrees`` > 0 degrees of freedom.
 
     Raises:
-        ValueError: the probability is not between 0 and 1, or there are no degrees of freedom.
+        ValueError: the probability is not between 0 and 1, or the degrees are not positive.
     """
     from scipy import special
 
@@ -40,21 +40,21 @@ def student_quantile(probability: float, degrees: float) -> float:
 
 
 def digamma(x: float) -> float:
-    """Derivative of log gamma, for x > 0."""
+    """Returns the derivative of log gamma, for x > 0."""
     from scipy import special
 
     return float(special.psi(x))
 
 
 def trigamma(x: float) -> float:
-    """Second derivative of log gamma, for x > 0."""
+    """Returns the second derivative of log gamma, for x > 0."""
     from scipy import special
 
     return float(special.zeta(2.0, x))
 
 
 def inverse_trigamma(value: float) -> float:
-    """The x > 0 whose ``trigamma`` is ``value`` > 0."""
+    """Returns the x > 0 whose ``trigamma`` is ``value`` > 0."""
     from scipy import optimize
 
     # 1 / x < trigamma(x) < 1 / (x - 1/2), and the second is exact to value² / 12 of it.
@@ -63,7 +63,7 @@ def inverse_trigamma(value: float) -> float:
 
 
 def normal_below(values: Array) -> Array:
-    """The standard normal distribution function."""
+    """Returns the standard normal distribution function of each value."""
     from scipy import special
 
     found: Array = special.ndtr(values)
@@ -71,7 +71,7 @@ def normal_below(values: Array) -> Array:
 
 
 def normal_hazard(values: Array) -> Array:
-    """Density over distribution function of the standard normal (the inverse Mills ratio of -x); about -x far below."""
+    """Returns density over distribution function of the standard normal (the inverse Mills ratio of -x)."""
     from scipy import special
 
     found: Array = math.sqrt(2.0 / math.pi) / special.erfcx(-values / math.sqrt(2.0))

@@ -1,12 +1,12 @@
-"""Decides when a search trial has been measured enough, and when it cannot win any more; pure.
+"""Decides when a search trial has been measured enough, and when it cannot win any more. Pure.
 
-Logarithms of tokens/hour throughout, as in ``statistics.noise``, which says how far they scatter. See
+All speeds are logarithms of tokens/hour; ``statistics.noise`` estimates their noise. See
 docs/decisions/0021-when-to-stop-measuring.md.
 
-* Looks are taken after ``LOOKS`` cycles; each spends a part of ``ALPHA`` (``spent_by``), Lan and DeMets, Biometrika 70
-  (1983), their Pocock-like function. What a look spends is not given back, so that by Bonferroni's
-  inequality the looks together err no more often than ``ALPHA``.
-* Before the first look only the trial's phases speak (``physical_limit``).
+* Interim looks are after ``LOOKS`` cycles. Each spends a part of ``ALPHA`` once (``spent_by``: Lan and DeMets,
+  Biometrika 70, 1983, their Pocock-like function), so that by Bonferroni's inequality all looks together err no more
+  often than ``ALPHA``.
+* Before the first look only the trial's phase times can stop it (``physical_limit``).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from autotune.statistics.distributions import student_quantile
 from autotune.statistics.noise import NoisePrior, Sample, fit_prior, presumed_process, recorded_process
 
 LOOKS = (3, 5, 8)
-"""Clean recorded cycles after which a trial is looked at; it never has more than the last."""
+"""Numbers of undisturbed recorded cycles at which a trial is judged; the last is the most it has."""
 ALPHA = 0.01
-"""Chance that a trial as fast as the best is ended for its own bad luck, over all looks; as much again for the luck of
-those it is compared with."""
+"""Probability, over all looks, of stopping a trial that is as fast as the best because of its own noise; the noise of
+its rivals adds at most as much again."""
 
 COULD_STILL: Mapping[int, float] = {1: 0.5, 2: 0.7}
-"""Share of the shortest time a phase has taken that later cycles may still take, after one cycle and after two. A
-margin, not a measurement: a first batch of a new shape may cost what no later one does."""
+"""Cycles measured -> share of a phase's shortest time that later cycles may still reach. A margin, not a measurement:
+the first batch of a new shape may cost more than any later one."""
 LEAST_MARGIN = 0.8
-"""Share of the shortest time any trial of the study needed for a phase that is taken as the physical minimum."""
+"""Share of the shortest time of a phase, over all trials of the study, that counts as its physical minimum."""
 
 
 class Verdict(StrEnum):
@@ -40,37 +40,37 @@ class Verdict(StrEnum):
 
     GO_ON = "go on"
     ENOUGH = "enough"
-    """It is decided, or more cycles would not decide it: interleaved confirmation does, if it leads."""
+    """The trial is decided, or more cycles would not decide it; if it leads, interleaved confirmation does."""
     LOSES = "loses"
-    """The most it can reach is less than the best has at least."""
+    """The trial's upper bound lies below the lower bound of its best rival."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """The best a trial has to beat, in logarithms of tokens/hour."""
+    """Best competitor of a trial, in logarithms of tokens/hour."""
 
     trial: int
     low: float
-    """The highest of the lower bounds of all rivals."""
+    """Highest of the lower bounds of all rivals."""
     high: float
-    """The highest of their upper bounds."""
+    """Highest of the upper bounds of all rivals."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """Everything a running trial is compared with."""
+    """Data that a running trial is compared with."""
 
     prior: NoisePrior
     between: float
-    """Variance of a process's mean, on top of its cycles' noise."""
+    """Variance between processes, beyond the noise of their cycles."""
     rival: Rival | None
     least: Mapping[str, float]
-    """Physical minimum by phase: hours per completion token."""
+    """Physical minimum of each phase, in hours per completion token."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict and, where the trial loses, its bound."""
+    """A verdict and, if the trial loses, its bound."""
 
     verdict: Verdict
     ceiling: Ceiling | None = None
@@ -80,22 +80,22 @@ GO_ON, ENOUGH = Decision(Verdict.GO_ON), Decision(Verdict.ENOUGH)
 
 
 def with_looks(protocol: Protocol) -> Protocol:
-    """``protocol`` with interim looks, if its number of recorded cycles is the default; another number was chosen."""
+    """Returns ``protocol`` with interim looks if its number of recorded cycles is the default, else unchanged."""
     return replace(protocol, recorded=LOOKS[-1], looks=LOOKS) if protocol.recorded == LOOKS[0] else protocol
 
 
 def spent_by(share: float, alpha: float = ALPHA) -> float:
-    """Part of ``alpha`` spent after ``share`` (0 to 1) of the cycles: alpha ln(1 + (e - 1) share).
+    """Returns the part of ``alpha`` spent after ``share`` (0..1) of the cycles: alpha ln(1 + (e - 1) share).
 
-    Lan and DeMets (1983), the function that resembles Pocock's boundaries. O'Brien and Fleming's keep nearly all of it
-    for the last look; here most noise is between processes, of which more cycles tell nothing, so to wait gains little.
+    Lan and DeMets (1983), the function that resembles Pocock's boundaries. O'Brien and Fleming's keeps nearly all for
+    the last look; here most noise is between processes, which more cycles do not reduce, so waiting gains little.
     """
     return alpha * math.log1p((math.e - 1.0) * share)
 
 
 @functools.cache
 def spends(look: int) -> float:
-    """The part of ``ALPHA`` the look after ``LOOKS[look]`` cycles spends."""
+    """Returns the part of ``ALPHA`` that the look after ``LOOKS[look]`` cycles spends."""
     before = spent_by(LOOKS[look - 1] / LOOKS[-1]) if look else 0.0
     return spent_by(LOOKS[look] / LOOKS[-1]) - before
 
@@ -107,14 +107,14 @@ def weigh(
     *,
     on_gpu: bool,
 ) -> Known:
-    """Collects what a running trial is compared with.
+    """Collects the data that a running trial is compared with.
 
     Args:
-        samples: of every measured trial of the study.
-        rivals: the runs of each configuration it competes with.
-        between: variance between processes of one configuration beyond their cycles, as the study's repeats show it
+        samples: samples of every measured trial of the study.
+        rivals: runs of each configuration that the trial competes with.
+        between: variance between processes of one configuration beyond their cycles, from the study's repeats
             (``evidence.process_noise``); ``None``: as presumed.
-        on_gpu: as of ``recorded_process``.
+        on_gpu: as in ``recorded_process``.
     """
     prior = fit_prior(samples)
     between = presumed_process(prior, recorded_process(on_gpu=on_gpu)).variance if between is None else between
@@ -126,7 +126,7 @@ def weigh(
 
 
 def _rival(runs: Sequence[Sample], prior: NoisePrior, between: float, count: int) -> Rival:
-    """Bounds of one configuration. ``ALPHA`` is shared by all ``count``, because the best of them is looked for."""
+    """Returns the bounds of one configuration. All ``count`` rivals share ``ALPHA``, as the best is sought."""
     spread = prior.moderated(max(runs, key=lambda s: len(s.logs)))
     variance = statistics.fmean(between + spread.variance / len(s.logs) for s in runs) / len(runs)
     error = _quantile(ALPHA / count, spread.degrees) * math.sqrt(variance)
@@ -148,7 +148,7 @@ def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
     """Decides on a running trial from its cycles so far.
 
     Args:
-        room: whether its time allows the cycles up to the next look.
+        room: True if the remaining time allows the cycles up to the next look.
     """
     count, rival = len(sample.logs), known.rival
     if count in COULD_STILL and not sample.disturbed and rival is not None:
@@ -176,16 +176,16 @@ def _look(sample: Sample, known: Known, room: bool) -> Decision:
 
 
 def error_after(sample: Sample, known: Known, look: int) -> float:
-    """Half width of the interval of the trial's logarithm at a look, by what its cycles so far say of the noise."""
+    """Returns half the interval of the trial's log speed at a look, from the noise of its cycles so far."""
     spread = known.prior.moderated(sample)
     variance = known.between + spread.variance / LOOKS[look]
     return _quantile(spends(look), spread.degrees) * math.sqrt(variance)
 
 
 def physical_limit(sample: Sample, least: Mapping[str, float]) -> float:
-    """The most the trial can reach by the phases of its first cycles, as the logarithm of tokens/hour.
+    """Returns the trial's upper bound from the phases of its first cycles, as the logarithm of tokens/hour.
 
-    Each phase may still fall to ``COULD_STILL`` of the shortest time it has taken, but not below its physical minimum.
+    Each phase may still fall to ``COULD_STILL`` of its shortest time, but not below its physical minimum.
     """
     share = COULD_STILL[len(sample.phases)]
     shortest = {name: min(c.get(name, 0.0) for c in sample.phases) for name in sample.phases[0]}

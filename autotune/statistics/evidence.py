@@ -1,4 +1,4 @@
-"""Evidence on each configuration from a study's trials: which ones hold, which lead, against what."""
+"""Evidence on each configuration from a study's trials: feasible ones, leaders, and gains over the reference."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from autotune.statistics.components import Components
 
 FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
-"""Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
-interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
-faster, 2.6 % call it faster within five looks; with 0.95 at each look 5.1 % do (decision 42)."""
+"""Confidence levels of a gain after one confirmation round, and after more. A study looks after each round and ends
+when the interval excludes zero, so later looks add chances of error. With these levels, 2.6 % of studies whose leader
+is truly no faster call it faster within five looks; with 0.95 at each look, 5.1 % (decision 42)."""
 ON_SEVERAL_NODES = 0.999
-"""The same where trials run on several nodes: a round there takes one place of many, and the others go on searching, so
-a study can ask for more of them, and a wrong answer costs more machines (decision 47)."""
+"""Confidence level of a gain in a study on several nodes. A round takes one place of many and the search goes on, so
+more rounds are affordable, and a wrong answer costs more machines (decision 47)."""
 
 
 WIDE = statistics.NormalDist().inv_cdf(0.975)
 
 
 class Row(StrEnum):
-    """The two answers of a study (design: same learning; what is possible if more is allowed)."""
+    """Rows of a study's answer: with the baseline's learning, and with permitted changes of it."""
 
     SAME_LEARNING = "same learning"
     PERMITTED = "permitted"
@@ -57,12 +57,12 @@ class Leader:
 
 
 def same_learning(configuration: Configuration, baseline: Configuration, framework: str) -> bool:
-    """Whether only speed and memory differ from the baseline."""
+    """Tells whether a configuration differs from the baseline in speed and memory only."""
     return effect_of_change(configuration, baseline, framework) is Effect.SPEED
 
 
 def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
-    """Configurations of which any trial failed for a reason of its own, and no later retry passed."""
+    """Returns the configurations with a trial that failed for a reason of its own, unless a later retry passed."""
     trials = tuple(trials)
     mended = disproved(trials)
     return frozenset(
@@ -73,10 +73,9 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
 
 
 def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
-    """Configurations that passed the worst case in every trial, with their measured trials.
+    """Returns the configurations that passed the worst case in every trial, with their measured trials.
 
-    Trials that emulated FP8 are excluded: their speed is that of no hardware, so they are neither ranked nor used as
-    reference.
+    Trials that emulated FP8 are excluded from ranking and reference: their speed is that of no hardware.
     """
     return _known(trials).held
 
@@ -99,12 +98,12 @@ class _Known:
 
     @cached_property
     def clean(self) -> Mapping[Configuration, Sequence[Trial]]:
-        """``held`` without runs of which every cycle was disturbed."""
+        """``held`` without runs whose cycles were all disturbed."""
         return {c: clean for c, runs in self.held.items() if (clean := [t for t in runs if not t.only_disturbed])}
 
     @cached_property
     def cycles(self) -> NoisePrior:
-        """Variance of a cycle's logarithm, by which each trial's own cycles are moderated."""
+        """Variance of a cycle's logarithm; each trial's own variance is shrunk towards it."""
         return fit_prior([sample_of(t) for group in self.clean.values() for t in group])
 
     @cached_property
@@ -124,13 +123,13 @@ class _Known:
         return components.estimated(_processes(self.clean, self.cycles), presumed_process(self.cycles, recorded))
 
     def left_open(self, runs: Iterable[Trial]) -> NoisePrior:
-        """Variance that their cycles leave in the mean of the runs' logarithms."""
+        """Returns the variance of the mean of the runs' logarithms that the noise of their cycles contributes."""
         parts = [left_in_median(sample_of(t).logs, self.cycles) for t in runs]
         return _summed(parts, float(len(parts)) ** 2)
 
 
 _LAST: dict[str, _Known] = {}
-"""Of the last trials anybody asked about: one recommendation asks thirty times about the same."""
+"""Statistics of the latest trials: one recommendation reads those of the same trials thirty times."""
 
 
 def _known(trials: Iterable[Trial]) -> _Known:
@@ -141,7 +140,7 @@ def _known(trials: Iterable[Trial]) -> _Known:
 
 
 def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
-    """The trial gains are stated over: the baseline's, or the first feasible one if that failed."""
+    """Returns the trial that gains are stated over: the baseline's, or the first feasible one if that failed."""
     held = feasible(trials)
     if baseline in held:
         return held[baseline][0]
@@ -150,10 +149,10 @@ def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
 
 
 def basis(runs: Sequence[Trial]) -> list[Trial]:
-    """The trials a configuration's figure rests on: its confirmations, else its baseline and retries, else its search.
+    """Returns the trials that a configuration's figure rests on: confirmations, else baseline and retries, else search.
 
-    A search trial that was picked for being the best is biased upwards; the others are not. A run of which every cycle
-    was disturbed is a bound, so that it counts only where there is no other.
+    A search trial that was selected as the best is biased upwards; the others are not. A run whose cycles were all
+    disturbed is a bound, used only if there is no other.
     """
     runs = [t for t in runs if not t.only_disturbed] or runs
     if len(runs) == 1:
@@ -164,20 +163,20 @@ def basis(runs: Sequence[Trial]) -> list[Trial]:
 
 
 def speed(runs: Sequence[Trial]) -> float:
-    """Tokens/hour of a configuration, by its ``basis``."""
+    """Returns the tokens/hour of a configuration: the geometric mean over its ``basis``."""
     values = [t.tokens_per_hour for t in basis(runs)]
     return math.exp(statistics.fmean(math.log(v) for v in values if v))
 
 
 def merit(runs: Sequence[Trial]) -> float:
-    """Figure a configuration is ranked by: ``Trial.merit`` over its ``basis``."""
+    """Returns the figure that a configuration is ranked by: ``Trial.merit``, averaged over its ``basis``."""
     return math.exp(statistics.fmean(_logs(basis(runs))))
 
 
 def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
-    """The best configuration of each row; the second row only if it is another configuration.
+    """Returns the best configuration of each row; the second row only if it is another configuration.
 
-    Where nothing held that learns as the baseline does, what gains are stated over stands first, as permitted.
+    If no configuration with the baseline's learning is feasible, the reference of gains comes first, as permitted.
     """
     held = feasible(trials)
     if not held:
@@ -195,7 +194,7 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
 def runners_up(
     trials: Sequence[Trial], baseline: Configuration, framework: str, leader: Leader
 ) -> tuple[Configuration, ...]:
-    """Other configurations that were confirmed and qualify for the leader's row, best first."""
+    """Returns other confirmed configurations that qualify for the leader's row, best first."""
     held = feasible(trials)
     anchor = baseline if baseline in held else ranked_first(held)
     same = leader.row is Row.SAME_LEARNING
@@ -212,11 +211,11 @@ def runners_up(
 def _ranked(
     held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration, which: Iterable[Configuration]
 ) -> list[Configuration]:
-    """``which``, best first.
+    """Sorts configurations, best first.
 
-    Where the machine was faster or slower in the rounds than before them is seen by the anchor, which ran in both: by
-    as much a figure from outside the rounds is moved, or a slow hour would put whatever was not confirmed in it before
-    what was.
+    The anchor ran within and outside the confirmation rounds, so it shows how much faster or slower the machine was in
+    them. Figures from outside the rounds are corrected by that; otherwise a slow hour would put unconfirmed
+    configurations first.
     """
     outside = _logs([t for t in held[anchor] if t.pair is None])
     inside = _logs([t for t in held[anchor] if t.pair is not None])
@@ -234,26 +233,25 @@ def _logs(runs: Sequence[Trial]) -> list[float]:
 
 
 def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
-    """The feasible configuration that ran first."""
+    """Returns the feasible configuration that ran first."""
     return min(held, key=lambda c: held[c][0].number)
 
 
 def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -> Components:
-    """How much processes of one configuration differ by beyond their cycles: as presumed, and as the study has shown.
+    """Estimates the variance between processes of one configuration beyond their cycles, from prior and repeats.
 
-    Every configuration that was measured twice tells of it, a search trial beside its confirmations too: one that was
-    chosen for being fast differs from them by more, on average, than one that was not. Only the study's first trial
-    is left out, because it ran on a machine that had not run for minutes.
+    Every configuration that was measured twice contributes, a search trial beside its confirmations too, although
+    selection for speed makes it differ more on average. Only the study's first trial is left out, because it ran on a
+    machine that had been idle for minutes.
 
     Args:
-        recorded: what is known beforehand; left out, what recorded studies show (``noise.recorded_process``).
+        recorded: prior; by default that of recorded studies (``noise.recorded_process``).
     """
     return _known(trials).processes_from(recorded)
 
 
 def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
-    """Returns the runs of what ran more than once, in their order; a single run says nothing of how processes
-    differ."""
+    """Returns the runs of configurations that ran more than once, by number; single runs contain no information."""
     later = ([t for t in group if t.kind is not TrialKind.BASELINE] for group in held.values())
     runs = sorted((t for group in later if len(group) > 1 for t in group), key=lambda t: t.number)
     return [
@@ -268,26 +266,26 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior
 
 
 def _moment(trial: Trial) -> tuple[str, int]:
-    """Trials with the same one ran next to each other."""
+    """Returns the moment of a trial: trials of one moment ran next to each other."""
     return ("trial", trial.number) if trial.pair is None else ("round", trial.pair)
 
 
 def _summed(parts: Sequence[NoisePrior], divisor: float) -> NoisePrior:
-    """The sum of variances over ``divisor``, with Satterthwaite's degrees (Biometrics Bulletin 2, 1946)."""
+    """Sums variances and divides by ``divisor``, with Satterthwaite's degrees (Biometrics Bulletin 2, 1946)."""
     total = sum(p.variance for p in parts)
     squares = sum(p.variance**2 / p.degrees for p in parts)
     return NoisePrior(total / divisor, total**2 / squares if squares > 0.0 else math.inf)
 
 
 def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
-    """Half the width of the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
+    """Returns half the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
     known = _known(trials)
     moments = sum(t.pair is None for t in runs) / len(runs) ** 2
     return known.processes.half_width(1.0 / len(runs), known.left_open(runs), moments=moments)
 
 
 def another_run(trials: Sequence[Trial], cycles: int) -> float:
-    """Half the width, as a logarithm, within which 95 % of further runs of one configuration lie.
+    """Returns half the width of the interval, in logarithms, that holds 95 % of further runs of one configuration.
 
     Args:
         cycles: undisturbed cycles of a run.
@@ -298,11 +296,12 @@ def another_run(trials: Sequence[Trial], cycles: int) -> float:
 
 
 def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Sequence[float]]) -> float:
-    """Half the width of the 95 % interval of the log ratio between processes of one configuration.
+    """Returns half the 95 % interval of the log ratio between processes of one configuration.
 
     Args:
-        runs: trials of it; ``trials`` are the whole study, and tell how much processes differ.
-        others: for each further process, the logarithms of its cycles' tokens/hour.
+        trials: the whole study.
+        runs: its trials of the configuration.
+        others: logarithms of each cycle's tokens/hour, for each further process.
     """
     known = _known(trials)
     further = _summed([left_in_median(logs, known.cycles) for logs in others], float(len(others)) ** 2)
@@ -313,14 +312,14 @@ def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Seque
 def gain(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: NoisePrior | None = None
 ) -> Gain | None:
-    """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
+    """Estimates the throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
 
-    Rounds in which both ran next to each other, on one node, are paired; with none, the two configurations' other
-    trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either has no
-    undisturbed cycle.
+    Rounds in which both ran next to each other, on one node, are paired. Without any, other trials of both are
+    compared, those from outside the rounds with each other, and ``pairs`` is 0. ``None`` if a side has no undisturbed
+    cycle.
 
     Args:
-        process: what is known beforehand of the variance between processes; left out, what recorded studies show
+        process: prior of the variance between processes; by default that of recorded studies
             (``noise.recorded_process``).
     """
     clean = _known(trials).clean
@@ -338,16 +337,16 @@ def gain(
 def ratio(
     trials: Sequence[Trial], here: Sequence[Trial], there: Sequence[Trial], process: NoisePrior | None = None
 ) -> Gain | None:
-    """Throughput of the runs ``here`` over those ``there``, minus 1, with its interval; ``None`` as in ``gain``.
+    """Estimates the throughput of the runs ``here`` over those ``there``, minus 1, with its interval.
 
-    Runs of one round are paired, and others then left out. Where a knob moves the lengths, the interval holds what so
-    few completions leave open of them.
+    Runs of one round are paired, and others are left out. If a knob moves the lengths, the interval includes the
+    uncertainty of lengths from few completions. ``None`` if a side has no undisturbed cycle.
 
     Args:
-        trials: the whole study, which tells how much processes differ.
+        trials: the whole study, for the variance between processes.
         here: runs of one configuration.
         there: runs of another one.
-        process: as of ``gain``.
+        process: as in ``gain``.
     """
     here, there = ([t for t in side if t.tokens_per_hour and not t.only_disturbed] for side in (here, there))
     if not here or not there:
@@ -375,7 +374,7 @@ def ratio(
 
 
 def on_several_nodes(trials: Iterable[Trial]) -> bool:
-    """Whether trials of the study ran on more than one node of a cluster."""
+    """Tells whether trials of the study ran on more than one node of a cluster."""
     return len({t.node for t in trials if t.node}) > 1
 
 

@@ -1,7 +1,7 @@
-"""Chooses the process that the next search trial can go on with, by what earlier trials have shown; pure.
+"""Predicts from earlier trials whether the next search trial runs in the process of the one before. Pure.
 
-On a GPU a search trial may run in the process of the one before it, which spares it the start
-(docs/decisions/0023-warm-workers.md). A schedule that does not count on that ends a search with most of its time left.
+On a GPU a search trial may run in the process of the previous one, without a new start
+(docs/decisions/0023-warm-workers.md). A schedule without this prediction ends a search with much of its time left.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import StartupPart
 
 FIRST_BATCH = StartupPart.FIRST_BATCH.value
-"""Part of every trial's start, in a used process too."""
+"""Part of every trial's start-up, also in a reused process."""
 WARM = 0.5
-"""A start that took no more than this share of the longest was one in a process that was there already."""
+"""Share of the longest start up to which a start counts as one in a reused process."""
 RECENT = 50
-"""Trials that are looked at, the first beside."""
+"""Most recent trials that are examined, beside the first."""
 
 
 def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
-    """Whether a search trial of ``configuration`` would run in the process of the newest trial.
+    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial.
 
     Args:
-        trials: all of the study, by number.
-        framework: whose words the configurations are in.
-        device: ``Resources.device``; on a CPU no process is kept.
+        trials: all trials of the study, by number.
+        framework: framework whose knobs the configurations have.
+        device: ``Resources.device``; on a CPU no process is reused.
     """
     newest = trials[-1] if trials else None
     if newest is None or device != "cuda" or not newest.fits:
@@ -41,7 +41,7 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Whether a process serves several trials: presumed until a trial that could have had one has started anew."""
+    """Tells whether a process serves several trials: presumed until a trial that could reuse one started anew."""
     longest = max((start_s(t) for t in trials), default=0.0)
     for before, after in zip(reversed(trials[:-1]), reversed(trials[1:]), strict=True):
         could = before.fits and after.number == before.number + 1 and bool(after.startup)
@@ -51,5 +51,5 @@ def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
 
 
 def start_s(trial: Trial) -> float:
-    """Seconds of the recorded start, without the first batch."""
+    """Returns the seconds of the recorded start-up, without the first batch."""
     return sum(seconds for part, seconds in trial.startup.items() if part != FIRST_BATCH)

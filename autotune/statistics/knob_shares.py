@@ -1,15 +1,15 @@
-"""The share of each changed knob in the gain of an answer over its baseline, by one model of all trials; pure.
+"""The share of each changed knob in the gain of an answer over its baseline, by one model of all trials. Pure.
 
 In each phase of a cycle the logarithm of the time of a token is a sum: an effect of each value that differs from the
-baseline's, of the knobs that act on the phase, a small one of each pair of them, what the machine did meanwhile, and
-the noise of a process and its cycles. All are normal: a Gaussian linear model (Lindley and Smith, J. R. Stat. Soc. B
-34, 1972), whose estimates are a ridge's (Hoerl and Kennard, Technometrics 12, 1970), solved in the trials, which are
-fewer than the effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.2).
+baseline's, for knobs that act on the phase; a smaller effect of each pair of such values; the drift of the machine; and
+the noise of the process and its cycles. All are normal: a Gaussian linear model (Lindley and Smith, J. R. Stat. Soc. B
+34, 1972), whose estimates are those of ridge regression (Hoerl and Kennard, Technometrics 12, 1970). The equations are
+solved over trials, which are fewer than effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2).
 
 A knob's share is its Shapley value (Contributions to the Theory of Games II, 1953): its gain, averaged over all orders
-in which the changes could be made. In such a sum that is the knob's effect and half of each of its pairs', so shares
-are linear in the effects and add up to the whole. Phases are joined by logarithmic means (Ang, Energy Policy 33, 2005),
-with which changes of their logarithms add up to that of the cycle.
+in which the changes could be made. In this sum it is the knob's effect plus half the effect of each of its pairs, so
+shares are linear in the effects and add up to the whole. Phases are combined by logarithmic means (Ang, Energy Policy
+33, 2005), with which changes of their logarithms add up to that of the cycle.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 EFFECT, PAIR = 0.25, 0.08
-"""Standard deviations of what a change, and a pair of changes beyond their sum, does to the logarithm of the speed."""
+"""Standard deviations of the prior effect of a change, and of a pair of changes beyond their sum, on log speed."""
 SCALES = (1.0, 2.0, 4.0)
-"""Times as large effects may be in a phase, each presumed less likely by its square; the likeliest is taken."""
+"""Factors by which effects may be larger in a phase, with a prior falling with their square; the likeliest is used."""
 LEAST_SHARE = 0.01
-"""Share of a cycle as which a shorter phase counts: its logarithm is mostly noise."""
+"""Least share of a cycle that a phase counts as; the logarithm of a shorter one is mostly noise."""
 MOST_TRIALS = 120
-"""Trials that are looked at: those that differ least from the baseline or from the answer."""
+"""Most trials of the model: those that differ least from the baseline or from the answer."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The gain that some changes contribute, with its 95 % interval; ratios of speeds minus 1."""
+    """Gain that some changes contribute, with its 95 % interval; ratios of speeds minus 1."""
 
     knobs: tuple[str, ...]
-    """Several where no trial had one of the changes without the others."""
+    """Changed knobs; several if no trial had one of the changes without the others."""
     value: float
     low: float
     high: float
 
     @property
     def proven(self) -> bool:
-        """Whether the interval excludes that the changes do nothing."""
+        """True if the interval excludes zero."""
         return self.low > 0.0 or self.high < 0.0
 
 
 @dataclass(frozen=True)
 class KnobShares:
-    """The shares of all changed knobs, largest first; logarithms of 1 + ``value`` add up to that of ``together``."""
+    """Shares of all changed knobs, largest first; logarithms of 1 + ``value`` add up to that of ``together``."""
 
     changes: Differences
     shares: tuple[Share, ...]
     together: Share
     elsewhere: float
-    """What changed in phases that none of the knobs acts on, as a ratio of speeds minus 1; it is in no share."""
+    """Change in phases that no changed knob acts on, as a ratio of speeds minus 1; not part of any share."""
     trials: int
-    """That the model rests on."""
+    """Number of trials in the model."""
 
 
 def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Configuration) -> KnobShares | None:
@@ -78,7 +78,7 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
 
     Args:
         trials: the whole study.
-        baseline: its baseline; if that failed, what gains are stated over stands for it.
+        baseline: its baseline; if that failed, the reference of gains replaces it.
     """
     anchor = reference(trials, baseline)
     base = baseline if anchor is None else anchor.configuration
@@ -120,9 +120,9 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
 
 
 def _measured(trials: Iterable[Trial]) -> list[Trial]:
-    """Returns the trials with a speed, but not the study's first where its configuration ran again.
+    """Returns the trials with a speed, except the study's first if its configuration ran again.
 
-    That one ran on a machine that had not run for minutes.
+    The first trial ran on a machine that had been idle for minutes.
     """
     found = [t for t in trials if t.feasible and not (t.emulated or t.only_disturbed) and t.merit and t.phase_shares]
     again = {t.configuration for t in found if t.kind is not TrialKind.BASELINE}
@@ -130,13 +130,13 @@ def _measured(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _changes(baseline: Configuration, configuration: Configuration) -> frozenset[tuple[str, object]]:
-    """Returns the chosen values that are not the baseline's; steps per generation as a share of an update."""
+    """Returns the chosen values that differ from the baseline's; steps per generation as a share of an update."""
     found = chosen_differences(baseline, configuration)
     return frozenset((n, update_share(configuration) if n == STEPS else after) for n, (_, after) in found.items())
 
 
 def _phase_times(runs: Sequence[Trial], samples: Sequence[Sample]) -> tuple[list[str], Array]:
-    """Returns phases, and the logarithm of their time for a token, a row each, of every trial."""
+    """Returns the phases and the logarithm of their time per token, shape (phases, trials)."""
     phases = sorted({phase for sample in samples for cycle in sample.phases for phase in cycle})
     spent = np.array([[statistics.median(c.get(phase, 0.0) for c in s.phases) for s in samples] for phase in phases])
     shares = spent / spent.sum(axis=0)
@@ -146,7 +146,7 @@ def _phase_times(runs: Sequence[Trial], samples: Sequence[Sample]) -> tuple[list
 
 
 def _phase_weights(times: Array, before: Flags, after: Flags) -> Array:
-    """Returns how much the logarithm of a cycle's time changes with that of each phase's."""
+    """Returns the change of the logarithm of a cycle's time per unit change of that of each phase, shape (phases,)."""
     there, here = np.exp(times[:, before].mean(axis=1)), np.exp(times[:, after].mean(axis=1))
     whole = _logarithmic_mean(there.sum(), here.sum())
     return np.array([_logarithmic_mean(a, b) / whole for a, b in zip(there, here, strict=True)])
@@ -157,7 +157,7 @@ def _logarithmic_mean(a: float, b: float) -> float:
 
 
 def _errors(runs: Sequence[Trial], samples: Sequence[Sample], process: float) -> Array:
-    """Returns the covariance of the logarithms of the trials' speeds by chance alone."""
+    """Returns the covariance of the logarithms of the trials' speeds by chance alone, shape (trials, trials)."""
     cycles = fit_prior(samples)
     moments = np.array([t.number if t.pair is None else -1 - t.pair for t in runs])
     own = np.diag([process + left_in_median(sample.logs, cycles).variance for sample in samples])
@@ -166,11 +166,11 @@ def _errors(runs: Sequence[Trial], samples: Sequence[Sample], process: float) ->
 
 
 def _posterior(speeds: Array, has: Flags, count: int, errors: Array, scale: float) -> tuple[Array, Array]:
-    """Returns mean and covariance of the Shapley values of the first ``count`` changes, in logarithms of speeds.
+    """Estimates mean and covariance of the Shapley values of the first ``count`` changes, in logarithms of speeds.
 
     Args:
-        has: trials by the changes that act.
-        scale: times as large as in the whole cycle effects are, and errors have been made.
+        has: flags of the acting changes, shape (trials, changes).
+        scale: factor by which the effects are larger than in the whole cycle; ``errors`` include it.
     """
     on = has.astype(np.float64)
     pair, shared, own, acts = (PAIR / EFFECT) ** 2, on @ on.T, on[:, :count].T, on[:, :count].any(axis=0)
@@ -188,7 +188,7 @@ def _posterior(speeds: Array, has: Flags, count: int, errors: Array, scale: floa
 
 
 def _never_apart(has: Flags, acts: Flags) -> list[list[int]]:
-    """Returns the changes in groups: two that act on one phase and that each trial has both or none of are together."""
+    """Returns the changes in groups: changes that act on one phase and occur in the same trials only are together."""
     groups: list[list[int]] = []
     for k in range(has.shape[1]):
         alike = [not (has[:, k] ^ has[:, i]).any() and bool((acts[:, k] & acts[:, i]).any()) for i in range(k)]

@@ -1,10 +1,9 @@
-"""Completion lengths that a trial replays, and the speed of a configuration where they are longer; pure.
+"""Chooses the completion lengths that a trial replays, and measures speeds at longer ones. Pure.
 
-Completions grow (or shrink) while a policy learns, so that a figure at the lengths of its first steps is not that of
-the whole run. A confirmation therefore also runs a cycle at twice the recorded lengths and one at the maximum.
-
-A knob that moves lengths (``Knob.moves_lengths``) has lengths of its own at each value: the first trial at a value
-draws them from its natural cycles, as the baseline does, and the others at it replay them.
+Completions grow or shrink while a policy learns, so a figure at the lengths of its first steps does not hold for the
+whole run. A confirmation therefore also runs a cycle at twice the recorded lengths and one at the maximum. Each value
+of a knob that moves lengths (``Knob.moves_lengths``) has its own lengths: the first trial at a value draws them from
+its natural cycles, as the baseline does, and later trials at that value replay them.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from search_spaces.knobs import moving_lengths
 
 ONCE, TWICE, MAXIMUM = "1x", "2x", "maximum"
 KINDS = {ONCE: CycleKind.RECORDED, TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.MAXIMUM}
-"""Cycles each figure is taken from."""
+"""Name of a figure -> kind of the cycles it is computed from."""
 
 NATURAL_CYCLES = 2
-"""Natural-length cycles of the trial the recorded lengths are drawn from, where one has few rows ..."""
+"""Natural-length cycles that the recorded lengths are drawn from, if one cycle has few rows."""
 MANY_ROWS = 64
-"""... and one is enough from so many on."""
+"""Rows of a cycle from which one natural-length cycle is enough."""
 
 
 def replayed(
     study: Study, trials: Sequence[Trial], configuration: Mapping[str, KnobValue] | None = None
 ) -> tuple[int, ...]:
-    """Completion lengths that the next trial replays; empty: it draws its own.
+    """Returns the completion lengths that the next trial replays, in tokens; empty if it draws its own.
 
     Args:
-        configuration: that it runs; left out, the baseline.
-        trials: of the study, by number.
+        configuration: configuration of the next trial; by default the baseline.
+        trials: trials of the study, by number.
     """
     baseline = moving_lengths(study.spec.baseline)
     wanted = baseline if configuration is None else moving_lengths(configuration)
@@ -45,22 +44,22 @@ def replayed(
 
 
 def completions(runs: Sequence[Trial]) -> tuple[int, ...]:
-    """Lengths that a configuration was measured at: natural ones of the trial with most, else those it replayed."""
+    """Returns the lengths that a configuration was measured at: the most natural ones, else the replayed ones."""
     natural = [[n for c in cycles_at(t, CycleKind.NATURAL) for n in c.lengths] for t in runs]
     most: Sequence[int] = max(natural, key=len, default=[])
     return tuple(most or next((c.lengths for t in runs for c in t.speed_cycles()), ()))
 
 
 def spread_words(rows: Sequence[int]) -> str:
-    """``mean 41, p95 64``; ``rows``: tokens of each completion, one at least."""
+    """Returns ``mean 41, p95 64`` for the tokens of at least one completion."""
     return f"mean {statistics.fmean(rows):.0f}, p95 {sorted(rows)[math.ceil(0.95 * len(rows)) - 1]}"
 
 
 def left_open(here: Sequence[Trial], there: Sequence[Trial]) -> float:
-    """Variance that so few rows leave in the logarithm of a ratio, where each side has lengths of its own; else 0.
+    """Returns the variance of a log ratio that few rows contribute if each side has its own lengths; else 0.
 
-    It is that of the logarithms of the mean lengths: tokens/hour grow with the mean at most in proportion, as they do
-    where a cycle takes the same time whatever its lengths.
+    The variance is that of the logarithms of the mean lengths: tokens/hour grow at most in proportion to the mean, as
+    they do if a cycle takes the same time at all lengths.
     """
     if moving_lengths(here[0].configuration) == moving_lengths(there[0].configuration):
         return 0.0
@@ -72,12 +71,12 @@ def _of_the_mean(rows: Sequence[int]) -> float:
 
 
 def cycles_at(trial: Trial, kind: CycleKind) -> list[CycleRecord]:
-    """The accepted cycles of one kind, as rank 0 recorded them."""
+    """Returns the accepted cycles of one kind of rank 0."""
     return [c for c in trial.cycles if c.cycle_kind is kind and c.accepted and c.rank == 0]
 
 
 def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure, ...]:
-    """Tokens/hour at 1x, 2x and the maximum, in this order.
+    """Returns the tokens/hour at 1x, 2x and the maximum, in this order.
 
     Args:
         tokens_per_hour: the stated figure, which is that at 1x.
@@ -89,7 +88,7 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
 
 
 def figures_of(row: RecommendationRow) -> tuple[LengthFigure, ...]:
-    """Speeds of a row by length; 2x is not measured in a row that an earlier version stored."""
+    """Returns a row's speeds by length; a row stored without them has no figure at 2x."""
     if row.lengths:
         return row.lengths
     once, longest = LengthFigure(ONCE, row.tokens_per_hour), LengthFigure(MAXIMUM, row.maximum_tokens_per_hour)

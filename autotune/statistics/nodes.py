@@ -1,9 +1,9 @@
-"""Estimates how much faster one node is than another, by configurations that ran on several of them; pure.
+"""Estimates the speeds of nodes from configurations that ran on several of them. Pure.
 
-The logarithm of a process's speed is its configuration, its node, and the process (``noise``). Nodes are effects with a
-normal prior, configurations are free; the posterior is that of a linear model (Henderson's mixed model equations,
-Biometrics 31, 1975). With it figures of different nodes are put on one level. A confirmed gain needs none of this: both
-halves of a round run on one node.
+The logarithm of a process's speed is the sum of effects of its configuration, its node, and the process (``noise``).
+Nodes have a normal prior, configurations none; the posterior is that of a linear model (Henderson's mixed model
+equations, Biometrics 31, 1975). It puts figures of different nodes on one level. A confirmed gain does not use it,
+because both halves of a round run on one node.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from autotune.domain import Trial, TrialKind, TrialState
 from autotune.statistics.noise import recorded_process
 
 NODE_SPREAD = 0.2
-"""Standard deviation of nodes, in logarithms, before any is measured: they may be of different kinds. Presumed, because
-no recording has two."""
+"""Prior standard deviation of nodes, in logarithms. Nodes may be of different kinds; presumed, because no recording has
+two nodes."""
 FREE = 10.0
-"""The same of configurations: nothing is presumed of them."""
+"""Prior standard deviation of configurations, in logarithms: wide, because nothing is presumed of them."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class NodeEffect:
 
     log: float
     variance: float
-    """What is not known of it."""
+    """Variance of ``log``."""
 
 
 def effects(trials: Sequence[Trial]) -> Mapping[str, NodeEffect]:
-    """Effect of each node; empty if all trials ran on one.
+    """Estimates the effect of each node; empty if all trials ran on one.
 
-    Search trials tell nothing: each of their configurations ran once. Nor does the baseline that ran before all others:
-    alone, and on a machine that had not run for minutes.
+    Only CONFIRM and VERIFY trials are used. Search trials contribute nothing, because their configurations ran once,
+    and the first baseline ran on a machine that had been idle for minutes.
     """
     names = sorted({t.node for t in trials if t.node})
     if len(names) < 2:
@@ -75,7 +75,7 @@ class Levels:
         self._made: dict[int, tuple[Trial, Trial]] = {}
 
     def level(self, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        """``trials`` with the effects of their nodes (``Trial.node_log``); the same tuple where all ran on one."""
+        """Returns ``trials`` with the effects of their nodes (``Trial.node_log``); the same tuple if all ran on one."""
         nodes = {t.node for t in trials if t.node}
         if len(nodes) < 2:
             return trials
@@ -85,7 +85,7 @@ class Levels:
         return tuple(self.one(t) for t in trials)
 
     def one(self, trial: Trial) -> Trial:
-        """A trial with the effect of its node, as it was found last."""
+        """Returns a trial with the latest effect of its node."""
         found = self._effects.get(trial.node)
         if found is None:
             return trial
@@ -97,13 +97,12 @@ class Levels:
 
 
 def levelled(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """``Levels.level``, once."""
+    """Returns the trials with the effects of their nodes, without a cache; see ``Levels.level``."""
     return Levels().level(tuple(trials))
 
 
 def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
-    """Variance that uncertain node effects add to the difference of two figures; 0 if all trials ran on one node.
-
+    """Returns the variance that uncertain node effects add to the difference of two figures; 0 if all ran on one node.
     Trials outside the cluster have no measured effect, so both sides then count as unmeasured."""
     names = {t.node for t in (*here, *there)}
     if len(names) < 2:
@@ -114,5 +113,5 @@ def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
 
 
 def running_on(trials: Sequence[Trial], node: str) -> list[Trial]:
-    """The trials that run on ``node`` now."""
+    """Returns the trials that run on ``node`` now."""
     return [t for t in trials if t.state is TrialState.RUNNING and t.node == node]

@@ -1,9 +1,8 @@
-"""Noise of cycles within a process, and of processes of one configuration: presumed, and as a study has shown; pure.
+"""Noise of cycles within a process, and between processes of one configuration: presumed and estimated. Pure.
 
-Logarithms of tokens/hour throughout, one for each whole recorded-length cycle the clock guard let pass.
-
-How far cycles of one process scatter is pooled over the study (``fit_prior``), by which a trial's own few cycles are
-moderated: (d0 s0^2 + d s^2) / (d0 + d), Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004.
+All speeds are logarithms of tokens/hour, one for each accepted cycle at recorded lengths. The variance of cycles is
+pooled over the study (``fit_prior``); a trial's own variance is shrunk towards it: (d0 s0^2 + d s^2) / (d0 + d), Smyth,
+Statistical Applications in Genetics and Molecular Biology 3(1), 2004.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from autotune.domain import CycleRecord, Trial
 from autotune.statistics.distributions import digamma, inverse_trigamma, trigamma
 
 CYCLE_SPREAD = 0.03
-"""Standard deviation of an undisturbed cycle's logarithm while the study has shown none."""
+"""Standard deviation of an undisturbed cycle's logarithm before the study has measured any."""
 MEDIAN = math.pi / 2.0
-"""Variance of the median of many normal values over that of their mean; of three or more it is less, at most this."""
+"""Variance of the median of many normal values over that of their mean; an upper bound from three values on."""
 PRESUMED_DEGREES = 4
-"""What it counts beside what the study has shown."""
+"""Degrees of freedom that ``CYCLE_SPREAD`` counts as, beside the study's own."""
 PROCESS_SPREAD = 0.045
-"""The same of processes of one configuration, as forecasts presume it: the median of the ten intervals first recorded
-in benchmarks/tables/defaults-cpu.md. Intervals and the stopping rule presume ``PROCESS`` and ``GPU_PROCESS``."""
+"""Standard deviation between processes that forecasts presume: the median of the ten intervals first recorded in
+benchmarks/tables/defaults-cpu.md. Intervals and the stopping rule presume ``PROCESS`` and ``GPU_PROCESS``."""
 PROCESS_TO_CYCLE = 0.9
-"""How many times as much processes are presumed to differ as cycles of one process do, at least: the geometric mean
-over the recordings ``benchmarks.intervals`` reads."""
+"""Least ratio of the standard deviation between processes to that between cycles: the geometric mean over the
+recordings that ``benchmarks.intervals`` reads."""
 LEAST_CYCLE_SPREAD = 0.002
-"""Cycles that agree better than this do so by chance."""
+"""Least standard deviation of cycles: cycles that agree better do so by chance."""
 FITTED_FROM = 3
-"""Trials with a variance of their own before their scatter is fitted."""
+"""Trials with a variance of their own that are needed to fit the prior."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ class Sample:
 
     trial: int
     logs: tuple[float, ...]
-    """Natural logarithms of tokens/hour, or tokens per GPU-hour where that is the objective."""
+    """Natural logarithms of tokens/hour, or of tokens per GPU-hour, by the study's objective."""
     phases: tuple[Mapping[str, float], ...] = ()
     """Hours, or GPU-hours, per completion token by phase, for each cycle."""
     disturbed: int = 0
-    """Disturbed cycles; they are not among the others and do not count for a look."""
+    """Number of disturbed cycles; they are not in ``logs`` and do not count for a look."""
 
     @cached_property
     def mean(self) -> float:
@@ -60,13 +59,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """A variance of logarithms, and what it counts beside what is measured further."""
+    """A variance of logarithms, with the degrees of freedom that it counts as."""
 
     variance: float
     degrees: float
 
     def moderated(self, sample: Sample) -> NoisePrior:
-        """The variance with the trial's own cycles counted in."""
+        """Returns the variance shrunk towards the prior, with the trial's own cycles counted in."""
         own = max(0, len(sample.logs) - 1)
         degrees = self.degrees + own
         return NoisePrior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
@@ -74,11 +73,11 @@ class NoisePrior:
 
 PROCESS = NoisePrior(0.066**2, 8.0)
 """Variance between processes of one configuration beyond their cycles, on a CPU: scale and degrees of a scaled inverse
-chi-squared distribution. The scale is a tenth above the likeliest for ten recordings, so that the noisiest of them are
-covered too; the degrees are few, because all were made on the same kind of machine (``benchmarks.intervals --fit``)."""
+chi-squared distribution. The scale is a tenth above the likeliest for ten recordings, to cover the noisiest of them;
+the degrees are few, because all were made on the same kind of machine (``benchmarks.intervals --fit``)."""
 GPU_PROCESS = NoisePrior(0.105**2, 4.0)
-"""The same on a GPU: a tenth above the likeliest too, and with no more degrees than its two recordings have, two
-configurations in two processes each."""
+"""Variance between processes of one configuration beyond their cycles, on a GPU: a tenth above the likeliest, with the
+degrees of its two recordings of two configurations in two processes each."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,15 @@ class Run:
 
     configuration: Hashable
     moment: Hashable
-    """Runs with the same one ran next to each other: the machine did the same meanwhile."""
+    """Label of the time of the run: runs with the same one ran next to each other and share the machine's drift."""
     log: float
     """Natural logarithm of its tokens/hour."""
     variance: float
-    """What its cycles leave open about its mean."""
+    """Variance of ``log`` that the noise of the run's cycles contributes."""
 
 
 def sample_of(trial: Trial) -> Sample:
-    """Returns the trial's undisturbed speed cycles; of a finished trial without one, its bound."""
+    """Returns the trial's undisturbed speed cycles; of a finished trial without any, the fastest disturbed one."""
     cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
     cycles = [c for c in cycles if trial.state.is_finished or not c.noisy]
     return Sample(
@@ -107,7 +106,7 @@ def sample_of(trial: Trial) -> Sample:
 
 
 def left_in_median(logs: Sequence[float], cycles: NoisePrior) -> NoisePrior:
-    """Returns the variance that cycles leave in their median, by the study's noise of cycles and their own."""
+    """Returns the variance of the median of cycles, from the study's noise of cycles and their own."""
     found = cycles.moderated(Sample(0, tuple(logs)))
     return NoisePrior((MEDIAN if len(logs) > 2 else 1.0) * found.variance / max(1, len(logs)), found.degrees)
 
@@ -121,7 +120,7 @@ def _hours(cycle: CycleRecord, divisor: float) -> dict[str, float]:
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:
-    """The variance within the groups, each around its own mean; 0, counting nothing, where none has two values."""
+    """Returns the variance within the groups, each around its own mean; 0 with 0 degrees if no group has two values."""
     squares, degrees = 0.0, 0
     for group in groups:
         if len(group) > 1:
@@ -131,10 +130,10 @@ def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:
 
 
 def fit_prior(samples: Sequence[Sample]) -> NoisePrior:
-    """The prior of a cycle's variance from the study's trials: Smyth (2004), section 6.2 (limma's ``fitFDist``).
+    """Fits the prior of a cycle's variance to the study's trials: Smyth (2004), section 6.2 (limma's ``fitFDist``).
 
-    With fewer than ``FITTED_FROM`` variances it is ``CYCLE_SPREAD``, counting ``PRESUMED_DEGREES``, pooled with what
-    there is. The fitted degrees never exceed those of all trials together.
+    With fewer than ``FITTED_FROM`` variances the prior is ``CYCLE_SPREAD`` with ``PRESUMED_DEGREES``, pooled with the
+    measured ones. The fitted degrees never exceed those of all trials together.
     """
     shown = [(max(s.variance, LEAST_CYCLE_SPREAD**2), len(s.logs) - 1) for s in samples if len(s.logs) > 1]
     degrees = sum(d for _, d in shown)
@@ -151,17 +150,17 @@ def fit_prior(samples: Sequence[Sample]) -> NoisePrior:
 
 
 def recorded_process(*, on_gpu: bool) -> NoisePrior:
-    """Noise between processes in recorded studies on such a device; ``on_gpu`` as in ``Trial.on_gpu``."""
+    """Returns the noise between processes in recorded studies on such a device; ``on_gpu`` as in ``Trial.on_gpu``."""
     return GPU_PROCESS if on_gpu else PROCESS
 
 
 def presumed_process(cycles: NoisePrior, recorded: NoisePrior) -> NoisePrior:
-    """Variance between processes of one configuration, beyond their cycles, before any have run more than once.
+    """Returns the presumed variance between processes of one configuration, before any has run more than once.
 
-    As recorded, and more where the study's cycles scatter much. Cycles that agree well make it no less.
+    The recorded variance, raised if the study's cycles vary much. Cycles that agree well do not lower it.
 
     Args:
-        cycles: of ``fit_prior``.
-        recorded: of ``recorded_process``, or of earlier studies on the same machine.
+        cycles: result of ``fit_prior``.
+        recorded: result of ``recorded_process``, or of earlier studies on the same machine.
     """
     return NoisePrior(max(recorded.variance, PROCESS_TO_CYCLE**2 * cycles.variance), recorded.degrees)

@@ -1,4 +1,4 @@
-"""Corrects trials for retries: for each configuration the later verdict counts; pure.
+"""Corrects trials for retries: for each configuration the later verdict counts. Pure.
 
 A retry is a VERIFY trial made by ``autotune retry``. See docs/decisions/0008-retries.md.
 """
@@ -17,24 +17,24 @@ BUDGET_ENDED = "the study's budget ended"
 
 
 def is_retry(trial: Trial) -> bool:
-    """Whether the user asked for this configuration to be run again."""
+    """Tells whether the user requested this run of a configuration."""
     return trial.source == SOURCE
 
 
 def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
-    """Whether the budget ended a trial of this configuration, and no other trial of it gave a verdict."""
+    """Tells whether the budget ended a trial of this configuration, and no other trial of it gave a verdict."""
     own = [t for t in trials if t.configuration == configuration]
     return any(stopped_by_budget(t) for t in own) and not any(decided(t) for t in own)
 
 
 def stopped_by_budget(trial: Trial) -> bool:
-    """Whether the end of the study's budget stopped it; that says nothing of its configuration."""
+    """Tells whether the end of the budget stopped the trial, so that its configuration is not judged."""
     ended = trial.outcome
     return ended is not None and ended.reason is FailureReason.CANCELLED and ended.message == BUDGET_ENDED
 
 
 def disproved(trials: Iterable[Trial]) -> frozenset[int]:
-    """Numbers of the failed trials whose configuration passed when it was retried later."""
+    """Returns the numbers of the failed trials whose configuration passed in a later retry."""
     trials = tuple(trials)
     passed: dict[Configuration, int] = {}
     for trial in trials:
@@ -48,10 +48,10 @@ def disproved(trials: Iterable[Trial]) -> frozenset[int]:
 
 
 def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """``trials`` as if every configuration had been searched once, with the verdict of its latest retry.
+    """Returns ``trials`` as if every configuration had been searched once, with the verdict of its latest retry.
 
-    Where that differs from the verdict of the baseline or search trial, the retry stands in that trial's
-    place, with its kind and its own number; failures a retry disproved are left out.
+    If the verdict of the retry differs from that of the baseline or search trial, the retry replaces that trial, with
+    its kind and the retry's number. Failures that a retry disproved are left out.
     """
     trials = tuple(trials)
     latest = {t.configuration: t for t in sorted(trials, key=lambda t: t.number) if is_retry(t) and decided(t)}
@@ -69,7 +69,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def decided(trial: Trial) -> bool:
-    """Whether a finished trial tells what its configuration is worth: it held, or failed for a reason of its own."""
+    """Tells whether a finished trial judges its configuration: it was feasible, or failed for a reason of its own."""
     if trial.state is TrialState.FAIL:
         return trial.outcome is not None and not trial.inconclusive
     return trial.feasible
