@@ -1,4 +1,4 @@
-"""Every error a user can meet. The docstring says when; the message says what to do about it."""
+"""Errors that a user can meet. The docstring states the cause; the message states the remedy."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 
 class AutotuneError(Exception):
-    """Base of all errors that are ours; the CLI prints its message and exits with ``exit_code``."""
+    """Base of all errors of the tuner; the CLI prints the message and exits with ``exit_code``."""
 
     exit_code = 1
 
 
 class UsageError(AutotuneError):
-    """Bad input: a file, line or key that is not what was expected."""
+    """Raised for bad input: a file, line or key without the expected value."""
 
     exit_code = 2
 
 
 class StudyDiffersError(UsageError):
-    """A study of this name exists with another specification."""
+    """Raised if a study of this name exists with another specification."""
 
 
 class FaultsError(UsageError):
-    """A file of the user has several faults, each of which has a sentence."""
+    """Raised for a user's file with several faults, with one sentence for each."""
 
     def __init__(self, name: str, sentences: Sequence[str]) -> None:
         super().__init__(" ".join(sentence if sentence.endswith(".") else f"{sentence}." for sentence in sentences))
@@ -31,42 +31,42 @@ class FaultsError(UsageError):
 
 
 class MachineError(AutotuneError):
-    """This machine lacks something a trial needs: an interpreter, a package, disk, a free GPU."""
+    """Raised if this machine lacks something that a trial needs: an interpreter, a package, disk, a free GPU."""
 
     exit_code = 5
 
 
 class StoreError(AutotuneError):
-    """The database could not be read or written."""
+    """Raised if the database could not be read or written."""
 
     exit_code = 6
 
 
 class UnfitDatabaseError(StoreError):
-    """The database that was named is none that can be used; nothing was done."""
+    """Raised if the named database cannot be used; nothing was done."""
 
     exit_code = 2
 
 
 class NoDatabaseError(UnfitDatabaseError):
-    """The database that was named is not there, or holds none of our tables; `autotune start` may make it yet."""
+    """Raised if the named database does not exist, or holds none of our tables; `autotune start` may create it."""
 
 
 class NotFoundError(StoreError):
-    """No such study or trial."""
+    """Raised if there is no such study or trial."""
 
     exit_code = 2
 
 
 class AlreadyExistsError(StoreError):
-    """A study of this name exists."""
+    """Raised if a study of this name exists."""
 
 
 class FinishedTrialError(StoreError):
-    """A finished trial never changes."""
+    """Raised for a change of a finished trial, which never changes."""
 
 
 class StudyBusyError(AutotuneError):
-    """Another tuner is running this study."""
+    """Raised if another tuner is running this study."""
 
     exit_code = 5

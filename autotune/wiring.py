@@ -1,4 +1,4 @@
-"""The one place that chooses concrete classes and puts a study together."""
+"""Chooses the concrete classes behind the ports, and assembles a study from them. No other module does."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ __all__ = [
 ]
 
 READERS_PATIENCE = OutageLimits(total_s=5.0)
-"""With a server that is away: whoever looks at a page or a command's output is told soon."""
+"""Limits on waiting for a server that is away, for readers, who need an answer soon."""
 
 
 def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:
-    """The database of the settings; the home is created if need be, and with ``create`` so is the database.
+    """Opens the database of the settings; creates the home folder and, with ``create``, the database.
 
-    A tuner gives its ``stop``, and waits for a server that is away, or a file that another process has locked, until
-    level 2 of it; others wait for a server a moment.
+    With ``stop``, as in a tuner, waits for an absent server or a file that another process has locked, up to level 2 of
+    ``stop``; without it, waits for a server only a moment.
     """
     settings.home.prepare()
     patience = OutageLimits() if stop is not None or "://" not in settings.database else READERS_PATIENCE
@@ -87,7 +87,7 @@ def open_to_read(settings: Settings) -> Store:
 
 
 def check_store(settings: Settings) -> None:
-    """Refuse a home or a database file that cannot be used, before a preparation that takes long; creates neither."""
+    """Checks home folder and database file before a long preparation; creates neither. Raises ``AutotuneError``."""
     if settings.home.root.exists():
         settings.home.prepare()
     if "://" in settings.database:
@@ -101,18 +101,18 @@ def check_store(settings: Settings) -> None:
 def prepare(
     request: Request, settings: Settings, talk: Talk, bundled: str = "", limits: Budget = NO_LIMITS
 ) -> Prepared:
-    """A study that can be run; see ``specification.prepare``."""
+    """Prepares a study that can be run; see ``specification.prepare``."""
     return specification.prepare(request, settings, talk, lambda name: stored(settings, name), bundled, limits)
 
 
 def config_faults(request: Request, machine: Resources) -> Faults:
-    """Faults of the configuration of ``request``; caches nothing. See ``config_faults.faults_of``."""
+    """Finds the faults of the configuration of ``request``; caches nothing. See ``config_faults.faults_of``."""
     with tempfile.TemporaryDirectory(prefix="autotune-config-") as folder:
         return faults_of(request, Interpreter(request.python, Path(folder)), machine)
 
 
 def stored(settings: Settings, name: str) -> tuple[StudySpec, bool] | None:
-    """Returns the study of that name, and whether a trial of it has ended; no database is created by looking."""
+    """Returns a stored study's specification, and whether its first trial has ended; ``None`` without such a study."""
     if "://" not in settings.database and not Path(settings.database).is_file():
         return None
     with closing(open_store_for(settings)) as store, suppress(NotFoundError):
@@ -124,13 +124,13 @@ def stored(settings: Settings, name: str) -> tuple[StudySpec, bool] | None:
 def begun(
     study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk, *, history: bool = True
 ) -> Study:
-    """See ``prior_knowledge.begun``; to be called before the first trial."""
+    """Stores prior knowledge before the first trial, as ``prior_knowledge.begun``."""
     speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
     return prior_knowledge.begun(study, store, speed, fingerprint.hardware, talk, history=history)
 
 
 def measured(study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk) -> Study:
-    """See ``prior_knowledge.recorded``; to be called while no trial runs."""
+    """Stores the measured speeds of the device while no trial runs, as ``prior_knowledge.recorded``."""
     speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
     return prior_knowledge.recorded(study, store, speed, fingerprint.hardware, talk)
 
@@ -152,11 +152,11 @@ def loop(
     spread: Spread | None = None,
     prepared: Prepared | None = None,
 ) -> StudyLoop:
-    """The loop of a stored study with the real parts; it also does what is asked for through the database.
+    """Builds the loop of a stored study, which also handles requests through the database.
 
-    ``warm`` forks trials from a process that has imported everything, and on a GPU lets one run several search trials.
-    Its sampler chooses in the order of a search, unless ``proposer`` and ``steps`` say otherwise. Its trials run where
-    ``spread`` says, or on this machine. ``prepared``: its workload may be chosen anew.
+    ``warm`` forks trials from a process with all imports done and, on a GPU, lets one process run several search
+    trials. ``proposer`` and ``steps`` replace those of a search. ``spread`` places trials on other machines; without it
+    they run on this one. ``prepared`` allows a new choice of the workload.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
@@ -194,7 +194,7 @@ def _crew(
     runner: Callable[[int | None, Lane | None], LocalRunner],
     spread: Spread | None,
 ) -> SideBySide | None:
-    """The crew for trials side by side; ``None``: they run one after the other, on this machine."""
+    """Returns the crew for trials side by side; ``None`` if trials run one after the other on this machine."""
     if spread is not None:
         each = gather(
             spread, lambda place: runner(place.share.place, None), settings.home.root, spec.memory_limit, SystemClock()
@@ -205,10 +205,10 @@ def _crew(
 
 
 def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
-    """The places of trials that run side by side; none where they run one after the other.
+    """Returns the shares of this machine for trials side by side; empty if trials run one after the other.
 
     Raises:
-        UsageError: the machine is too small for so many.
+        UsageError: the machine is too small for ``at_once`` trials.
     """
     if at_once == 1:
         return ()
@@ -218,7 +218,7 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
 
 
 def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:
-    """Lets a process of a place run several trials, where the device allows it."""
+    """Returns the pool whose processes run several trials each; ``None`` if the device does not allow it."""
     if not restores_memory(study.spec.resources.device):
         return None
     root = settings.home.workers(study.id, study.spec.name)
@@ -226,7 +226,7 @@ def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None
 
 
 def proposer_for(spec: StudySpec, known: PriorData | None = None) -> Proposer:
-    """``known`` is what the sampler begins with. Raises ``UsageError`` for an unknown sampler."""
+    """Builds a study's proposer; ``known`` is its prior data. Raises ``UsageError`` for an unknown sampler."""
     space = SearchSpace.from_json(spec.space)
     if spec.sampler == SWEEP:
         return sweep_proposer(spec, rows=None)
@@ -236,7 +236,7 @@ def proposer_for(spec: StudySpec, known: PriorData | None = None) -> Proposer:
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:
-    """Proposer that goes through the rows of a table; see ``SweepProposer``."""
+    """Builds the proposer that visits the rows of a table; see ``SweepProposer``."""
     space = SearchSpace.from_json(spec.space)
     return SweepProposer(space, spec.baseline, spec.resources, rows=rows, same_learning=same_learning, seed=spec.seed)
 
@@ -253,14 +253,14 @@ def runner_for(
     at_once: int = 1,
     grace_s: float | None = None,
 ) -> LocalRunner:
-    """Trials on this machine.
+    """Builds the runner of trials on this machine.
 
     Args:
-        lane: part of the machine the trials have; ``None``: all of it.
-        at_once: runners there are.
-        keeper: lets a process run several trials; without one each has a process of its own.
-        preload: processes are forked from one that has imported everything, where that is the same.
-        grace_s: when it is stopped, all has ended within this time.
+        keeper: pool of processes that run several trials; ``None``: each trial has its own process.
+        preload: True to fork trials from a process with all imports done, if the imports are the same.
+        lane: part of the machine for the trials; ``None``: all of it.
+        at_once: number of runners.
+        grace_s: seconds after a stop within which all processes end; ``None``: the default.
     """
     return LocalRunner(
         python=spec.python,
@@ -278,10 +278,10 @@ def runner_for(
 
 
 def end_processes(settings: Settings, study_id: int) -> None:
-    """Ends what runs for a study at once, without a word to anybody."""
+    """Kills the processes of a study at once, without a notice to observers."""
     end_study(home_tag(settings.home.root), study_id, SystemClock())
 
 
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
-    """Folder of a trial's present attempt."""
+    """Returns the function that gives the folder of a trial's present attempt."""
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)
