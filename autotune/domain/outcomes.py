@@ -24,7 +24,7 @@ class Ceiling:
     """True if the bound follows from phase times, because there are too few cycles to estimate their noise."""
 
     def sentence(self) -> str:
-        """Returns ``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
+        """States the bound: ``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
         cycles = f"{self.cycles} cycle{'' if self.cycles == 1 else 's'}"
         most, best = (f"{v / 1000:.1f}k" if v >= 1000 else f"{v:.3g}" for v in (self.at_most, self.best_at_least))
         return f"stopped after {cycles}: at most {most} tokens/hour, the best has at least {best}"
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def inconclusive(self) -> bool:
-        """True if the machine or a person ended the attempt, so that the configuration itself is not judged."""
+        """True if the machine or a person ended the attempt, so that it gives no verdict on the configuration."""
         return self.reason is not None and not self.reason.blames_configuration
 
     def sentence(self) -> str:

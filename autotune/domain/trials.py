@@ -152,7 +152,7 @@ class Trial:
 
     @property
     def inconclusive(self) -> bool:
-        """True if the machine or a person ended the trial, so that its configuration is not judged."""
+        """True if the machine or a person ended the trial, so that it gives no verdict on its configuration."""
         return self.outcome is not None and self.outcome.inconclusive
 
     @property

@@ -57,7 +57,7 @@ def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
 
 
 def has_verdict(trial: Trial) -> bool:
-    """Tells whether the trial finished with an outcome that judges its configuration (neither CANCELLED nor INFRA)."""
+    """Tells whether the trial finished with a verdict on its configuration (neither CANCELLED nor INFRA)."""
     return trial.state.is_finished and not trial.inconclusive
 
 

@@ -44,7 +44,7 @@ class Difference:
     """Distance in doublings: a factor of 2 in a number is 1."""
 
     def sentence(self) -> str:
-        """Returns ``gpus 1 instead of 8: 3 doublings``."""
+        """Describes the difference: ``gpus 1 instead of 8: 3 doublings``."""
         if self.study is None:
             return f"{self.name} is not known of this study"
         apart = f"{self.distance:.2g} doubling{'' if self.distance == 1 else 's'}"

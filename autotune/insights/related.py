@@ -46,7 +46,7 @@ def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
 
 
 def began_words(known: PriorKnowledge | None) -> tuple[str, ...]:
-    """Returns ``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each earlier study."""
+    """Describes each earlier study: ``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)``."""
     earlier = () if known is None else known.earlier
     return tuple(f"{counted(len(e.trials), 'trial')} of {e.sentence}" for e in earlier)
 

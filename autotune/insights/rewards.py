@@ -35,7 +35,7 @@ class RewardChange:
         return self.high < 0
 
     def sentence(self) -> str:
-        """Returns ``mean reward 0.105 against 0.250, a difference of -0.145 (95 % interval -0.200 to -0.090)``."""
+        """States both means: ``mean reward 0.1 against 0.25, a difference of -0.15 (95 % interval -0.2 to -0.09)``."""
         return (
             f"mean reward {self.here:.3f} against {self.there:.3f}, a difference of {self.difference:+.3f} "
             f"(95 % interval {self.low:+.3f} to {self.high:+.3f})"

@@ -91,7 +91,7 @@ class Counts:
         return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
 
     def sentence(self) -> str:
-        """Returns ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
+        """Lists the counts: ``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
         parts = [f"{n} {reason}" for reason, n in self.failures.items()]
         stopped = self.states.get(TrialState.PRUNED.value, 0)
         if stopped:

@@ -31,7 +31,7 @@ class Change:
     after: KnobValue | None
 
     def words(self) -> str:
-        """Returns ``micro_batch_size 2 -> 8``."""
+        """Formats the change: ``micro_batch_size 2 -> 8``."""
         return f"{self.knob} {knob_value(self.before)} -> {knob_value(self.after)}"
 
 

@@ -23,13 +23,13 @@ LARGEST_PERCENT, WIDEST = 10.0, 4.0
 
 
 def share_words(shares: KnobShares, share: Share) -> str:
-    """Returns ``gradient_checkpointing off with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
+    """Formats a share: ``torch_compile on with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
     changes = " with ".join(f"{name} {knob_value(shares.changes[name][1])}" for name in share.knobs)
     return f"{changes}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
 
 
 def range_words(share: Share) -> str:
-    """Returns ``+25 % (-1 to +57 %)``; in words if the interval is too wide for figures."""
+    """Formats a gain: ``+25 % (-1 to +57 %)``; in words if the interval is too wide for figures."""
     low, high = 1.0 + share.low, 1.0 + share.high
     if low == high:
         return "nothing, it acts on no phase of these cycles"
@@ -41,7 +41,7 @@ def range_words(share: Share) -> str:
 
 
 def summary_words(shares: KnobShares) -> str:
-    """Returns ``together +134 % by all 15 trials; no single knob is proven``, and how much changed elsewhere."""
+    """Sums the shares up: ``together +134 % by all 15 trials; no single knob is proven``, then other phases."""
     proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
     together = range_words(shares.together).partition(" (")[0]
     verdict = f"proven: {proven}" if proven else "no single knob is proven"
@@ -68,7 +68,7 @@ def knob_lines(row: RowReasons) -> list[str]:
 
 
 def failed_neighbour_words(failed: FailedNeighbour) -> str:
-    """Returns ``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
+    """Describes a failed trial one knob away: ``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
     if failed.at_least is None:
         return f"{failed.change.words()}: {failed.cause}, #{failed.trial}"
     gain = signed_percent(failed.at_least)
@@ -76,7 +76,7 @@ def failed_neighbour_words(failed: FailedNeighbour) -> str:
 
 
 def ruled_words(ruled: RuledOut) -> str:
-    """Returns ``memory: 120 combinations; trial 9 (...) ran out of ...``."""
+    """Describes a reason and its counts: ``memory: 120 combinations; trial 9 (...) ran out of ...``."""
     what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
     many = f"{'' if ruled.exact else 'about '}{counted(ruled.count, what)}"
     shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""

@@ -1,4 +1,4 @@
-"""Faults of a GPU because of which a failed trial does not judge its configuration. Pure."""
+"""Hardware faults of GPUs. A trial on a faulty GPU gives no verdict on its configuration. Pure."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[s
 
 
 def resources(framework: str = "trl", files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> Resources:
-    """Returns the resources of this machine; memory and compute capability are those of the least GPU."""
+    """Returns the resources of this machine; memory and compute capability are the lowest of its GPUs."""
     gpus = visible_gpus() if gpus is None else gpus
     least = min(gpus, key=lambda g: (g.memory, g.compute_capability)) if gpus else None
     return Resources(

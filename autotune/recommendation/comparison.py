@@ -106,7 +106,7 @@ def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
 
 
 def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
-    """Lists as ``place: a -> b`` the differences, knobs apart, that affect the figures of two studies."""
+    """Lists the differences that affect the figures of two studies, except knobs, as ``place: a -> b``."""
     found = differing(_workload(a.study), _workload(b.study), "workload")
     if a.study.spec.framework != b.study.spec.framework:
         found.append(f"framework: {a.study.spec.framework} -> {b.study.spec.framework}")

@@ -86,12 +86,12 @@ def places_now(
 
 
 def busy_words(place: PlaceNow) -> str:
-    """Returns ``GPU busy 97 %``; empty if it was not sampled."""
+    """Describes the use of a place's GPUs: ``GPU busy 97 %``; empty if it was not sampled."""
     return "" if place.busy is None else f"GPU busy {100 * place.busy:.0f} %"
 
 
 def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
-    """Returns ``GPU 3 is free``, ``GPU 1 gets no more trials: it has fallen off the bus (XID 79)``; none of one."""
+    """Lists idle places, if there are several: ``GPU 3 is free``, ``GPU 1 gets no more trials: it has ...``."""
     found = []
     for place in places if len(places) > 1 else ():
         if place.state is PlaceState.FREE:

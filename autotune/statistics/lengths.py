@@ -51,7 +51,7 @@ def completions(runs: Sequence[Trial]) -> tuple[int, ...]:
 
 
 def spread_words(rows: Sequence[int]) -> str:
-    """Returns ``mean 41, p95 64`` for the tokens of at least one completion."""
+    """Describes completion lengths: ``mean 41, p95 64``; ``rows``: tokens of at least one completion."""
     return f"mean {statistics.fmean(rows):.0f}, p95 {sorted(rows)[math.ceil(0.95 * len(rows)) - 1]}"
 
 

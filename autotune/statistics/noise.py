@@ -82,7 +82,7 @@ degrees of its two recordings of two configurations in two processes each."""
 
 @dataclass(frozen=True)
 class Run:
-    """A measured process."""
+    """A process whose speed was measured."""
 
     configuration: Hashable
     moment: Hashable

@@ -28,7 +28,7 @@ def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
 
 
 def stopped_by_budget(trial: Trial) -> bool:
-    """Tells whether the end of the budget stopped the trial, so that its configuration is not judged."""
+    """Tells whether the end of the budget stopped the trial, which then gives no verdict on its configuration."""
     ended = trial.outcome
     return ended is not None and ended.reason is FailureReason.CANCELLED and ended.message == BUDGET_ENDED
 
@@ -69,7 +69,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def decided(trial: Trial) -> bool:
-    """Tells whether a finished trial judges its configuration: it was feasible, or failed for a reason of its own."""
+    """Tells whether a finished trial gives a verdict: it was feasible, or failed for a reason of its own."""
     if trial.state is TrialState.FAIL:
         return trial.outcome is not None and not trial.inconclusive
     return trial.feasible

@@ -45,7 +45,7 @@ class Backend:
         return nullcontext()
 
     def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Returns a context for one process at a time, to create the tables. Raises ``StoreError`` after a timeout."""
+        """Returns a context in which one process at a time creates tables. Raises ``StoreError`` after a timeout."""
         return nullcontext()
 
     def ready(self, engine: Engine) -> bool:  # noqa: ARG002

@@ -137,7 +137,7 @@ class Rehearsal:
 
     @contextmanager
     def _server(self, command: BoundedCommand) -> Iterator[Callable[[], tuple[Stop, str] | None]]:
-        """Starts the exported rollout server, if there is one, and yields a function that returns the server's trouble.
+        """Starts the exported rollout server, if there is one. Yields a function that explains why the server failed.
 
         Raises:
             MachineError: the server's port is taken, or the server does not start.
