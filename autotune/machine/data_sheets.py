@@ -172,8 +172,7 @@ _DRIVER_NAMES = {
 
 
 def sheet_of(name: str) -> Hardware | None:
-    """Returns the data sheet for its own name in any spelling (``a100-80``, ``rtx4090``) or a driver's name, or
-    ``None``."""
+    """Returns the data sheet for its name in any spelling (``a100-80``, ``rtx4090``) or a driver's name."""
     plain = {_plain(own): sheet for own, sheet in SHEETS.items()}
     if _plain(name) in plain:
         return plain[_plain(name)]

@@ -57,11 +57,8 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") 
 
 
 def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """Returns the first ``count`` visible GPUs, those of a study that holds ``count``.
-
-    Raises:
-        MachineError: fewer are visible than the study holds.
-    """
+    """Returns the first ``count`` visible GPUs. Raises ``MachineError`` if fewer are visible, as the study began with
+    more."""
     if len(visible) < count:
         raise MachineError(f"the study holds {counted(count, 'GPU')}, and {_count(visible)} visible now")
     return tuple(visible[:count])

@@ -69,8 +69,7 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
 
 
 def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
-    """Lists the faults of the machine's GPUs that no process can compute on. Raises ``MachineError`` as
-    ``visible_gpus``."""
+    """Lists the faults of GPUs that no process can compute on. Raises ``MachineError`` as ``visible_gpus``."""
     return read_machine(library).unfit
 
 

@@ -28,8 +28,7 @@ def governors(files: Files = HOST) -> tuple[str, ...]:
 
 
 def available_memory(files: Files = HOST) -> int | None:
-    """Returns the bytes that can be allocated without swapping or exceeding a control group's limit; ``None`` if
-    unknown."""
+    """Returns the bytes free without swapping or exceeding a control group's limit; ``None`` if unknown."""
     lines = kernel_text(files.proc / "meminfo").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)

@@ -27,11 +27,7 @@ def t95(degrees: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def student_quantile(probability: float, degrees: float) -> float:
-    """Returns the quantile of Student's t with ``degrees`` > 0 degrees of freedom.
-
-    Raises:
-        ValueError: the probability is not between 0 and 1, or the degrees are not positive.
-    """
+    """Returns the quantile of Student's t. Raises ``ValueError`` unless 0 < probability < 1 and degrees > 0."""
     from scipy import special
 
     if not 0.0 < probability < 1.0 or degrees <= 0:

@@ -145,11 +145,7 @@ def _least(samples: Sequence[Sample]) -> Mapping[str, float]:
 
 
 def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
-    """Decides on a running trial from its cycles so far.
-
-    Args:
-        room: True if the remaining time allows the cycles up to the next look.
-    """
+    """Decides on a running trial from its cycles so far; ``room``: time remains for the cycles up to the next look."""
     count, rival = len(sample.logs), known.rival
     if count in COULD_STILL and not sample.disturbed and rival is not None:
         limit = physical_limit(sample, known.least)

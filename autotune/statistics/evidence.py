@@ -285,11 +285,7 @@ def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
 
 
 def another_run(trials: Sequence[Trial], cycles: int) -> float:
-    """Returns half the width of the interval, in logarithms, that holds 95 % of further runs of one configuration.
-
-    Args:
-        cycles: undisturbed cycles of a run.
-    """
+    """Returns half the 95 % interval, in logarithms, of a further run of a configuration with ``cycles`` cycles."""
     known = _known(trials)
     left = NoisePrior(known.cycles.variance / max(1, cycles), known.cycles.degrees)
     return known.processes.half_width(1.0, left, moments=1.0)

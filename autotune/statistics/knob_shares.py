@@ -120,10 +120,7 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
 
 
 def _measured(trials: Iterable[Trial]) -> list[Trial]:
-    """Returns the trials with a speed, except the study's first if its configuration ran again.
-
-    The first trial ran on a machine that had been idle for minutes.
-    """
+    """Returns the trials with a speed. The study's first, on a machine idle before, is left out if it ran again."""
     found = [t for t in trials if t.feasible and not (t.emulated or t.only_disturbed) and t.merit and t.phase_shares]
     again = {t.configuration for t in found if t.kind is not TrialKind.BASELINE}
     return [t for t in found if t.kind is not TrialKind.BASELINE or t.configuration not in again]

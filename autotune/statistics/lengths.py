@@ -76,11 +76,7 @@ def cycles_at(trial: Trial, kind: CycleKind) -> list[CycleRecord]:
 
 
 def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure, ...]:
-    """Returns the tokens/hour at 1x, 2x and the maximum, in this order.
-
-    Args:
-        tokens_per_hour: the stated figure, which is that at 1x.
-    """
+    """Returns the tokens/hour at 1x (``tokens_per_hour``, the stated figure), 2x and the maximum, in this order."""
     cycles = {at: [c for t in runs for c in cycles_at(t, kind) if not c.noisy] for at, kind in KINDS.items()}
     found = [_figure(at, undisturbed) for at, undisturbed in cycles.items()]
     stated = LengthFigure(ONCE, tokens_per_hour, found[0].mean_length, found[0].cycles)

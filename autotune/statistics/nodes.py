@@ -16,8 +16,7 @@ from autotune.domain import Trial, TrialKind, TrialState
 from autotune.statistics.noise import recorded_process
 
 NODE_SPREAD = 0.2
-"""Prior standard deviation of nodes, in logarithms. Nodes may be of different kinds; presumed, because no recording has
-two nodes."""
+"""Prior standard deviation of nodes, in logarithms; presumed, because no recording has two nodes."""
 FREE = 10.0
 """Prior standard deviation of configurations, in logarithms: wide, because nothing is presumed of them."""
 
@@ -66,8 +65,7 @@ def _tells(trial: Trial) -> bool:
 
 
 class Levels:
-    """Adds the node effects to a study's trials. Cached: while no effect changes, a finished trial stays the same
-    object."""
+    """Adds the node effects to a study's trials. Cached: an unchanged effect keeps a finished trial the same object."""
 
     def __init__(self) -> None:
         self._measured: tuple[tuple[int, int], ...] = ()
