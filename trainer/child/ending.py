@@ -43,7 +43,7 @@ class ResultClaim:
         self._result: Optional[Result] = None
 
     def settle(self, result: Result) -> Result:
-        """Settles the first result of this rank, and returns the settled one."""
+        """Records the first result of this rank, and returns the recorded one."""
         with self._lock:
             if self._result is None:
                 self._result = result

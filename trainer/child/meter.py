@@ -47,7 +47,7 @@ class DeviceTimer:
         return event
 
     def settle(self) -> None:
-        """Synchronises the device, once at the end of a cycle; the trainer's read of the loss does so before."""
+        """Waits for the device, once at the end of a cycle; the trainer's read of the loss has waited before."""
         self._cuda.synchronize()
 
     def between(self, first: Any, second: Any) -> float:

@@ -131,7 +131,7 @@ def read_preparation(path: Path) -> Preparation:
 
 
 def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
-    """Does the work of ``main``; returns ``Result.data``.
+    """Runs the work of ``main``; returns ``Result.data``.
 
     Raises:
         UnusablePromptsError: a prompt is malformed or too long, or there is none.

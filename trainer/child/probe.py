@@ -63,7 +63,7 @@ NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 
 
 def main(directory: Path) -> Result:
-    """Probes this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
+    """Tests this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
 
     ``Result.data``: ``python``, ``executable``, ``packages`` (name -> version, installed ones only), ``trl_supported``,
     and on request ``devices`` (``cuda``, ``names``, ``capabilities``, ``cuda_version``).

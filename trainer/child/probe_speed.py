@@ -241,4 +241,4 @@ def to_neighbour(torch: Any, finish: Work, limit: float) -> float:
 
 
 def _nothing() -> None:
-    """Does nothing: a CPU has finished when the call returns."""
+    """Returns at once: a CPU has finished when the call returns."""

@@ -20,7 +20,7 @@ NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 
 
 def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Tuple[float, float]:
-    """Calls every reward as TRL does, for every row and ``TEXTS``: once for the first row, once for the others.
+    """Tests every reward on every row and ``TEXTS`` by calls like TRL's: one for the first row, one for the others.
 
     Returns the seconds of a call, and of each further completion, summed over the rewards.
 

@@ -62,7 +62,7 @@ class _Line:
 
 
 def _by_source(text: str) -> Dict[str, List[_Line]]:
-    """Groups the lines that can show a failure by process."""
+    """Sorts the lines that can show a failure by process."""
     found: Dict[str, List[_Line]] = {}
     ignored: Dict[str, bool] = {}
     for number, raw in enumerate(text.splitlines()):
