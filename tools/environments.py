@@ -22,21 +22,21 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 STAMP = "made-from.sha256"
 SOLVER = "pycosat==0.6.6"
-"""reasoning-gym imports it at its top for one task, and it has no wheels: it must be compiled."""
+"""Solver that reasoning-gym imports for one task; it has no wheels and must be compiled."""
 PIP = ("-m", "pip", "--disable-pip-version-check")
 
 
 Step = Callable[[Path], None]
-"""One of those that make an environment, told its interpreter."""
+"""One step of making an environment; takes the environment's interpreter."""
 
 
 def python_of(environment: Path) -> Path:
-    """The interpreter of an environment."""
+    """Returns the interpreter of an environment."""
     return environment / "bin" / "python"
 
 
 def digest_of(environment: Path, files: tuple[Path, ...]) -> str:
-    """Changes with the contents of ``files``, the place of the environment and the Python it is made with."""
+    """Returns a digest of the contents of ``files``, the environment's path and the Python version."""
     total = hashlib.sha256(f"{environment}\n{sys.version_info[:2]}\n".encode())
     for path in files:
         total.update(path.read_bytes())
@@ -44,16 +44,15 @@ def digest_of(environment: Path, files: tuple[Path, ...]) -> str:
 
 
 def is_current(environment: Path, digest: str) -> bool:
-    """Whether ``environment`` was made to the end from what ``digest`` stands for."""
+    """Tells whether ``environment`` was completed from the inputs of ``digest``."""
     stamp = environment / STAMP
     return python_of(environment).exists() and stamp.is_file() and stamp.read_text(encoding="ascii") == digest
 
 
 def _make(environment: Path, name: str, files: tuple[Path, ...], *steps: Step) -> None:
-    """Make ``environment`` of ``name`` from ``files`` by ``steps``, unless it is there.
+    """Makes ``environment`` of ``name`` from ``files`` by ``steps``, unless it is current.
 
-    Raises:
-        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+    Raises SetupError if the environment cannot be made, or a package cannot be installed or imported.
     """
     digest = digest_of(environment, files)
     if is_current(environment, digest):
@@ -68,11 +67,11 @@ def _make(environment: Path, name: str, files: tuple[Path, ...], *steps: Step) -
 
 
 def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
-    """The tool with its development tools, this checkout installed in editable form.
+    """Makes the tool's environment with its development tools and this checkout in editable form.
 
     Args:
         environment: folder to make.
-        locked: lock file; ``ray.txt`` is the same with Ray.
+        locked: lock file; ``ray.txt`` adds Ray.
 
     Raises:
         SetupError: as ``_make``.
@@ -83,11 +82,11 @@ def make_tool_environment(environment: Path, locked: str = "dev.txt") -> None:
 
 
 def make_training_environment(environment: Path, stack: Stack, torch_index: str | None = None) -> None:
-    """The training stack at the versions of its lock file: torch first, all else without dependencies.
+    """Makes the training environment from its lock file: torch first, all other packages without dependencies.
 
     Args:
         environment: folder to make.
-        stack: which lock file.
+        stack: selects the lock file.
         torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
 
     Raises:
@@ -99,7 +98,7 @@ def make_training_environment(environment: Path, stack: Stack, torch_index: str 
 
 
 def make_peers_environment(environment: Path, torch_index: str | None = None) -> None:
-    """Makes the tool's environment with torch, which a peer of ``python -m benchmarks.worlds`` needs, as locked.
+    """Makes the environment of the peers in ``python -m benchmarks.worlds``: the tool and torch, as locked.
 
     Arguments and errors are those of ``make_training_environment``.
     """
@@ -109,16 +108,16 @@ def make_peers_environment(environment: Path, torch_index: str | None = None) ->
 
 
 BELOW = {"verl": (3, 13)}
-"""Framework -> the first Python it has no release for (its metadata)."""
+"""Framework -> first Python version without a release (by its metadata)."""
 
 
 def make_framework_environment(environment: Path, name: str, imports: str, torch_index: str | None = None) -> None:
-    """A training framework that cannot share the training stack's environment, at the versions of its lock file.
+    """Makes the environment of a framework that cannot share the training environment, from its lock file.
 
     Args:
         environment: folder to make.
-        name: of the lock file ``requirements/<name>.txt``.
-        imports: modules that must be there then, with commas between.
+        name: name of the lock file ``requirements/<name>.txt``.
+        imports: modules that must be importable afterwards, separated by commas.
         torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
 
     Raises:
@@ -138,7 +137,7 @@ def make_framework_environment(environment: Path, name: str, imports: str, torch
 
 
 def pin_of(lock: Path, package: str) -> str:
-    """The line of ``lock`` that pins ``package``, without its comment."""
+    """Returns the line of ``lock`` that pins ``package``, without its comment."""
     for line in lock.read_text(encoding="utf-8").splitlines():
         pin = line.split("#")[0].strip()
         if pin.startswith(f"{package}=="):
@@ -147,7 +146,7 @@ def pin_of(lock: Path, package: str) -> str:
 
 
 def _fresh(environment: Path) -> Path:
-    """An interpreter to install into: the one of a half-made environment if it works, else a new one."""
+    """Returns an interpreter to install into: a half-made environment's if it works, else a new one."""
     (environment / STAMP).unlink(missing_ok=True)
     python = python_of(environment)
     if not _works(python):
@@ -162,7 +161,7 @@ def _fresh(environment: Path) -> Path:
 
 
 def _works(python: Path) -> bool:
-    """Whether ``python`` is of our version and has pip (an environment that was moved or half made has not)."""
+    """Tells whether ``python`` has our version and pip; a moved or half-made environment does not."""
     code = f"import sys, pip; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
     return (
         python.exists() and subprocess.run([str(python), "-c", code], check=False, capture_output=True).returncode == 0
@@ -181,8 +180,9 @@ _CHECKOUT = _installing("--quiet", "--no-deps", "--no-build-isolation", "--edita
 
 
 def _locked(lock: Path, index: str | None) -> tuple[Step, ...]:
-    """Torch, then all else of ``lock``. Of torch the build pip finds, with what it asks for beyond the lock; of an
-    index of its own that build alone."""
+    """Returns the steps that install torch, then all other packages of ``lock``; torch comes with its dependencies, but
+    alone from an ``index``.
+    """
     began, pin = time.monotonic(), pin_of(lock, "torch")
     torch = ("--no-deps", "--index-url", index, pin) if index else ("--constraint", str(lock), pin)
     said: Step = lambda _: say(f"torch is there after {elapsed(began)}; now the rest")  # noqa: E731
@@ -190,7 +190,7 @@ def _locked(lock: Path, index: str | None) -> tuple[Step, ...]:
 
 
 def _install_solver(python: Path) -> None:
-    """Compile the solver where there is a compiler; elsewhere leave a module that says what it lacks."""
+    """Installs the solver; without a compiler, installs a module that reports its absence."""
     command = [str(python), *PIP, "install", "--quiet", "--no-deps", SOLVER]
     if subprocess.run(command, check=False, capture_output=True).returncode == 0:
         return
@@ -207,9 +207,8 @@ def _check_imports(python: Path) -> None:
 
 
 def _import(python: Path, names: str, complaint: str, then: str = "pass") -> None:
-    """Import the modules ``names`` (with commas between), and run ``then``; what they warn of is not shown.
+    """Imports the modules ``names`` (separated by commas) without their warnings, and runs ``then``.
 
-    Raises:
-        SetupError: with ``complaint``; the error itself has been shown.
+    Raises SetupError with ``complaint``; the error itself is on the screen.
     """
     run([str(python), "-c", f"{QUIETLY}; import {names}; {then}"], complaint, quiet_environment())

@@ -24,7 +24,7 @@ class MarkerError(ValueError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the tables were written, or checked and found to be the catalogue's."""
+    """Writes or checks the tables; returns 0 if they now equal the catalogue's."""
     parser = argparse.ArgumentParser(prog="python -m tools.knob_table")
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a document would change")
     check = parser.parse_args(arguments).check
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tables() -> dict[Path, str]:
-    """Document -> what stands between its markers."""
+    """Returns document -> text between its markers."""
     return {ROOT / "docs" / "frameworks.md": whole_table()}
 
 
 def whole_table() -> str:
-    """Every knob, with the framework's own key where it has another."""
+    """Formats the table of every knob, with the framework's own key if the name differs."""
     return _table([(f"`{name}`", *(_cell(knob, f) for f in FRAMEWORKS)) for name, knob in KNOBS.items()])
 
 
 def word(knob: Knob, framework: str) -> str:
-    """``yes``: a setting of that name; ``renamed``: under another; ``outside``: no setting, but reached; ``no``."""
+    """Returns ``yes`` for a setting, ``renamed`` for one with another name, ``outside`` for a seam, or ``no``."""
     setting = knob.frameworks.get(framework)
     if setting is None:
         return "no"
@@ -68,15 +68,15 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def replaced(text: str, table: str, name: str) -> str:
-    """``text`` with ``table`` between its markers.
+    """Returns ``text`` with ``table`` between its markers.
 
     Args:
-        text: of a document.
+        text: text of a document.
         table: lines without an end.
-        name: of the document, for the message.
+        name: name of the document, for the message.
 
     Raises:
-        MarkerError: it has not each marker once, in order.
+        MarkerError: the document does not have each marker once, in order.
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise MarkerError(f"{name} needs {BEGIN} and, behind it, {END}, each once")
@@ -85,7 +85,7 @@ def replaced(text: str, table: str, name: str) -> str:
 
 
 def _kept(path: Path, table: str, *, check: bool) -> bool:
-    """Whether the document holds ``table`` in the end; what would change is shown."""
+    """Writes or checks one document; returns whether it now holds ``table``. A check shows the differences."""
     there = path.read_text(encoding="utf-8")
     made = replaced(there, table, path.name)
     if not check:

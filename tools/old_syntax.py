@@ -15,7 +15,7 @@ OLDEST = (3, 10)
 
 
 def problems(folder: Path) -> list[str]:
-    """A line for each file below ``folder`` that Python 3.10 could not parse."""
+    """Returns a line for each file below ``folder`` that Python 3.10 cannot parse."""
     found = []
     for path in sorted(folder.rglob("*.py")):
         try:

@@ -1,6 +1,6 @@
-"""Write the API's description to ``docs/openapi.json``, or check it: ``python -m tools.openapi [--check]``.
+"""Writes the API's description to ``docs/openapi.json``, or checks it: ``python -m tools.openapi [--check]``.
 
-The file is what people build on, so a change of it is reviewed: ``make check`` fails until it is written anew.
+Users build on the file, so a change is reviewed: ``make check`` fails until the file is written again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN_LINES = 40
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0 when the file was written, or checked and found to be the description."""
+    """Writes or checks the file; returns 0 if it now equals the description."""
     parser = argparse.ArgumentParser(prog="python -m tools.openapi")
     parser.add_argument("--check", action="store_true", help="change nothing, fail if the file would change")
     options = parser.parse_args(arguments)
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def description() -> str:
-    """The document as it is committed."""
+    """Returns the document as committed."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     cache = StudyCache(read_settings({"AUTOTUNE_HOME": str(ROOT)}), _unopened)
     document: dict[str, Any] = application_of(cache, Access(), version).openapi()

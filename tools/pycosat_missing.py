@@ -1,4 +1,4 @@
-"""Stands in for pycosat where it could not be compiled, so that the rest of reasoning-gym can be imported."""
+"""Replaces pycosat if it could not be compiled, so that the rest of reasoning-gym can be imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talking to the person who waits for a set-up, and running what it consists of. Standard library only."""
+"""Prints the progress of a set-up, and runs its commands. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-"""Variables with which the training packages warn of nothing while they are imported."""
+"""Variables that silence warnings of the training packages at import."""
 QUIETLY = (
     "import logging; [logging.getLogger(n).addFilter(lambda r: r.levelno >= logging.ERROR) "
     "for n in ('torchao', 'torch.utils._pytree', 'DeepSpeed')]"
 )
-"""What there is no variable for. torchao tells of every kernel of a GPU that it cannot load, on a CPU of all of them;
-torch of how torchao registers its constants; DeepSpeed that there is no GPU.
+"""Code that silences warnings without such a variable: torchao reports every GPU kernel it cannot load, torch how
+torchao registers its constants, DeepSpeed that there is no GPU.
 
-A filter, because DeepSpeed sets its logger's level itself. Whoever waits for a set-up can do nothing about any of it;
-errors are raised and shown as ever.
-"""
+A filter, because DeepSpeed sets its logger's level itself. The reader of a set-up cannot act on these warnings; errors
+are still shown."""
 
 
 def quiet_environment() -> dict[str, str]:
-    """Environment of a quiet child: ours, offline, with ``QUIET``; what the caller has set stays."""
+    """Returns the environment of a quiet child: ours, offline, with ``QUIET``; variables of the caller win."""
     return {**QUIET, **os.environ, "HF_HUB_OFFLINE": "1"}
 
 
 class SetupError(RuntimeError):
-    """The set-up cannot go on; the message is a sentence that says what to do."""
+    """The set-up cannot continue; the message is a sentence with the remedy."""
 
 
 def say(text: str) -> None:
@@ -42,16 +41,15 @@ def say(text: str) -> None:
 
 
 def elapsed(started: float) -> str:
-    """Since ``started`` (``time.monotonic()``), for a person: ``48 s`` or ``3 min 05 s``."""
+    """Formats the time since ``started`` (``time.monotonic()``): ``48 s`` or ``3 min 05 s``."""
     seconds = round(time.monotonic() - started)
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02d} s"
 
 
 def run(command: list[str], complaint: str, environment: dict[str, str] | None = None) -> None:
-    """Run ``command`` to its end with its output shown.
+    """Runs ``command`` to its end with its output shown.
 
-    Raises:
-        SetupError: with ``complaint``, if it cannot be started or fails.
+    Raises SetupError with ``complaint`` if it cannot be started or fails.
     """
     try:
         code = subprocess.run(command, env=environment, check=False).returncode

@@ -1,6 +1,6 @@
-"""Everything `make setup` does, in order: read the driver, the tool, the training stack, the bundled model.
+"""Runs the steps of `make setup` in order: driver, tool, training stack, bundled model.
 
-Standard library only: it is run by the Python that is there.
+Standard library only: it runs in the system's Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERL = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0 when all that was asked for is there; 1 with one sentence on stderr otherwise."""
+    """Runs the set-up; returns 0 on success, else 1 with one sentence on stderr."""
     options = _parse(arguments)
     try:
         set_up(options)
@@ -38,10 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def set_up(options: argparse.Namespace) -> None:
-    """Make what is missing.
+    """Makes the missing parts.
 
-    Raises:
-        SetupError: something could not be made.
+    Raises SetupError for a part that cannot be made.
     """
     python = _given(options.python)
     wants_stack = not options.tool_only and python is None
@@ -68,7 +67,7 @@ def set_up(options: argparse.Namespace) -> None:
 
 
 def _check_memory(usable: int | None) -> None:
-    """Checks the memory before anything is downloaded."""
+    """Checks the memory before the first download."""
     if usable is not None and usable < MEMORY_NEEDED:
         raise SetupError(
             f"trials of the bundled model need {MEMORY_NEEDED / 2**30:.0f} GiB of memory, and {usable / 2**30:.1f} GiB "
@@ -77,7 +76,7 @@ def _check_memory(usable: int | None) -> None:
 
 
 def _given(python: str | None) -> Path | None:
-    """The interpreter the user named, by path or by a name on PATH; a link into an environment stays one."""
+    """Returns the user's interpreter, by path or by a name on PATH; a link into an environment stays a link."""
     if python is None:
         return None
     found = shutil.which(python)

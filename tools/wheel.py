@@ -19,7 +19,7 @@ class BuildPy(build_py):  # type: ignore[misc]  # setuptools has no types
     """``build_py`` that moves ``FOLDERS`` into ``CARRIED``. An editable install is the checkout as it is."""
 
     def run(self) -> None:
-        """Build, then move."""
+        """Builds the packages, then moves three of them below ``autotune/carried``."""
         super().run()
         if self.editable_mode:
             return

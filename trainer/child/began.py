@@ -17,9 +17,9 @@ def asked_at(moment: float) -> None:
 
 
 def take() -> Optional[float]:
-    """Seconds since this process was asked for; ``None`` from the second call on, because it was started once.
+    """Returns the seconds since this process was requested; ``None`` from the second call on.
 
-    Without ``asked_at`` that is when the kernel started it, or the launcher of the ranks it is one of.
+    Without ``asked_at`` the count begins when the kernel started this process, or the launcher of its ranks.
     """
     if _TAKEN:
         return None
@@ -31,13 +31,13 @@ def take() -> Optional[float]:
 
 
 def _started(pid: int) -> Optional[float]:
-    """Start of this process, in seconds after boot."""
+    """Returns the start of this process, in seconds after boot."""
     fields = stat_fields(pid)
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else None
 
 
 def stat_fields(pid: int) -> List[str]:
-    """Fields of ``/proc/PID/stat`` behind the name, the state first; empty if the file cannot be read."""
+    """Returns the fields of ``/proc/PID/stat`` after the name, the state first; empty if the file cannot be read."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stream:
             return stream.read().rpartition(")")[2].split()

@@ -14,11 +14,11 @@ from .failures import IllegalSettingError, memory_pool
 TRL = ((1, 16), (1, 17))
 """TRL versions that the seams and the meter were checked against: from the first, below the second."""
 SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
-"""What frameworks refuse settings with."""
+"""Exceptions by which frameworks refuse settings."""
 
 
 def says_why(error: BaseException) -> bool:
-    """Whether a set-up error is about memory, or says already what the user has to mend."""
+    """Tells whether a set-up error is about memory, or already names the remedy."""
     return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
 
 
@@ -34,7 +34,7 @@ def refusing() -> Iterator[None]:
 
 
 def is_within(version: str, window: Tuple[Tuple[int, ...], Tuple[int, ...]]) -> bool:
-    """Whether ``version`` is the first of ``window`` or later, and before the second."""
+    """Tells whether ``version`` is in ``window``: at least its first version, and before its second."""
     numbers = tuple(map(int, itertools.takewhile(str.isdigit, version.partition("+")[0].split("."))))
     return window[0] <= numbers[: len(window[0])] < window[1]
 
@@ -50,30 +50,30 @@ def check_version(name: str, version: str, window: Tuple[Tuple[int, ...], Tuple[
 
 
 def check_rows(rows: int, spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError`` where an update has other rows than the trial is of."""
+    """Raises ``IllegalSettingError`` if an update has other rows than the trial."""
     if rows != spec.rows_per_update:
         sizes = (rows, spec.rows_per_update)
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
 
 
 def check_lengths(spec: TrialSpec) -> None:
-    """Raises ``IllegalSettingError`` where nothing gives recorded cycles their lengths."""
+    """Raises ``IllegalSettingError`` if recorded cycles have no lengths."""
     if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
         raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
 
 
 def updates_per_cycle(accumulation: int, steps: Optional[int], iterations: Optional[int]) -> int:
-    """Updates of one cycle: one, or all that a generation serves, since only whole rounds are timed.
+    """Returns the updates of one cycle: all that a generation serves, since only whole rounds are timed.
 
     Args:
-        steps: micro-batches of a generation; nothing is the accumulation.
-        iterations: times each is trained on; nothing is once.
+        steps: micro-batches of a generation; by default the accumulation.
+        iterations: times each micro-batch is trained on; by default once.
     """
     return math.lcm((steps or accumulation) * (iterations or 1), accumulation) // accumulation
 
 
 def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
-    """A mapping that may also be given as JSON text. Raises ``IllegalSettingError`` if it is neither."""
+    """Returns a mapping, which may be given as JSON text. Raises ``IllegalSettingError`` for any other value."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -85,10 +85,9 @@ def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
 
 
 def prompts_of(path: str) -> Iterator[Tuple[Dict[str, Any], str]]:
-    """(A row of the prompts file, its place for messages).
+    """Yields (row of the prompts file, its place for messages).
 
-    Raises:
-        IllegalSettingError: a row without a prompt, or no rows.
+    Raises IllegalSettingError for a row without a prompt, or no rows.
     """
     number, found = 0, False
     with open(path, encoding="utf-8") as stream:

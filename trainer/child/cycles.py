@@ -20,7 +20,7 @@ class CyclePlan:
     done: Dict[CycleKind, int] = field(default_factory=lambda: dict.fromkeys(CycleKind, 0))
     repeats: int = 0
     ended: bool = False
-    """Set when the parent says that the recorded cycles made so far are enough."""
+    """Whether the parent has ended the recorded cycles."""
 
     @property
     def longest(self) -> int:
@@ -29,7 +29,7 @@ class CyclePlan:
         return p.warmup + p.natural + p.recorded + p.maximum + p.double + p.max_repeats
 
     def next(self) -> Optional[CycleKind]:
-        """The kind of the next cycle; ``None`` when the protocol is fulfilled."""
+        """Returns the kind of the next cycle; ``None`` after the last."""
         p, done = self.protocol, self.done
         if self.ended:
             return None
@@ -45,10 +45,11 @@ class CyclePlan:
         return CycleKind.DOUBLE if done[CycleKind.DOUBLE] < p.double else None
 
     def judge(self, kind: CycleKind, outside_cpu: Optional[float], compiled: bool = False) -> Tuple[bool, bool]:
-        """(accepted, noisy) of a finished cycle, counted. ``compiled``: a compiler took part of it, which it does once.
+        """Counts a finished cycle and returns (accepted, noisy); ``compiled``: a compiler ran in it, which happens
+        once.
 
-        Only cycles whose time is reported are worth repeating: a disturbed natural cycle still has true
-        lengths and rewards, so it is kept, marked; the warm-up is not timed at all.
+        Only timed cycles are repeated: a disturbed natural cycle has true lengths and rewards, so it is kept and
+        marked.
         """
         p = self.protocol
         disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(outside_cpu))
@@ -68,10 +69,10 @@ class CyclePlan:
 
 
 def resample(lengths: Sequence[int], rows: int, seed: int) -> Tuple[int, ...]:
-    """``lengths`` for ``rows`` rows: as they are if they fit, else evenly spaced quantiles of them.
+    """Returns ``lengths`` for ``rows`` rows: unchanged if the number fits, else evenly spaced quantiles.
 
-    Quantiles keep the distribution, and with it the work of a cycle, as close as so few rows allow;
-    the seed only decides their order.
+    Quantiles keep the distribution, and so the work of a cycle, as close as the rows allow; the seed only decides the
+    order.
     """
     if len(lengths) == rows:
         return tuple(lengths)
@@ -82,11 +83,10 @@ def resample(lengths: Sequence[int], rows: int, seed: int) -> Tuple[int, ...]:
 
 
 def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int, ...]:
-    """Completion length of each row of the ``turn``-th recorded cycle.
+    """Returns the completion length of each row of the ``turn``-th recorded cycle.
 
-    Depends on nothing but the arguments, so every configuration with the same rows meets the same
-    lengths in the same turn, whatever its micro-batch or group size; each turn is another order of
-    the same multiset.
+    Depends only on the arguments: every configuration with the same rows has the same lengths in the same turn, for any
+    micro-batch or group size; each turn is another order of the same multiset.
     """
     dealt = list(resample(lengths, rows, seed))
     _shuffle(dealt, "%d/%d" % (seed, turn))
@@ -94,7 +94,7 @@ def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int
 
 
 def doubled(lengths: Sequence[int], longest: int) -> Tuple[int, ...]:
-    """Twice the lengths, none above ``longest``: what a policy that has learned to write more would give."""
+    """Returns twice the lengths, at most ``longest``, as of a policy that has learned longer completions."""
     return tuple(min(2 * length, longest) for length in lengths)
 
 

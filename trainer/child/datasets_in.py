@@ -12,15 +12,15 @@ from .prompt_rows import MOST_MEASURED, Row, UnusablePromptsError, is_prompt, pl
 
 
 def dataset_rows(keys: Mapping[str, Any], folder: Optional[str], seed: int) -> Tuple[List[Row], int]:
-    """(At most ``MOST_MEASURED`` rows of the training split, how many it has; 0 if a stream does not say).
+    """Returns (at most ``MOST_MEASURED`` rows of the training split, its number of rows, 0 if a stream has none).
 
     Args:
         keys: the dataset keys of the configuration, by TRL's names.
-        folder: the user's working directory, where their paths begin.
-        seed: of the sample of a larger dataset.
+        folder: the user's working directory, to which the user's paths are relative.
+        seed: seed of the sample of a larger dataset.
 
     Raises:
-        UnusablePromptsError: it cannot be loaded, has no such split, or no usable prompts.
+        UnusablePromptsError: a dataset that cannot be loaded, has no such split, or no usable prompts.
     """
     name = source_of(keys)
     with working_in(folder):
@@ -37,7 +37,7 @@ def dataset_rows(keys: Mapping[str, Any], folder: Optional[str], seed: int) -> T
 
 
 def source_of(keys: Mapping[str, Any]) -> str:
-    """Name of the dataset for messages."""
+    """Returns the name of the dataset for messages."""
     if keys.get("datasets"):
         return " + ".join(str(part.get("path")) for part in keys["datasets"])
     if keys.get("dataset_name"):
@@ -46,7 +46,7 @@ def source_of(keys: Mapping[str, Any]) -> str:
 
 
 def load_split(keys: Mapping[str, Any], name: str) -> Any:
-    """The training split, as ``trl.scripts.grpo`` takes it."""
+    """Loads the training split as ``trl.scripts.grpo`` does."""
     wanted = str(keys.get("dataset_train_split") or "train")
     if keys.get("datasets"):
         from trl import DatasetMixtureConfig, get_dataset
@@ -78,7 +78,7 @@ def load_split(keys: Mapping[str, Any], name: str) -> Any:
 
 
 def checked(row: Row, name: str, number: int) -> Row:
-    """``row`` as plain JSON values. Raises ``UnusablePromptsError`` if the row is not usable."""
+    """Returns ``row`` as plain JSON values. Raises ``UnusablePromptsError`` if the row is not usable."""
     if "prompt" not in row:
         raise UnusablePromptsError(
             "the dataset %s has no column prompt (it has %s); GRPO needs one" % (name, ", ".join(sorted(row)))
@@ -99,7 +99,7 @@ def checked(row: Row, name: str, number: int) -> Row:
 
 @contextlib.contextmanager
 def working_in(folder: Optional[str]) -> Iterator[None]:
-    """Context manager in which relative paths begin in ``folder``."""
+    """Makes relative paths begin in ``folder`` inside the ``with`` block."""
     before = os.getcwd()
     if folder:
         os.chdir(folder)

@@ -23,20 +23,20 @@ from .contract import ContractError, FailureReason, Result, RunPaths, dumps, wri
 from .failures import IllegalSettingError, classify, memory_pool
 
 GROUPS = {"GRPOConfig": "training", "ModelConfig": "model", "DatasetMixtureConfig": "dataset"}
-"""Dataclass -> group; any other of TRL's script is ``script``."""
+"""Dataclass -> group; any other dataclass of TRL's script belongs to ``script``."""
 PLAIN = (bool, int, float, str)
 OTHERS = {"ms_swift": ".frameworks.ms_swift.describe"}
-"""Framework -> the module that describes it."""
+"""Framework -> module that describes it."""
 LONGEST = 400
-"""Characters of what TRL says."""
+"""Most characters of TRL's message."""
 
 
 def main(directory: Path) -> Result:
-    """Describe TRL's keys; ILLEGAL, with the description, if TRL refuses the given ones.
+    """Describes TRL's keys; ILLEGAL, with the description, if TRL refuses the given keys.
 
-    ``Result.data``: ``trl`` (version) and ``fields``, name -> ``type`` (``int | none``; words: bool, int,
-    float, str, none, dict, list[...], any, object), ``default`` (plain JSON, else null with ``unset``
-    true), ``group`` (training, model, script, dataset) and ``choices`` (empty: any).
+    ``Result.data``: ``trl`` (version) and ``fields``, name -> ``type`` (``int | none``; words: bool, int, float, str,
+    none, dict, list[...], any, object), ``default`` (plain JSON, else null with ``unset`` true), ``group`` (training,
+    model, script, dataset) and ``choices`` (empty: any).
     """
     paths = RunPaths(directory)
     try:
@@ -50,7 +50,7 @@ def main(directory: Path) -> Result:
 
 
 def read_wanted(path: Path) -> Tuple[Optional[Dict[str, Any]], str]:
-    """(The user's keys, ``None`` if there are none to judge; whose they are, TRL's if nothing says)."""
+    """Reads (the user's keys, ``None`` without any; their framework, TRL by default)."""
     wanted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     config = wanted.get("config") if isinstance(wanted, dict) else wanted
     if config is not None and not isinstance(config, dict):
@@ -59,7 +59,7 @@ def read_wanted(path: Path) -> Tuple[Optional[Dict[str, Any]], str]:
 
 
 def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
-    """``describe`` for another framework, whose ``module`` names its dataclasses and judges the keys."""
+    """Describes another framework, whose ``module`` names its dataclasses and judges the keys."""
     theirs = importlib.import_module(module, __package__)
     found = fields(theirs.shapes())
     for prefix, shape in theirs.others().items():
@@ -72,7 +72,7 @@ def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
 
 
 def describe(config: Optional[Dict[str, Any]], scratch: Path) -> Result:
-    """Fields of TRL's configuration, and TRL's verdict on ``config``."""
+    """Returns the fields of TRL's configuration, and TRL's verdict on ``config``."""
     keys = dict(config or {})
     for name, value in (keys.pop("env", None) or {}).items():
         os.environ[str(name)] = str(value)  # before the framework is imported, which reads some of it
@@ -85,14 +85,14 @@ def describe(config: Optional[Dict[str, Any]], scratch: Path) -> Result:
 
 
 def script_parser() -> Any:
-    """The parser of TRL's own GRPO script."""
+    """Returns the parser of TRL's own GRPO script."""
     from trl.scripts.grpo import make_parser
 
     return make_parser()
 
 
 def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
-    """Every key of the dataclasses ``shapes``, by name."""
+    """Returns every key of the dataclasses ``shapes``, by name."""
     found: Dict[str, Dict[str, Any]] = {}
     for shape in shapes:
         hints = typing.get_type_hints(shape)
@@ -104,7 +104,7 @@ def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
 
 
 def described(field: Any, hint: Any) -> Dict[str, Any]:
-    """A key's description, without its group."""
+    """Returns a key's description, without its group."""
     default, unset = plain_default(field)
     return {
         "type": " | ".join(dict.fromkeys(kinds(hint))),
@@ -115,7 +115,7 @@ def described(field: Any, hint: Any) -> Dict[str, Any]:
 
 
 def kinds(hint: Any) -> Iterator[str]:
-    """Type words of an annotation, in its order."""
+    """Yields the type words of an annotation, in order."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for argument in arguments:
@@ -137,7 +137,7 @@ def kinds(hint: Any) -> Iterator[str]:
 
 
 def choices(field: Any, hint: Any) -> List[Any]:
-    """The allowed values of a key, where TRL lists them; else empty."""
+    """Returns the allowed values of a key that TRL lists; else empty."""
     listed = field.metadata.get("choices")
     if listed is not None:
         return list(listed)
@@ -151,7 +151,7 @@ def choices(field: Any, hint: Any) -> List[Any]:
 
 
 def plain_default(field: Any) -> Any:
-    """(The default as plain JSON, or ``None``; whether it has none that JSON can hold)."""
+    """Returns (the default as plain JSON, or ``None``; whether JSON cannot hold it or there is none)."""
     if field.default is not dataclasses.MISSING:
         value = field.default.value if isinstance(field.default, Enum) else field.default
     elif field.default_factory is not dataclasses.MISSING:
@@ -166,10 +166,9 @@ def plain_default(field: Any) -> Any:
 
 
 def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
-    """TRL's own error about ``keys``, in one line; ``None`` if TRL accepts them.
+    """Returns TRL's own error about ``keys``, in one line; ``None`` if TRL accepts them.
 
-    Keys it does not know are left out of it, as its own script leaves them out. The trial's machine
-    decides where it runs, so without a GPU ``use_cpu`` is set.
+    Unknown keys are ignored, as TRL's own script ignores them. Without a GPU ``use_cpu`` is set.
     """
     import torch
     from trl import get_peft_config, get_quantization_config

@@ -18,7 +18,7 @@ ECHOES = (
     "failed to recv, got 0 bytes",
     "Broken pipe",
 )
-"""Texts a rank fails with because another one is gone."""
+"""Texts of a rank's failure after another rank is gone."""
 
 
 class ResultClaim:
@@ -30,10 +30,10 @@ class ResultClaim:
     """
 
     def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1, leads: Optional[bool] = None) -> None:
-        """Arguments:
+        """Prepares the claim of one rank.
 
-        leads: whether this is the first rank of its machine, which tells of a success and marks the phase; there is
-            one machine if nobody says.
+        ``leads`` tells whether this is the first rank of its machine, which reports success and marks the phase; by
+        default rank 0.
         """
         self.leads = rank == 0 if leads is None else leads
         self._paths = paths
@@ -43,7 +43,7 @@ class ResultClaim:
         self._result: Optional[Result] = None
 
     def settle(self, result: Result) -> Result:
-        """The result that counts on this rank: the first one settled."""
+        """Records the first result of this rank, and returns the recorded one."""
         with self._lock:
             if self._result is None:
                 self._result = result
@@ -64,7 +64,7 @@ class ResultClaim:
         return result.reason is not FailureReason.CRASH or not is_echo(result)
 
     def _is_first(self) -> bool:
-        """Whether this rank is the first of all, decided by exclusive creation of a file."""
+        """Tells whether this rank is the first of all, by exclusive creation of a file."""
         if not self._several:
             return True
         try:
@@ -76,5 +76,5 @@ class ResultClaim:
 
 
 def is_echo(result: Result) -> bool:
-    """Whether a failure only says that another rank is gone."""
+    """Tells whether a failure only reports that another rank is gone."""
     return any(text in result.message for text in ECHOES)

@@ -11,7 +11,7 @@ from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool
 
 DETAIL_LINES = 40
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
-"""vLLM's settings are checked by pydantic, which puts the sentence in the middle of its own."""
+"""Message of pydantic, which checks vLLM's settings and puts the sentence into the middle of its own."""
 
 
 class IllegalSettingError(ValueError):
@@ -23,7 +23,7 @@ class RewardFailedError(Exception):
 
 
 class _InPhaseError(Exception):
-    """A failure, with its phase of a cycle where that is known."""
+    """A failure with its phase of a cycle, if known."""
 
     def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class NotFiniteError(_InPhaseError):
 
 
 class ThrashError(_InPhaseError):
-    """CUDA's allocator had to free its cache and retry in two consecutive timed cycles."""
+    """CUDA's allocator freed its cache and retried in two consecutive timed cycles."""
 
 
 class OverLimitError(_InPhaseError):
@@ -55,7 +55,7 @@ _OWN_WORDS = (IllegalSettingError, NotFiniteError, OverLimitError, QualityError,
 
 
 def chain(error: BaseException) -> List[BaseException]:
-    """``error`` and the exceptions that caused it, newest first."""
+    """Returns ``error`` and the exceptions that caused it, newest first."""
     links: List[BaseException] = []
     link: Optional[BaseException] = error
     while link is not None and not any(link is seen for seen in links):
@@ -65,7 +65,7 @@ def chain(error: BaseException) -> List[BaseException]:
 
 
 def memory_pool(error: BaseException) -> Optional[Pool]:
-    """Memory pool of a failed allocation; ``None`` if the error is not about memory."""
+    """Returns the memory pool of a failed allocation; ``None`` if the error is not about memory."""
     if isinstance(error, ThrashError):
         return Pool.DEVICE
     if isinstance(error, OverLimitError):
@@ -82,13 +82,13 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
 
 
 def cause(error: BaseException) -> Optional[SignMatch]:
-    """Failure reason by the exception's text; ``None`` if the text is unknown or only reports another failure."""
+    """Returns the sign of an exception's text; ``None`` if the text is unknown or only reports another failure."""
     reading = read_signs(str(error), SIGNS)
     return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None
 
 
 def describe(error: BaseException) -> str:
-    """The line that says what went wrong, with the error's type when that says more."""
+    """Returns the line that names the fault, with the error's type if it adds to the line."""
     text = str(error).strip().splitlines()
     reading = cause(error)
     line = reading.line if reading is not None else text[0] if text else ""
@@ -96,19 +96,19 @@ def describe(error: BaseException) -> str:
 
 
 def said(line: str) -> str:
-    """A line without the prefix that a validation library adds."""
+    """Returns a line without the prefix of a validation library."""
     found = _PYDANTIC.match(line.strip())
     return found.group("said") if found else line
 
 
 def tail(error: BaseException) -> str:
-    """Last lines of the traceback."""
+    """Returns the last lines of the traceback."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return "\n".join(text.splitlines()[-DETAIL_LINES:])
 
 
 def classify(error: BaseException, phase: Optional[Phase], data: Optional[Mapping[str, Any]] = None) -> Result:
-    """The result ``error`` means; ``phase`` is where it came from, ``None`` in the start-up."""
+    """Converts ``error`` to a result; ``phase`` is where the error was raised, ``None`` during start-up."""
     reason, pool = FailureReason.CRASH, None
     for link in chain(error):
         pool = memory_pool(link)
@@ -143,7 +143,7 @@ def _reason(error: BaseException) -> FailureReason:
 
 
 def _telling(error: BaseException) -> BaseException:
-    """The newest error of its chain that says what went wrong; our own always do."""
+    """Returns the newest error of the chain that names the fault; our own errors always do."""
     for link in chain(error):
         if isinstance(link, (*_OWN_WORDS, ContractError)) or cause(link) is not None:
             return link

@@ -1,8 +1,8 @@
-"""Keeps imports from opening a GPU and finds the one that does: a process that has one open is not forked for trials.
+"""Keeps imports from opening a GPU, and finds an import that does: a process with an open GPU is not forked for trials.
 
-``torch.cuda.get_device_capability`` initialises CUDA. torchao asks it when it is imported (0.18,
-torchao/prototype/mx_formats/kernels.py:1014), and transformers imports torchao. So torch's question for the compute
-capability is answered by the driver's library meanwhile, which opens no GPU for computing.
+``torch.cuda.get_device_capability`` initialises CUDA. torchao calls it at import (0.18,
+torchao/prototype/mx_formats/kernels.py:1014), and transformers imports torchao. So the driver's library answers the
+call instead, which opens no GPU for computing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEVICE = "/dev/nvidia-uvm"
 
 
 def uses_gpu() -> bool:
-    """Whether this process has opened a GPU for computing."""
+    """Tells whether this process has opened a GPU for computing."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink("/proc/self/fd/" + name).startswith(DEVICE):
@@ -30,15 +30,15 @@ def uses_gpu() -> bool:
 
 
 class GpuOpenWatch:
-    """While open, looks after each import statement that loads something whether a GPU has been opened.
+    """Checks after each import statement that loads a module whether a GPU is open.
 
-    ``culprit`` is the innermost module whose import did, as "NAME, imported by NAME"; empty while none has. Imports by
+    ``culprit`` is the innermost module whose import opened a GPU, as "NAME, imported by NAME"; else empty. Imports by
     ``importlib.import_module`` are seen by the import statements inside them.
 
     Args:
         opened: tells whether a GPU is open.
-        there: whether the machine has GPUs at all; without them nothing is watched.
-        after: called after each import statement that loads something.
+        there: whether the machine has GPUs; without GPUs nothing is watched.
+        after: called after each import statement that loads a module.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ NAME = "get_device_capability"
 
 
 def driver_capability(load: Callable[[str], Any] = ctypes.CDLL) -> Capability:
-    """Compute capability of the machine's GPUs; ``None`` if they differ or the driver does not say."""
+    """Returns the compute capability of the machine's GPUs; ``None`` if they differ or the driver does not know it."""
     try:
         nvml = load("libnvidia-ml.so.1")
         return _capability(nvml) if nvml.nvmlInit_v2() == 0 else None
@@ -110,10 +110,10 @@ def _capability(nvml: Any) -> Capability:
 
 
 class CapabilityByDriver:
-    """Between ``put`` and ``take_back`` torch tells the driver's answer, afterwards its own, whoever kept the function.
+    """Makes torch report the driver's compute capability between ``put`` and ``take_back``, also to functions already
+    imported.
 
-    Args:
-        told: the driver's answer; with ``None`` torch is left alone.
+    ``told`` is the driver's answer; ``None`` leaves torch unchanged.
     """
 
     def __init__(self, told: Capability) -> None:

@@ -24,7 +24,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
-"""The CPUs of this trial, as ``0,1,2``, where others run beside it on the rest."""
+"""CPUs of this trial, as ``0,1,2``, if other trials run on the rest."""
 
 
 class MachineCpu(NamedTuple):
@@ -33,12 +33,12 @@ class MachineCpu(NamedTuple):
     busy: float
     """Used by any program."""
     stolen: float
-    """Given by the hypervisor to other machines."""
+    """Seconds that the hypervisor gave to other machines."""
     cpus: int
 
 
 def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[MachineCpu]:
-    """Returns the CPU use of the trial's own CPUs where it has been given some, else of all; ``None`` if unknown."""
+    """Returns the CPU use of the trial's own CPUs, by default of all CPUs; ``None`` if unknown."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -59,26 +59,26 @@ class TreeUse:
     cpu: float = 0.0
     """CPU seconds."""
     system: float = 0.0
-    """Of them, those in the kernel."""
+    """CPU seconds in the kernel, part of ``cpu``."""
     minor_faults: int = 0
     waits: Mapping[int, float] = field(default_factory=dict)
     """Seconds that each living thread was ready to run and had no CPU; empty if the kernel does not tell."""
 
     def waited_since(self, before: "TreeUse") -> float:
-        """Seconds that threads waited for a CPU since ``before``; infinite if unknown."""
+        """Returns the seconds that threads waited for a CPU since ``before``; infinite if unknown."""
         if not self.waits:
             return math.inf
         return sum(max(0.0, seconds - before.waits.get(thread, 0.0)) for thread, seconds in self.waits.items())
 
 
 def tree_use(pid: Optional[int] = None) -> TreeUse:
-    """CPU use of this process, or of ``pid``, and its descendants."""
+    """Returns the CPU use of this process, or of ``pid``, and its descendants."""
     top = os.getpid() if pid is None else pid
     return _use([top, *descendants(top)])
 
 
 def server_pid() -> Optional[int]:
-    """The rollout server beside this trial, ``None`` without one."""
+    """Returns the process id of the trial's rollout server; ``None`` without one."""
     pid = os.environ.get(SERVER_VARIABLE, "")
     return int(pid) if pid.isdigit() else None
 
@@ -98,7 +98,7 @@ def _use(pids: Sequence[int]) -> TreeUse:
 
 
 def _waits(pid: int) -> Dict[int, float]:
-    """Seconds that each thread of a process has waited for a CPU: second field of its ``schedstat``, nanoseconds."""
+    """Returns the seconds that each thread waited for a CPU: second field of ``schedstat``, there in nanoseconds."""
     found: Dict[int, float] = {}
     try:
         for thread in os.listdir("/proc/%d/task" % pid):
@@ -141,12 +141,12 @@ class ReferenceKernel:
             self._repeats *= 2
 
     def seconds(self) -> float:
-        """Least of a few, after one that does not count: an interruption shorter than a sample is no drift."""
+        """Returns the least seconds of a few samples after a warm-up, so that a short interruption is no drift."""
         self._once()
         return min(self._once() for _ in range(SAMPLES))
 
     def product(self) -> float:
-        """Seconds of a single product: comparable between kernels with different repeat counts."""
+        """Returns the seconds of a single product, comparable between kernels with different repeat counts."""
         return self.seconds() / self._repeats
 
     def _once(self) -> float:
@@ -171,12 +171,11 @@ class GuardReading:
     drift: Optional[float] = None
     outside_cpu: Optional[float] = None
     reference: Optional[float] = None
-    """Seconds of one product of the reference kernel, the mean of before and after."""
+    """Seconds of one product of the reference kernel, the mean of before and after the cycle."""
 
 
 def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
-    """``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``; ``None``
-    where none has one."""
+    """Returns ``own`` with the greatest drift, outside share and reference time among ``seen``; ``None`` if all are."""
 
     def most(values: Sequence[Optional[float]]) -> Optional[float]:
         return max((value for value in values if value is not None), default=None)
@@ -206,7 +205,7 @@ class ClockGuard:
         self._started = 0.0
 
     def before(self, timed: bool = True) -> None:
-        """Starts a cycle; where it is not ``timed`` (warm-up), only CPU seconds are counted."""
+        """Starts a cycle; with ``timed`` false (warm-up), only CPU seconds are counted."""
         self._before = self._kernel.product() if timed else None
         self._machine = machine_cpu()
         self._own, self._served = tree_use(), self._server_use()
@@ -216,9 +215,9 @@ class ClockGuard:
         return TreeUse() if self._server is None else tree_use(self._server)
 
     def after(self, of_all: Callable[[float], float] = float) -> GuardReading:
-        """Arguments:
+        """Ends a cycle and returns its reading.
 
-        of_all: sums a figure of this rank (and its server) over all ranks of the trial; called twice, in all ranks.
+        ``of_all`` sums a figure of this rank (and its server) over all ranks of the trial; every rank calls it twice.
         """
         seconds = time.perf_counter() - self._started
         use, server, now = tree_use(), self._server_use(), machine_cpu()

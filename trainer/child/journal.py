@@ -10,15 +10,12 @@ from .contract import CycleRecord, PhaseMark, Record, RunPaths, dumps
 class Journal:
     """Appends whole lines, each with one ``write`` on a file opened for appending.
 
-    So ranks can share the file, a killed process leaves whole lines, and a cycle that was written is
-    on the disk before the next begins.
+    So ranks can share the file, a killed process leaves whole lines, and a written cycle is on the disk before the next
+    begins.
     """
 
     def __init__(self, paths: RunPaths, marks: bool = True) -> None:
-        """Arguments:
-
-        marks: false leaves the phase mark to another rank.
-        """
+        """Opens the journal; with ``marks`` false, another rank writes the phase mark."""
         self._fd = os.open(str(paths.metrics), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mark = PhaseMark(paths.phase) if marks else None
         self._torn = False

@@ -1,7 +1,7 @@
-"""Waits for the parent's decision whether the recorded cycles so far are enough.
+"""Waits for the parent's decision whether the recorded cycles are enough.
 
-It weighs them against the study's other trials, which the child knows nothing of. Nothing is timed while the child
-waits: it does so between cycles.
+The parent weighs them against the study's other trials, which the child does not know. The child waits between cycles,
+when nothing is timed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLL_S = 0.01
 
 
 def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
-    """The parent's decision after cycle ``cycle``; a decision to end is final."""
+    """Returns the parent's decision after cycle ``cycle``; a decision to end is final."""
     until = time.monotonic() + wait_s
     while True:
         answered, word = read_answer(paths) or (-1, GO)
@@ -31,7 +31,7 @@ def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
 
 
 def read_answer(paths: RunPaths) -> Optional[Tuple[int, str]]:
-    """The decision (cycle, word); ``None`` before there is one."""
+    """Reads the decision (cycle, word); ``None`` before the first."""
     try:
         cycle, word = paths.enough.read_text(encoding="utf-8").split()
         return int(cycle), word

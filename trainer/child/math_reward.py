@@ -1,7 +1,7 @@
-"""``math-verify`` as a reward, in a process of its own: it is known to hang, and a hang must end a completion only.
+"""``math-verify`` as a reward, in a process of its own: the package can hang, and a hang must end one completion only.
 
-One helper serves the whole trial. A completion it does not answer for in time scores 0 and is counted;
-the helper is killed and started again. It inherits the trial's tag, so that a sweep finds it.
+One helper serves the whole trial. A completion without an answer in time scores 0 and is counted; the helper is then
+killed and restarted. It inherits the trial's tag, so that a sweep finds it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Verifier:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Raises ``RewardFailedError`` if it cannot be made ready."""
+        """Starts the helper. Raises ``RewardFailedError`` if the helper does not become ready."""
         command = [sys.executable, str(self._script)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self._rest = b""
@@ -59,7 +59,7 @@ class Verifier:
             raise RewardFailedError("math-verify cannot be used: %s" % said.get("error", "no reason given"))
 
     def ask(self, question: Dict[str, Any], seconds: float) -> Dict[str, Any]:
-        """The helper's answer. Raises ``VerifierLostError``; the helper is gone then."""
+        """Returns the helper's answer. Raises ``VerifierLostError`` if the helper is gone."""
         if self._process is None:
             self.start()
         process = self._process
@@ -72,7 +72,7 @@ class Verifier:
             raise VerifierLostError(str(error)) from None
 
     def kill(self) -> None:
-        """End the helper, whatever it is doing."""
+        """Kills the helper."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -86,7 +86,7 @@ class Verifier:
                     pipe.close()
 
     def close(self) -> None:
-        """End the helper, and forget it."""
+        """Kills the helper for good."""
         self.kill()
         atexit.unregister(self.kill)
 
@@ -106,7 +106,7 @@ class Verifier:
 
 
 class MathReward:
-    """1 for a completion with the prompt's answer, 0 for another, ``None`` where the prompt's cannot be read."""
+    """Scores 1 for a completion with the prompt's answer, 0 for another, ``None`` for an unreadable answer."""
 
     __name__ = "math_verify"
 
@@ -119,7 +119,7 @@ class MathReward:
         """Completions the verifier gave no answer for in time."""
 
     def close(self) -> None:
-        """End the helper."""
+        """Ends the helper."""
         self._verifier.close()
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> List[Optional[float]]:

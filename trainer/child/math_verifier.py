@@ -14,11 +14,11 @@ import json
 from typing import Optional
 
 INNER_S = 3
-"""``math-verify``'s own limit for each step; what does not heed it is killed from outside."""
+"""``math-verify``'s own limit of each step, in seconds; the parent kills a step that ignores it."""
 
 
 def score(gold_text: str, text: str) -> Optional[float]:
-    """1.0 or 0.0; ``None`` if the correct answer cannot be read."""
+    """Returns 1.0 or 0.0; ``None`` if the correct answer cannot be read."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     gold = parse(gold_text, parsing_timeout=INNER_S) or parse("$" + gold_text + "$", parsing_timeout=INNER_S)
@@ -30,7 +30,7 @@ def score(gold_text: str, text: str) -> Optional[float]:
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Answers questions until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the package prints must not be taken for an answer
     try:

@@ -19,19 +19,19 @@ STACK = 8 << 20
 
 
 def status_bytes(name: str) -> int:
-    """A size field of ``/proc/self/status`` (``VmRSS``, ``VmHWM``, ``VmData``), in bytes; 0 if absent."""
+    """Reads a size field of ``/proc/self/status`` (``VmRSS``, ``VmHWM``, ``VmData``), in bytes; 0 if absent."""
     text = Path("/proc/self/status").read_text()
     found = re.search(r"^%s:\s+(\d+) kB" % name, text, re.MULTILINE)
     return int(found.group(1)) * 1024 if found else 0
 
 
 def pss(pid: int) -> int:
-    """Proportional set size of a process, in bytes; 0 if it is gone or may not be read."""
+    """Returns the proportional set size of a process, in bytes; 0 if it is gone or cannot be read."""
     return rollup(pid).get("Pss", 0)
 
 
 def rollup(pid: int) -> Dict[str, int]:
-    """The sizes of ``/proc/PID/smaps_rollup`` by name, in bytes; empty if it is gone or may not be read."""
+    """Returns the sizes of ``/proc/PID/smaps_rollup`` by name, in bytes; empty if it is gone or cannot be read."""
     try:
         text = Path("/proc/%d/smaps_rollup" % pid).read_text()
     except OSError:
@@ -40,9 +40,9 @@ def rollup(pid: int) -> Dict[str, int]:
 
 
 class OutsideSharers:
-    """Processes outside the tree that share pages with it, such as the one this process was forked from.
+    """Processes outside the tree that share pages with it, such as the process that this one was forked from.
 
-    With their shares a forked process counts as much as if it had been started and had imported everything itself.
+    With their shares, a forked process counts as much memory as a started process with its own imports.
     """
 
     origin: Tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class OutsideSharers:
 
     @classmethod
     def share(cls) -> int:
-        """Bytes of the tree's pages that the kernel attributes to these processes."""
+        """Returns the bytes of the tree's pages that the kernel attributes to these processes."""
         total = 0
         for pid in cls.origin:
             sizes = rollup(pid)
@@ -64,7 +64,7 @@ class OutsideSharers:
 
 
 def descendants(pid: int) -> List[int]:
-    """Every living process below ``pid``, itself excluded."""
+    """Returns every living process below ``pid``, without ``pid``."""
     found: List[int] = []
     try:
         tasks = list(Path("/proc/%d/task" % pid).iterdir())
@@ -77,24 +77,24 @@ def descendants(pid: int) -> List[int]:
 
 
 def tree_pss() -> int:
-    """PSS of this process and all below it with what ``OutsideSharers`` holds of their pages, in bytes."""
+    """Returns the PSS of this process and its descendants, with the shares of ``OutsideSharers``, in bytes."""
     own = os.getpid()
     return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()
 
 
 def limit_data(memory_limit: int) -> int:
-    """Set ``RLIMIT_DATA`` so that one great allocation fails in the allocator instead of killing the tree.
+    """Sets ``RLIMIT_DATA`` so that one great allocation fails in the allocator instead of killing the tree.
 
-    What counts against it (private writable mappings) is not what the memory limit is about (resident,
-    shared fairly): reserved but untouched arenas and thread stacks count, mapped files do not. So the
-    difference is read at the call and added. Measured on a CPU with SmolLM2-135M: 1.05 GB after the
-    imports (0.02 GB before them: an Arrow allocator reserves 1 GB), 1.09 GB after loading, forward and
-    backward. Therefore it is called after the imports, not before, and allows for what comes later: two
-    thread pools' stacks (forward and autograd) and a margin seven times the growth seen. The parent's
-    watchdog enforces the limit itself; this turns a sudden jump past it into an error the framework
-    reports with its own message.
+    ``RLIMIT_DATA`` counts private writable mappings; the memory limit counts resident memory, shared fairly. Reserved
+    but untouched arenas and thread stacks count only in the first, mapped files only in the second, so the difference
+    is read at the call and added. With SmolLM2-135M on a CPU it is 0.02 GB before the imports and 1.05 GB after them
+    (an Arrow allocator reserves 1 GB), then 1.09 GB after loading, forward and backward. So the framework calls this
+    after its imports; later growth is covered by two thread pools' stacks (forward and autograd) and a margin of seven
+    times the growth. The parent's watchdog enforces the limit; this function turns a sudden jump past it into an error
+    with the framework's own message.
 
     Returns:
+
         The limit set, in bytes.
     """
     reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
@@ -125,7 +125,7 @@ class HostPeak:
         return True
 
     def take(self) -> int:
-        """Highest resident size since the last call, in bytes."""
+        """Returns the highest resident size since the last call, in bytes."""
         peak = status_bytes("VmHWM" if self._can_reset else "VmRSS")
         if self._can_reset:
             self._reset()
@@ -133,12 +133,12 @@ class HostPeak:
 
     @staticmethod
     def correction() -> int:
-        """Bytes to add to resident peaks: PSS of the whole tree now, less this process's resident size."""
+        """Returns the bytes to add to resident peaks: PSS of the whole tree minus this process's resident size."""
         return tree_pss() - status_bytes("VmRSS")
 
 
 class MemoryWatch:
-    """Peaks of one cycle by phase."""
+    """Memory peaks of one cycle by phase."""
 
     def __init__(self, device: str = "cpu") -> None:
         self._host = HostPeak()
@@ -166,7 +166,7 @@ class MemoryWatch:
         self._retries[phase.value] = self._retries.get(phase.value, 0) + self._retried - retried
 
     def peaks(self) -> Mapping[str, Peaks]:
-        """By phase, with ``cycle`` for all of it; reads the tree's PSS, so call it outside the clock."""
+        """Returns peaks by phase, and the whole ``cycle``; reads the tree's PSS, so call it outside the clock."""
         correction = self._host.correction()
         whole = Peaks()
         peaks: Dict[str, Peaks] = {}
@@ -177,7 +177,7 @@ class MemoryWatch:
         return peaks
 
     def retries(self) -> Optional[Mapping[str, int]]:
-        """Retries of CUDA's allocator by phase; ``None`` without CUDA."""
+        """Returns retries of CUDA's allocator by phase; ``None`` without CUDA."""
         return None if self._cuda is None else dict(self._retries)
 
     def _read(self) -> Peaks:
@@ -218,7 +218,7 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
 
 
 def highest(one: Optional[Peaks], other: Peaks) -> Peaks:
-    """Field by field the larger; ``None`` only where both are."""
+    """Returns the larger value of each field; ``None`` only if both are."""
     if one is None:
         return other
     return Peaks(

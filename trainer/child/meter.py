@@ -27,7 +27,7 @@ class HostTimer:
         return time.perf_counter()
 
     def settle(self) -> None:
-        """Waits until all work before now is done; on a CPU it always is."""
+        """Waits for the device's work; a CPU has always finished."""
 
     def between(self, first: float, second: float) -> float:
         return second - first
@@ -47,7 +47,7 @@ class DeviceTimer:
         return event
 
     def settle(self) -> None:
-        """The one synchronisation of a cycle, at its end; the trainer's own loss read-back did it already."""
+        """Waits for the device, once at the end of a cycle; the trainer's read of the loss has waited before."""
         self._cuda.synchronize()
 
     def between(self, first: Any, second: Any) -> float:
@@ -57,7 +57,7 @@ class DeviceTimer:
 def attribute(
     boundaries: Sequence[Tuple[Any, Phase]], end: Any, between: Callable[[Any, Any], float]
 ) -> Dict[Phase, float]:
-    """Exclusive seconds by phase; each boundary opens the phase it names, until the next."""
+    """Returns exclusive seconds by phase; each boundary opens its phase until the next boundary."""
     seconds: Dict[Phase, float] = {}
     for index, (stamp, phase) in enumerate(boundaries):
         until = boundaries[index + 1][0] if index + 1 < len(boundaries) else end
@@ -68,8 +68,8 @@ def attribute(
 class Meter:
     """The phase stack of one rank.
 
-    ``begin`` and ``end`` enclose a cycle. Outside a cycle phases are only marked in the journal, so
-    that a failure there still has a place.
+    ``begin`` and ``end`` enclose a cycle. Outside a cycle, phases are only marked in the journal, so that a failure
+    there still has a phase.
     """
 
     def __init__(self, journal: Journal, memory: MemoryWatch, device: str = "cpu", enabled: bool = True) -> None:
@@ -89,10 +89,10 @@ class Meter:
         self._fault: Tuple[Optional[BaseException], Optional[Phase]] = (None, None)
 
     def begin(self, index: int, cycle_kind: str, meet: Callable[[], object] = lambda: None) -> None:
-        """The cycle's clock starts when this returns.
+        """Begins a cycle; its clock starts when this function returns.
 
         Args:
-            meet: called when all but the clock is ready, so that ranks leaving it together start together.
+            meet: barrier called just before the clock starts, so that all ranks start together.
         """
         self._cycle = (index, cycle_kind)
         self._stack.clear()
@@ -112,7 +112,7 @@ class Meter:
         self._started = time.perf_counter()
 
     def end(self) -> Tuple[float, Dict[str, float]]:
-        """(seconds, seconds by phase) of the cycle; the phases sum to the seconds."""
+        """Ends the cycle and returns (seconds, seconds by phase); the phases sum to the seconds."""
         last = self._timer.mark() if self.enabled else None
         self._timer.settle()
         seconds = time.perf_counter() - self._started
@@ -127,21 +127,20 @@ class Meter:
         return seconds, phases
 
     def peaks(self) -> Mapping[str, Peaks]:
-        """Memory peaks of the cycle just ended, by phase. Takes milliseconds: call it after the clock guard's
-        ``after``."""
+        """Returns memory peaks of the last cycle by phase; takes milliseconds: call it after the clock guard's."""
         return self._memory.peaks() if self.enabled else {}
 
     def retries(self) -> Optional[Mapping[str, int]]:
-        """Allocator retries of the cycle just ended, by phase; ``None`` on a CPU."""
+        """Returns allocator retries of the last cycle by phase; ``None`` on a CPU."""
         return self._memory.retries() if self.enabled else None
 
     def usage(self, new_shapes: Optional[int] = None) -> Optional[ProcessUse]:
-        """Resource use of the cycle just ended; ``new_shapes`` is passed through."""
+        """Returns resource use of the last cycle; ``new_shapes`` is passed through."""
         return self._usage.end(self._memory.stats, new_shapes) if self.enabled else None
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Time inside belongs to ``phase``, less what phases opened within it take."""
+        """Attributes the time inside to ``phase``, without the time of phases opened within."""
         self.push(phase)
         try:
             yield
@@ -161,14 +160,14 @@ class Meter:
         self._boundary(self._stack[-1] if self._stack else Phase.IDLE)
 
     def look(self) -> None:
-        """Samples memory in use for the present phase's peak, because it will be freed before the phase ends."""
+        """Samples the memory in use for the present phase's peak, before the phase frees it."""
         entered = time.thread_time()
         if self.enabled and self._running:
             self._memory.close(self._peak_phase)
         self.overhead += time.thread_time() - entered
 
     def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
-        """``function`` with its time counted as ``phase``."""
+        """Returns ``function`` with its time attributed to ``phase``."""
 
         @functools.wraps(function)
         def metered(*args: Any, **kwargs: Any) -> Any:
@@ -183,7 +182,7 @@ class Meter:
         return self._stack[-1] if self._stack else None
 
     def fault_phase(self, error: BaseException) -> Optional[Phase]:
-        """The phase in which ``error``, or its cause, was raised."""
+        """Returns the phase in which ``error``, or its cause, was raised."""
         if any(link is self._fault[0] for link in chain(error)):
             return self._fault[1]
         return self.current

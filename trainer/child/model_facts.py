@@ -32,10 +32,9 @@ LARGEST_HEADER = 100_000_000
 
 
 def model_facts(model: str) -> Dict[str, Optional[int]]:
-    """Facts by the names of ``ModelFacts``; ``None`` = not known.
+    """Returns facts by the names of ``ModelFacts``; ``None`` for an unknown fact.
 
-    Raises:
-        OSError, ValueError: the model's configuration cannot be read.
+    Raises OSError or ValueError for an unreadable configuration of the model.
     """
     from transformers import AutoConfig
 
@@ -53,7 +52,7 @@ def model_facts(model: str) -> Dict[str, Optional[int]]:
 
 
 def stretched(config: Dict[str, Any]) -> bool:
-    """Whether positions are scaled when the model runs, beyond those its configuration names (YaRN and its kin)."""
+    """Tells whether positions are scaled at run time beyond those of the configuration (YaRN and its kin)."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     factor = scaling.get("factor") if isinstance(scaling, dict) else None
     return isinstance(factor, (int, float)) and factor > 1
@@ -76,7 +75,7 @@ def refuse_broken(folder: Path) -> None:
 
 
 def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
-    """The first of ``keys`` that holds a whole number."""
+    """Returns the value of the first of ``keys`` that holds a whole number."""
     for key in keys:
         value = config.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -85,7 +84,7 @@ def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
 
 
 def stored_parameters(folder: Path) -> Optional[int]:
-    """Parameters in the safetensors files of ``folder`` (tied ones once); ``None`` if there are none."""
+    """Returns the parameters in the safetensors files of ``folder`` (tied ones once); ``None`` without files."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return None
@@ -93,10 +92,9 @@ def stored_parameters(folder: Path) -> Optional[int]:
 
 
 def shapes(path: Path) -> Dict[str, Any]:
-    """Tensor shapes of a safetensors file, by name, from its header alone.
+    """Reads the tensor shapes of a safetensors file, by name, from its header alone.
 
-    Raises:
-        ContractError: it is not a safetensors file, or it ends before its last tensor does.
+    Raises ContractError for another file, or one that ends before its last tensor.
     """
     with path.open("rb") as stream:
         start = stream.read(8)

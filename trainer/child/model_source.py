@@ -14,15 +14,15 @@ AROUND = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
 
 
 def model_folder(model: str, revision: Optional[str] = None, offline: bool = False) -> Path:
-    """The folder of ``model``.
+    """Returns the folder of ``model``; downloads a hub model if needed.
 
     Args:
         model: a folder, or a hub id such as ``org/name``.
         revision: branch, tag or commit of a hub id.
-        offline: look at what is cached only.
+        offline: use the cache only.
 
     Raises:
-        IllegalSettingError: there is no such model, or it cannot be had; a sentence that says what to do.
+        IllegalSettingError: no such model, or no access to it; the sentence names the remedy.
     """
     if os.path.isdir(model):
         return Path(model)
@@ -40,7 +40,7 @@ def model_folder(model: str, revision: Optional[str] = None, offline: bool = Fal
 
 
 def commit_of(folder: Path, model: str) -> Optional[str]:
-    """The commit of a snapshot in the hub's cache; ``None`` for a plain folder."""
+    """Returns the commit of a snapshot in the hub's cache; ``None`` for a plain folder."""
     return None if os.path.isdir(model) else folder.name
 
 

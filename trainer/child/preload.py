@@ -38,9 +38,9 @@ from .gpu_opened import CapabilityByDriver, GpuOpenWatch, driver_capability, use
 from .memory import OutsideSharers
 
 COMMANDS = {"trial": "worker", "worker": "warm"}
-"""What a forked process can run: command of ``start`` -> module."""
+"""Commands that a forked process can run: command of ``start`` -> module."""
 ENV_START, ENV_END = 47, 48
-"""Of what ``stat_fields`` gives: ``env_start`` and ``env_end`` of proc(5)."""
+"""Indices of ``env_start`` and ``env_end`` of proc(5) in ``stat_fields``."""
 MESSAGE = 1 << 16
 REHEARSAL_S = 60.0
 SETTLE_S = 0.5
@@ -48,7 +48,7 @@ SETTLE_S = 0.5
 
 
 def main(directory: Path) -> Result:
-    """Serve until the tuner ends this; ``directory`` holds the ``config.json`` of the first trial."""
+    """Serves fork requests until the tuner ends this process; ``directory`` holds the first trial's ``config.json``."""
     channel = _take_channel()
     try:
         spec = first_spec(directory)
@@ -67,7 +67,7 @@ def main(directory: Path) -> Result:
 
 
 def first_spec(directory: Path) -> TrialSpec:
-    """Spec of the trial in ``directory``, or of the first trial of a warm worker's mailbox."""
+    """Reads the spec of the trial in ``directory``, or of the first trial of a warm worker's mailbox."""
     paths = RunPaths(directory)
     if not paths.config.exists():
         letter = json.loads((directory / "1.letter.json").read_text(encoding="utf-8"))
@@ -76,10 +76,9 @@ def first_spec(directory: Path) -> TrialSpec:
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> str:
-    """Import; whoever asks meanwhile for a GPU or its capability is answered by the driver's library, not by CUDA.
+    """Imports the framework; meanwhile the driver's library, not CUDA, answers questions about GPUs.
 
-    Returns:
-        The import that opened a GPU all the same; empty without one.
+    Returns the import that opened a GPU nevertheless; empty without one.
     """
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     own = os.environ.get(name)
@@ -98,7 +97,7 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
 
 
 def unfit(culprit: str = "") -> str:
-    """Why this process must not be forked; empty if it may. ``culprit`` is the import that opened a GPU, if known."""
+    """Returns the reason why this process must not be forked; empty if it may. ``culprit`` is the import to blame."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         return "CUDA is initialised"
@@ -113,10 +112,10 @@ def unfit(culprit: str = "") -> str:
 
 
 def rehearsed(framework: ModuleType) -> str:
-    """Why a fork of this process could not compute; empty if one has.
+    """Returns the reason why a fork of this process cannot compute; empty if a test fork has computed.
 
-    Libraries have threads that a fork loses. Those of numpy's and scipy's linear algebra and of Arrow's allocator see
-    to that by themselves; a fork of a pool of OpenMP that has been used waits for them for ever. So one is tried.
+    Libraries have threads that a fork loses. numpy's and scipy's linear algebra and Arrow's allocator handle the loss;
+    a fork of a used OpenMP pool waits for its threads for ever. So one fork is tried.
     """
     pid = os.fork()
     if pid == 0:
@@ -139,13 +138,13 @@ def rehearsed(framework: ModuleType) -> str:
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
-    """Sends a message; does nothing if the tuner is gone, since this process is then about to end."""
+    """Sends a message; does nothing if the tuner is gone, since this process then ends."""
     with contextlib.suppress(OSError):
         channel.send(json.dumps(message).encode())
 
 
 def _take_channel() -> socket.socket:
-    """Standard input, of which nobody else is to read."""
+    """Takes the channel from standard input, so that no other code reads it."""
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -182,7 +181,7 @@ class PreloadServer:
         send(self._channel, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> bool:
-        """Serves one request; false if it was the last."""
+        """Serves one request; returns false after the last."""
         try:
             data, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 2)
         except ConnectionError:
@@ -225,7 +224,7 @@ class PreloadServer:
 
 
 def _run_forked(channel: socket.socket, held: List[int], request: Dict[str, Any], handles: List[int]) -> None:
-    """The forked process, to its end: it never returns."""
+    """Runs the forked process to its end; never returns."""
     code = 1
     try:
         channel.close()
@@ -274,7 +273,7 @@ def run(request: Dict[str, Any]) -> int:
 
 
 def _leave(code: int) -> None:
-    """Ends the fork as the interpreter would, without running exit handlers of the process it was forked from."""
+    """Ends the fork as the interpreter would, without the exit handlers of the process it was forked from."""
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -284,17 +283,16 @@ def _leave(code: int) -> None:
 
 
 class NoRoomError(ValueError):
-    """The tag cannot be written where it would be looked for."""
+    """The environment block has no room for the tag."""
 
 
 def retag(tag: str) -> None:
-    """Let this process, forked and not started, and all it starts, carry ``tag``.
+    """Makes this forked process, and all processes it starts, carry ``tag``.
 
-    ``/proc/PID/environ`` shows the memory a process was given at its start, whatever ``os.environ`` holds by now.
-    So the tag is written into that memory, in the room the tag of the start leaves.
+    ``/proc/PID/environ`` shows the memory of the process at its start, whatever ``os.environ`` holds later. So the tag
+    is written into that memory, in the room of the tag of the start.
 
-    Raises:
-        NoRoomError: the process was started without a tag, or with one shorter than this.
+    Raises NoRoomError if the process was started without a tag, or with a shorter one.
     """
     fields = began.stat_fields(os.getpid())
     start, end = (int(fields[ENV_START]), int(fields[ENV_END])) if len(fields) > ENV_END else (0, 0)

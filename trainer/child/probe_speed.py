@@ -1,9 +1,9 @@
 """Measures the speed of one device: matrix products, copies and small kernels. One command of ``start.py``.
 
-Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the time all measurements together may take after
-torch is imported, ``{"device": "cpu"}``, to leave a GPU that is there alone, and ``{"sustained": true}``, for what
-the device does beside whatever else runs now, instead of what it can do. Whatever else it holds only tells questions
-apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a time.
+Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the limit of all measurements after torch is imported,
+``{"device": "cpu"}``, to ignore a GPU, and ``{"sustained": true}``, for the speed beside other processes instead of the
+best. Other keys only tell requests apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a
+time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .contract import Result, RunPaths, dumps, write_atomic
 from .failures import classify
 
 SECONDS = 12.0
-"""All measurements together, unless told."""
+"""Default limit of all measurements together, in seconds."""
 PART = 1.2
-"""Seconds of one measurement at most."""
+"""Most seconds of one measurement."""
 LEAST = 0.02
-"""Seconds of one timed run, so that clocks and launches do not matter; work is doubled until it takes as long."""
+"""Least seconds of one timed run, so that clocks and launches do not matter; work is doubled until a run takes them."""
 LARGEST = 1 << 28
 CHAIN = 200
 """Tiny kernels in a row."""
@@ -31,15 +31,15 @@ CHAIN = 200
 Work = Callable[[], Any]
 Clock = Callable[[], float]
 Timer = Callable[[Work, Work, float], float]
-"""Seconds of one run of a work, by its runs within a limit: ``fastest`` or ``average``."""
+"""Returns the seconds of one run of a work, from its runs within a limit: ``fastest`` or ``average``."""
 
 
 def main(directory: Path) -> Result:
-    """Measure the first device torch sees, the CPU where there is no other or no other is wanted.
+    """Measures the first device that torch sees, or the CPU without a GPU or on request.
 
     ``Result.data``: ``device`` (``cpu`` or ``cuda``), ``name``, ``threads``, ``flops`` (type -> FLOP/s), ``bandwidth``
-    (bytes/s read and written), ``kernel_s``; of a GPU also ``memory`` (bytes) and ``host_link``, and beside another
-    GPU ``link`` (bytes/s one way); ``seconds`` it took. A figure that could not be measured is not there.
+    (bytes/s read and written), ``kernel_s``; for a GPU also ``memory`` (bytes) and ``host_link``, with a second GPU
+    ``link`` (bytes/s one way); ``seconds`` of the measurement. A figure that could not be measured is absent.
     """
     paths = RunPaths(directory)
     try:
@@ -62,9 +62,9 @@ def read_question(path: Path) -> Tuple[float, str, bool]:
 
 
 def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
-    """Seconds of the fastest of several runs of ``work``, which are begun for ``limit`` seconds; two at least.
+    """Returns the seconds of the fastest run of ``work``; begins runs for ``limit`` seconds, at least two.
 
-    The first run, which sets things up, counts only if there is no other.
+    The first run, which includes set-up, counts only if it is the only one.
     """
     began = clock()
     found: List[float] = []
@@ -79,10 +79,10 @@ def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
 
 
 def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
-    """Seconds of one run of ``work`` on average over ``limit`` seconds, two runs at least.
+    """Returns the mean seconds of one run of ``work`` over ``limit`` seconds, at least two runs.
 
-    Beside other processes a run may happen to be left alone, or to wait; a training meets both. The first run, which
-    sets things up, does not count.
+    Beside other processes a run may have the device alone, or wait; a training meets both. The first run, which
+    includes set-up, does not count.
     """
     work()
     finish()
@@ -95,7 +95,7 @@ def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
 
 
 def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int, least: float = LEAST) -> int:
-    """The first of ``first``, twice that, ... whose run takes ``least`` seconds, and ``last`` at most."""
+    """Returns the first size of ``first``, twice ``first``, ... whose run takes ``least`` seconds; ``last`` at most."""
     size = first
     while size < last and seconds_of(size) < least:
         size *= 2
@@ -103,12 +103,12 @@ def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int,
 
 
 def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str, Any]:
-    """All speeds of the device, within about ``limit`` seconds; what is left out for time is not there.
+    """Returns all speeds of the device, within about ``limit`` seconds; figures without time left are absent.
 
     Args:
         limit: seconds.
         device: ``cpu`` leaves a GPU alone.
-        timed: what of the runs counts. Asked of a GPU, it counts for products, copies and kernels on the device.
+        timed: ``fastest`` or ``average``; on a GPU it applies to products, copies and kernels on the device.
     """
     import torch
 
@@ -137,7 +137,7 @@ def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str,
 
 
 def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit: float) -> None:
-    """Stores a figure; a device or torch that cannot measure it leaves it out."""
+    """Stores a figure; leaves out a figure that the device or torch cannot measure."""
     try:
         value = part(limit)
     except (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError):
@@ -189,7 +189,7 @@ def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, 
 
 
 def tf32(torch: Any, finish: Work, limit: float) -> float:
-    """FLOP/s of a single-precision product on TF32 tensor cores."""
+    """Returns the FLOP/s of a single-precision product on TF32 tensor cores."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
@@ -199,7 +199,7 @@ def tf32(torch: Any, finish: Work, limit: float) -> float:
 
 
 def fp8(torch: Any, finish: Work, limit: float) -> float:
-    """FLOP/s of an FP8 (E4M3) product with bfloat16 output."""
+    """Returns the FLOP/s of an FP8 (E4M3) product with bfloat16 output."""
     size = 8192
     a = torch.ones((size, size), device="cuda").to(torch.float8_e4m3fn)
     b = torch.ones((size, size), device="cuda").to(torch.float8_e4m3fn).t()
@@ -209,14 +209,14 @@ def fp8(torch: Any, finish: Work, limit: float) -> float:
 
 
 def copying(torch: Any, device: str, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """Bytes/s, read and written, of a copy too large for any cache."""
+    """Returns the bytes/s, read and written, of a copy too large for any cache."""
     source = torch.ones(LARGEST // 4, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2.0 * (LARGEST // 4) / timed(lambda: target.copy_(source), finish, limit)
 
 
 def launching(torch: Any, device: str, finish: Work, limit: float, timed: Timer = fastest) -> float:
-    """Seconds of one tiny kernel among many in a row."""
+    """Returns the seconds of one tiny kernel in a long row."""
     value = torch.ones(16, device=device)
 
     def chain() -> None:
@@ -227,18 +227,18 @@ def launching(torch: Any, device: str, finish: Work, limit: float, timed: Timer 
 
 
 def to_host(torch: Any, finish: Work, limit: float) -> float:
-    """Bytes/s from pinned host memory to the device."""
+    """Returns the bytes/s from pinned host memory to the device."""
     source = torch.ones(LARGEST // 4, dtype=torch.uint8).pin_memory()
     target = torch.empty(LARGEST // 4, dtype=torch.uint8, device="cuda")
     return LARGEST // 4 / fastest(lambda: target.copy_(source, non_blocking=True), finish, limit)
 
 
 def to_neighbour(torch: Any, finish: Work, limit: float) -> float:
-    """Bytes/s from the first GPU to the second."""
+    """Returns the bytes/s from the first GPU to the second."""
     source = torch.ones(LARGEST // 4, dtype=torch.uint8, device="cuda:0")
     target = torch.empty(LARGEST // 4, dtype=torch.uint8, device="cuda:1")
     return LARGEST // 4 / fastest(lambda: target.copy_(source), finish, limit)
 
 
 def _nothing() -> None:
-    """A CPU has finished when the call returns."""
+    """Returns at once: a CPU has finished when the call returns."""

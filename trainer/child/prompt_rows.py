@@ -14,20 +14,20 @@ from .rewards import ENTRY_COLUMN, create_task
 Row = Dict[str, Any]
 
 MOST_MEASURED = 20_000
-"""Rows whose length is counted; of a larger dataset a random sample."""
+"""Most rows whose length is counted; a larger dataset is sampled at random."""
 MOST_WRITTEN = 2_048
-"""Rows that are kept; trials go round them."""
+"""Most rows that are kept; trials repeat them in turn."""
 VERIFIED_ENTRIES = 8
 KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
 
 
 class UnusablePromptsError(ValueError):
-    """The prompts cannot be used as they are; the message is a sentence that says what to change."""
+    """Prompts that cannot be used; the message is a sentence with the remedy."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A reasoning-gym task and how many prompts of it."""
+    """A reasoning-gym task and its number of prompts."""
 
     name: str
     size: int
@@ -36,7 +36,7 @@ class TaskSpec:
 
 
 def task_rows(task: TaskSpec, conversational: bool) -> List[Row]:
-    """``task.size`` prompts with their entries; as messages if the model has a chat template for them."""
+    """Returns ``task.size`` prompts with their entries; as messages if the model has a chat template."""
     if task.size < 1:
         raise UnusablePromptsError("the task has no prompts: its size is %d" % task.size)
     dataset = create_task(task.name, {**task.options, "size": task.size, "seed": task.seed})
@@ -50,10 +50,9 @@ def task_rows(task: TaskSpec, conversational: bool) -> List[Row]:
 
 
 def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
-    """``entry`` as JSON; verified, what comes back from it scores its own answer as the entry did.
+    """Returns ``entry`` as JSON; with ``verify``, checks that the decoded entry scores its own answer as before.
 
-    Raises:
-        UnusablePromptsError: the task keeps something in its entries that JSON cannot carry.
+    Raises UnusablePromptsError for an entry that JSON cannot carry.
     """
     text = json.dumps(entry, default=plain)
     answer = entry.get("answer")
@@ -70,7 +69,7 @@ def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A JSON value for what ``json`` does not know: arrays and numpy numbers, sets, dates."""
+    """Converts a value that ``json`` does not know to JSON: arrays and numpy numbers, sets, dates."""
     for method in ("tolist", "isoformat"):
         if hasattr(value, method):
             return getattr(value, method)()
@@ -103,7 +102,7 @@ def read_rows(path: Path) -> List[Row]:
 
 
 def read_row(line: str, where: str) -> Row:
-    """A row with a ``prompt`` that is text or a list of messages."""
+    """Parses a row with a ``prompt`` that is text or a list of messages."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -116,7 +115,7 @@ def read_row(line: str, where: str) -> Row:
 
 
 def is_text(value: Any) -> bool:
-    """Whether all text in a JSON value can be written: half of a surrogate pair cannot."""
+    """Tells whether all text in a JSON value can be written; half of a surrogate pair cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
@@ -125,9 +124,9 @@ def is_text(value: Any) -> bool:
 
 
 def refuse_mixed(row: Mapping[str, Any], kinds: Dict[str, str], where: str) -> None:
-    """Raises ``UnusablePromptsError`` for a column that holds something else than in an earlier row.
+    """Raises ``UnusablePromptsError`` for a column with another type than in earlier rows.
 
-    A dataset's columns have one type each; ``kinds`` is what was seen so far.
+    A dataset's columns have one type each; ``kinds`` holds the types so far.
     """
     for column, value in row.items():
         kind = KINDS.get(type(value))
@@ -138,7 +137,7 @@ def refuse_mixed(row: Mapping[str, Any], kinds: Dict[str, str], where: str) -> N
 
 
 def is_prompt(prompt: Any) -> bool:
-    """Whether ``prompt`` is text that is not empty, or a non-empty conversation."""
+    """Tells whether ``prompt`` is text that is not empty, or a non-empty conversation."""
     if isinstance(prompt, str):
         return bool(prompt)
     return (
@@ -151,10 +150,9 @@ def is_prompt(prompt: Any) -> bool:
 def measure(
     prompts: Sequence[Any], tokenizer: Any, model: str, template_arguments: Optional[Mapping[str, Any]] = None
 ) -> List[int]:
-    """Tokens of each prompt, as the trainer will feed them.
+    """Returns the tokens of each prompt, as the trainer feeds them.
 
-    Raises:
-        UnusablePromptsError: the model has no chat template for messages, or it refuses one.
+    Raises UnusablePromptsError if the model has no chat template for messages, or refuses a message.
     """
     if not all(isinstance(p, str) for p in prompts) and not tokenizer.chat_template:
         raise UnusablePromptsError("the tokenizer of %s has no chat template: give the prompts as text" % model)
@@ -186,7 +184,7 @@ def refuse_long(lengths: Sequence[int], limit: int) -> None:
 
 
 def sample(count: int, most: int, seed: int, keep: Optional[int] = None) -> List[int]:
-    """At most ``most`` of the indices below ``count``, in order, the same for the same seed; ``keep`` is among them."""
+    """Returns at most ``most`` indices below ``count``, in order, fixed by the seed; ``keep`` is one of them."""
     if count <= most:
         return list(range(count))
     chosen = set(random.Random(seed).sample(range(count), most))  # noqa: S311  (not for secrets)

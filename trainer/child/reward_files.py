@@ -26,13 +26,13 @@ PIP_NAMES = {
     "cv2": "opencv-python-headless",
     "PIL": "pillow",
 }
-"""What pip calls a package whose module has another name."""
+"""Module -> its package in pip, if the names differ."""
 
 OUR_NAMES = ("api", "autotune", "search_spaces", "tests", "tools", "trainer")
 
 
 class RewardLoadError(RewardFailedError):
-    """The reward cannot be used; the message is one sentence that says what to change."""
+    """A reward that cannot be used; the message is one sentence with the remedy."""
 
 
 class OursGiveWay:
@@ -46,14 +46,14 @@ class OursGiveWay:
         self._folder = folder
 
     def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Any = None) -> Any:
-        """As of ``importlib.abc.MetaPathFinder``."""
+        """Finds a module as ``importlib.abc.MetaPathFinder`` does."""
         if path is None and name in OUR_NAMES:
             return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)
         return None
 
 
 def missing_package(error: ImportError, wanted: str) -> str:
-    """A sentence naming the package an import lacked and the command that mends it."""
+    """Returns a sentence with the missing package of an import and the command that installs it."""
     module = (error.name or wanted).split(".")[0]
     if not isinstance(error, ModuleNotFoundError):
         return "%s cannot be imported: %s" % (wanted, describe(error))
@@ -65,10 +65,9 @@ def missing_package(error: ImportError, wanted: str) -> str:
 
 
 def file_reward(path: Path, name: str) -> Reward:
-    """The function ``name`` of the Python file ``path``; the file's folder is importable.
+    """Loads the function ``name`` of the Python file ``path``; the file's folder is importable.
 
-    Raises:
-        RewardLoadError: there is no such file or function, or the file cannot be run.
+    Raises RewardLoadError if the file or function does not exist, or the file fails.
     """
     path = Path(os.path.abspath(str(path)))
     if not path.is_file():
@@ -77,10 +76,9 @@ def file_reward(path: Path, name: str) -> Reward:
 
 
 def imported_reward(dotted: str, folder: str) -> Reward:
-    """``package.module.function``, looked up from ``folder`` first, as TRL's own script does.
+    """Loads ``package.module.function``, resolved from ``folder`` first, as TRL's own script does.
 
-    Raises:
-        RewardLoadError: it cannot be imported, or is no function.
+    Raises RewardLoadError if the import fails, or the object is no function.
     """
     module_name, _, name = dotted.rpartition(".")
     if not all(part.isidentifier() for part in dotted.split(".")) or not module_name:
@@ -109,7 +107,7 @@ def _why_not(error: BaseException, dotted: str, module: str, folder: str) -> str
 
 
 def _load_private(path: Path) -> Any:
-    """Run ``path`` as a module whose name collides with nothing; its neighbours can be imported by it."""
+    """Runs ``path`` as a module with a unique name, which can import its neighbours."""
     name = "_autotune_reward_" + hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     folder = str(path.parent)
     if folder not in sys.path:
@@ -148,7 +146,7 @@ def _functions_of(module: Any) -> List[str]:
 
 
 def named(function: Any, name: str) -> Reward:
-    """``function``, or something that calls it and has a ``__name__`` (a callable object may have none)."""
+    """Returns ``function``, wrapped if it has no ``__name__``, as a callable object may have none."""
     if getattr(function, "__name__", None):
         return function  # type: ignore[no-any-return]
     target = function.func if isinstance(function, functools.partial) else type(function).__call__

@@ -1,8 +1,7 @@
 """Loads the rewards of a study from its specification.
 
-What is returned has TRL's signature: called with ``prompts``, ``completions`` and every column of the
-prompts file as keyword arguments, it returns one number for each completion, or ``None`` for one it
-cannot score.
+Each has TRL's signature: called with ``prompts``, ``completions`` and every column of the prompts file as keyword
+arguments, it returns one number for each completion, or ``None`` for a completion that it cannot score.
 """
 
 from __future__ import annotations
@@ -32,14 +31,13 @@ OPEN_R1 = "AUTOTUNE_OPENR1"
 PACKAGES: Mapping[str, str] = {"reasoning_gym": "reasoning_gym", "math_verify": "math_verify"}
 """Kind of reward -> the module it needs."""
 TRL_PACKAGES: Mapping[str, str] = {"accuracy_reward": "math_verify", "reasoning_accuracy_reward": "math_verify"}
-"""Reward of TRL's own -> the module it needs beyond TRL."""
+"""Reward of TRL's own -> the module it needs besides TRL."""
 
 
 def load_reward(spec: RewardSpec) -> Reward:
-    """The callable ``spec`` names; it always has a ``__name__``.
+    """Returns the callable that ``spec`` names; it always has a ``__name__``.
 
-    Raises:
-        RewardLoadError: its file, function, package or task is missing or is not what it should be.
+    Raises RewardLoadError if its file, function, package or task is missing or has another type.
     """
     if spec.kind not in LOADERS:
         raise RewardLoadError("unknown reward kind %r: use one of %s" % (spec.kind, ", ".join(LOADERS)))
@@ -47,7 +45,7 @@ def load_reward(spec: RewardSpec) -> Reward:
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
-    """Rewards of a trial, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Loads the rewards of a trial, in order. Raises ``RewardFailedError`` for a reward that cannot be loaded."""
     try:
         return [load_reward(spec) for spec in specs]
     except Exception as error:
@@ -57,7 +55,7 @@ def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
 
 
 def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:
-    """Counters kept by the rewards, for the trial's facts."""
+    """Returns counters of the rewards, for the trial's facts."""
     found: Dict[str, Any] = {}
     for reward in rewards:
         found.update(getattr(reward, "facts", {}))
@@ -85,7 +83,7 @@ def create_task(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion, whether TRL gave it as a string or as a list of messages."""
+    """Returns the text of a completion, given as a string or as a list of messages."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and completion:
@@ -96,7 +94,7 @@ def completion_text(completion: Any) -> str:
 
 
 def answer_of(text: str) -> str:
-    """Text of the last ``<answer>`` tag; without a tag, the whole text."""
+    """Returns the text of the last ``<answer>`` tag; without a tag, the whole text."""
     start = text.rfind("<answer>")
     end = text.find("</answer>", start) if start >= 0 else -1
     return (text[start + len("<answer>") : end] if end >= 0 else text).strip()
@@ -126,7 +124,7 @@ def _math_reward(_: RewardSpec) -> Reward:
 
 
 def _trl_reward(spec: RewardSpec) -> Reward:
-    """A reward that ``trl.scripts.grpo`` knows by name, made as it makes it."""
+    """Makes a reward that ``trl.scripts.grpo`` knows by name, with that script's arguments."""
     from trl import rewards
 
     if spec.name in ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward"):
@@ -142,7 +140,7 @@ def _trl_reward(spec: RewardSpec) -> Reward:
 
 
 def _open_r1_reward(spec: RewardSpec) -> Reward:
-    """One of Open-R1's registry, with its own defaults, which scores conversations only."""
+    """Loads a reward of Open-R1's registry with its own defaults; it scores conversations only."""
     source = os.path.join(os.environ.get(OPEN_R1, ""), "src")
     if not os.path.isfile(os.path.join(source, "open_r1", "rewards.py")):
         raise RewardLoadError("the reward %s is Open-R1's: name a checkout of it with --openr1" % spec.name)

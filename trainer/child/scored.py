@@ -1,4 +1,4 @@
-"""Tells the failures of the user's reward from those of the framework that calls it."""
+"""Tells failures of the user's reward from failures of the framework that calls it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .contract import Phase
 from .failures import NotFiniteError, RewardFailedError, memory_pool
 
 RAISED = (Exception, SystemExit)
-"""What a reward may raise: one that leaves the interpreter would end the trial without a word."""
+"""Exceptions of a reward to catch; an exit of the interpreter would end the trial without a message."""
 
 
 def as_reward_error(error: BaseException) -> BaseException:
-    """Converts an error that a reward raised to ``RewardFailedError``; out-of-memory errors stay as they are."""
+    """Converts an error that a reward raised to ``RewardFailedError``; out-of-memory errors stay unchanged."""
     if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
         return error
     return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
 
 
 def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
-    """``reward`` with its failures told apart from the framework's; ``None`` stays "not scorable"."""
+    """Wraps ``reward`` so that its failures differ from the framework's; ``None`` stays "not scorable"."""
 
     @functools.wraps(reward)
     async def scored_async(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def checked(values: Any) -> Any:
-    """The scores. ``None`` for a row stays "not scorable"; raises if another is no finite number."""
+    """Returns the scores; ``None`` for a row stays "not scorable". Raises ``NotFiniteError`` for other values."""
     if values is None:
         raise RewardFailedError("the reward returned None instead of a list of numbers")
     for row, value in enumerate(values):
@@ -56,7 +56,7 @@ def checked(values: Any) -> Any:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a number has a finite value as a float; a whole number may be too large for one."""
+    """Tells whether a number has a finite value as a float; an integer may be too large for one."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -64,7 +64,7 @@ def is_finite(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A number for a message, however long it is."""
+    """Formats a number of any length for a message."""
     try:
         return repr(float(value))
     except OverflowError:

@@ -21,7 +21,7 @@ SPAWNED = "__mp_main__"
 
 
 def start_file() -> ModuleType:
-    """``start.py`` beside this file, which loads the package."""
+    """Loads ``start.py`` from this folder, which loads the package."""
     spec = importlib.util.spec_from_file_location("_autotune_start", FOLDER / "start.py")
     if spec is None or spec.loader is None:
         raise ImportError("cannot load start.py")
@@ -31,11 +31,11 @@ def start_file() -> ModuleType:
 
 
 def prepare(framework: str, directory: str) -> ModuleType:
-    """The framework's server with what is replaced of it; the user's own variables are set before it is imported.
+    """Loads the framework's server with its patches, after setting the user's own variables.
 
     Args:
         framework: folder below ``frameworks``.
-        directory: of the trial; empty in a spawned process, which has the variables.
+        directory: folder of the trial; empty in a spawned process, which has the variables.
     """
     start = start_file()
     sys.path[:] = start.clean_path(sys.path, str(FOLDER), os.getcwd())

@@ -14,18 +14,18 @@ from .contract import CycleKind, CycleRecord
 from .cycles import CyclePlan
 
 UNSETTLED = 0.3
-"""By how much more than the next cycle one has to take. Above the noise of cycles (13 % on the noisiest machine that is
-recorded), below what was seen: 0.9."""
+"""Share by which a cycle must be slower than the next to be dropped: above the noise of cycles (13 % on the noisiest
+recorded machine), below observed start-up effects (0.9)."""
 
 
 class Settling:
     """Withholds the first timed cycle of one rank.
 
-    Nothing is held back where a natural or maximum-length cycle stands between the warm-up and the first timed one.
+    Nothing is withheld if a natural or maximum-length cycle stands between the warm-up and the first timed one.
 
     Args:
-        plan: is told to make another cycle for one that does not count.
-        agree: all ranks' common answer, from each one's; called by all ranks after the same cycles.
+        plan: plan of the cycles, which adds a cycle for a dropped one.
+        agree: returns the common answer of all ranks; called by all ranks after the same cycles.
     """
 
     def __init__(self, plan: CyclePlan, agree: Callable[[bool], bool]) -> None:
@@ -55,7 +55,7 @@ class Settling:
         return first and protocol.warmup > 0 and protocol.maximum == 0 and protocol.recorded > 1
 
     def _compared(self) -> List[CycleRecord]:
-        """A cycle that is dropped is compared with the next; the one it was dropped for is then in question itself."""
+        """Compares the withheld cycle with the next; a cycle that replaces a dropped one is compared in turn."""
         first, last = self._held[0], self._held[-1]
         if not self._agree(first.seconds > (1.0 + UNSETTLED) * last.seconds):
             return self.rest()

@@ -35,13 +35,13 @@ COMMANDS = {
 
 
 def clean_path(entries: Sequence[str], script_folder: str, cwd: str) -> List[str]:
-    """``sys.path`` without the script's folder and the working directory, however they are spelled."""
+    """Returns ``sys.path`` without the script's folder and the working directory, in any spelling."""
     unwanted = {os.path.realpath(script_folder), os.path.realpath(cwd)}
     return [entry for entry in entries if entry and os.path.realpath(entry) not in unwanted]
 
 
 def load_package() -> ModuleType:
-    """This folder as the package ``_autotune_trainer``."""
+    """Loads this folder as the package ``_autotune_trainer``."""
     folder = Path(__file__).resolve().parent
     spec = importlib.util.spec_from_file_location(
         PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -55,7 +55,7 @@ def load_package() -> ModuleType:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; returns the exit code."""
+    """Runs one command; returns the exit code."""
     if len(arguments) != 3 or arguments[0] not in COMMANDS or arguments[1] != "--directory":
         sys.stderr.write("usage: start.py %s --directory DIR\n" % "|".join(COMMANDS))
         return 2

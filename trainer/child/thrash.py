@@ -1,8 +1,8 @@
 """Detects device memory so full that cycle times measure the allocator, not the configuration.
 
-CUDA's caching allocator, refused by the driver, gives back all it has cached and tries again
-(``num_alloc_retries`` of ``torch.cuda.memory_stats``). One such retry is an accident of the order things came in;
-in two cycles on end it is how the configuration runs, and it is about to run out of memory.
+If the driver refuses memory, CUDA's caching allocator frees its cache and retries (``num_alloc_retries`` of
+``torch.cuda.memory_stats``). One retry may be an accident of the order of allocations; retries in two consecutive
+cycles belong to the configuration, which is close to running out of memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from .failures import ThrashError
 
 
 def thrashing(retries: Sequence[Optional[int]]) -> Optional[str]:
-    """The sentence saying that the allocator thrashes; ``None`` if it does not, or nothing is known.
+    """Returns a sentence if the allocator thrashes; ``None`` if it does not, or if unknown.
 
-    Args:
-        retries: of each timed cycle so far, in order; ``None`` where they cannot be counted (on a CPU).
+    ``retries`` are those of each timed cycle so far, in order; ``None`` if they cannot be counted (on a CPU).
     """
     if len(retries) < 2:
         return None
@@ -28,7 +27,7 @@ def thrashing(retries: Sequence[Optional[int]]) -> Optional[str]:
 
 
 def worst_phase(retries: Mapping[str, int]) -> Optional[Phase]:
-    """The phase with the most retries; the first of several, ``None`` without any."""
+    """Returns the phase with the most retries, the first of equals; ``None`` without retries."""
     most = max(retries.values(), default=0)
     return next((Phase(name) for name, count in retries.items() if count == most and most > 0), None)
 

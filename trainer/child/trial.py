@@ -16,7 +16,7 @@ from .meter import Meter
 
 @dataclass
 class TrialContext:
-    """Everything a framework needs to run a trial: the spec, where to write, and which rank this is."""
+    """Inputs of a framework that runs a trial: the spec, the files to write, and the rank."""
 
     spec: TrialSpec
     paths: RunPaths
@@ -25,15 +25,15 @@ class TrialContext:
     world_size: int = 1
     meter: Optional[Meter] = None
     part: Optional[StartupPart] = None
-    """The start-up part under way; ``None`` once cycles run."""
+    """Current part of the start-up; ``None`` once cycles run."""
     facts: Dict[str, Any] = field(default_factory=dict)
     """Goes into ``Result.data``."""
     kept: Optional[Dict[str, Any]] = None
-    """What a warm worker keeps from one trial for the next, by name; ``None`` in a process of one trial."""
+    """State that a warm worker keeps between trials, by name; ``None`` in a process of one trial."""
 
     @contextlib.contextmanager
     def startup(self, part: StartupPart) -> Iterator[None]:
-        """Context manager whose time counts as that part of the start-up."""
+        """Attributes the time inside the ``with`` block to a part of the start-up."""
         self.part = part
         self.journal.mark(part.value)
         started = time.perf_counter()
@@ -43,7 +43,7 @@ class TrialContext:
             self.journal.write(StartupRecord(part, time.perf_counter() - started))
 
     def note(self, name: str, data: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Writes a ``NoteRecord`` once, whatever the number of ranks."""
+        """Writes a ``NoteRecord`` once, for any number of ranks."""
         if self.rank == 0:
             self.journal.write(NoteRecord(name, data))
 
@@ -54,10 +54,10 @@ class TrialContext:
         return self.meter
 
     def guard_memory(self) -> None:
-        """Set the backstop from what the process has mapped by now; see ``memory.limit_data``.
+        """Sets the memory backstop from the present mappings (``memory.limit_data``).
 
-        For the framework to call after its imports, and again when the trainer is built (on CUDA only
-        then: the driver maps far more than it uses).
+        A framework calls this after its imports, and again after the trainer is built; on CUDA only then, because the
+        driver maps far more than it uses.
         """
         if self.spec.memory_limit is not None:
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)

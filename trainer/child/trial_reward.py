@@ -14,19 +14,19 @@ from .reward_files import Reward
 from .scored import RAISED
 
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")
-"""An ordinary completion, and the empty one a model gives when it ends at once."""
+"""An ordinary completion, and the empty completion of a model that ends at once."""
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns of the prompts TRL does not pass on to a reward."""
 
 
 def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Tuple[float, float]:
-    """Calls every reward as TRL does, for every row and ``TEXTS``: once for the first row, once for the others.
+    """Tests every reward on every row and ``TEXTS`` by calls like TRL's: one for the first row, one for the others.
 
-    Returns the seconds of a call, and of each completion beside, of all rewards together.
+    Returns the seconds of a call, and of each further completion, summed over the rewards.
 
     Raises:
-        RewardFailedError: one raised, or did not return a finite number or ``None`` for each completion; or
-            none of them scored any.
+        RewardFailedError: a reward raised, or did not return a finite number or ``None`` for each completion; or no
+            reward scored a completion.
     """
     scored: List[Optional[float]] = []
     calls = []
@@ -51,7 +51,7 @@ def cost_of(few: int, first: float, many: int, last: float) -> Tuple[float, floa
 
 
 def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[float]]:
-    """What one reward says of ``arguments``; ``None`` where it cannot score. Raises as ``check_rewards``."""
+    """Returns one reward's scores of ``arguments``; ``None`` where it cannot score. Raises like ``check_rewards``."""
     name = name_of(reward)
     try:
         answer = reward(**arguments)
@@ -65,17 +65,17 @@ def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[
 
 
 def name_of(reward: Reward) -> str:
-    """Name of a reward for messages."""
+    """Returns the name of a reward for messages."""
     return str(getattr(reward, "__name__", type(reward).__name__))
 
 
 async def awaited(answer: Any) -> Any:
-    """An awaitable as the coroutine ``asyncio.run`` asks for."""
+    """Wraps an awaitable as the coroutine that ``asyncio.run`` needs."""
     return await answer
 
 
 def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[str, Any]:
-    """Keyword arguments of one call: each row once for each of ``TEXTS``, its columns repeated."""
+    """Builds the keyword arguments of one call: each row once for each of ``TEXTS``, its columns repeated."""
     repeated = [row for row in rows for _ in TEXTS]
     texts = [text for _ in rows for text in TEXTS]
     columns = {key: [row[key] for row in repeated] for key in rows[0] if key not in NOT_COLUMNS}
@@ -99,7 +99,7 @@ def ignore(*_: Any, **__: Any) -> None:
 
 
 def as_numbers(answer: Any, expected: int, name: str) -> List[Optional[float]]:
-    """``answer`` as ``expected`` finite numbers or ``None``; ``RewardFailedError`` says what it is instead."""
+    """Returns ``answer`` as ``expected`` finite numbers or ``None``; raises ``RewardFailedError`` otherwise."""
     if isinstance(answer, (str, bytes, Mapping)) or not hasattr(answer, "__iter__"):
         raise RewardFailedError(
             "the reward function %s returned %s; it must return a list with one number for each completion"
@@ -114,7 +114,7 @@ def as_numbers(answer: Any, expected: int, name: str) -> List[Optional[float]]:
 
 
 def finite(value: Any, index: int, name: str) -> float:
-    """``value`` as a number. Raises ``RewardFailedError`` if it is none, or not finite."""
+    """Returns ``value`` as a number. Raises ``RewardFailedError`` if it is none, or not finite."""
     try:
         number = float(value)
     except OverflowError:

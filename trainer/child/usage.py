@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from .contract import Phase, ProcessUse
 
 Stats = Optional[Mapping[str, Any]]
-"""``torch.cuda.memory_stats()``; ``None`` on a CPU."""
+"""Counters of ``torch.cuda.memory_stats()``; ``None`` on a CPU."""
 
 
 class CpuClock:
@@ -21,7 +21,7 @@ class CpuClock:
         self._thread = time.pthread_getcpuclockid(threading.get_ident())
 
     def read(self) -> Tuple[float, float]:
-        """(of the thread, of the process), whichever thread asks."""
+        """Returns CPU seconds of (the creating thread, the process), from any thread."""
         return time.clock_gettime(self._thread), time.process_time()
 
 
@@ -33,7 +33,7 @@ class GcClock:
 
     @classmethod
     def watch(cls) -> None:
-        """May be called again: a process is watched once."""
+        """Begins to watch the garbage collector; further calls change nothing."""
         if cls._collected not in gc.callbacks:
             gc.callbacks.append(cls._collected)
 
@@ -46,26 +46,26 @@ class GcClock:
 
 
 class ShapesMet:
-    """(rows, tokens) shapes of forward passes; libraries that plan for each shape work the first time it comes."""
+    """Distinct (rows, tokens) shapes of forward passes; libraries plan on a shape's first pass."""
 
     def __init__(self) -> None:
         self._known: Set[Tuple[int, int]] = set()
         self._new = 0
 
     def meet(self, rows: int, tokens: int, last: Optional[int] = None) -> None:
-        """A pass, or with ``last`` one for each number of tokens from ``tokens`` to ``last``."""
+        """Records a pass, or with ``last`` one for each number of tokens from ``tokens`` to ``last``."""
         shapes = {(rows, count) for count in range(tokens, (tokens if last is None else last) + 1)} - self._known
         self._known |= shapes
         self._new += len(shapes)
 
     def take(self) -> int:
-        """New shapes since the last call."""
+        """Returns the number of new shapes since the last call."""
         new, self._new = self._new, 0
         return new
 
 
 class UsageWatch:
-    """The counters of one rank's process: ``begin`` and ``end`` enclose a cycle, ``mark`` opens a phase of it."""
+    """Counters of one rank's process: ``begin`` and ``end`` enclose a cycle, ``mark`` opens a phase."""
 
     def __init__(self) -> None:
         GcClock.watch()
@@ -87,7 +87,7 @@ class UsageWatch:
         self._marks.append((self._clock.read(), phase))
 
     def end(self, stats: Stats, new_shapes: Optional[int] = None) -> ProcessUse:
-        """Use in the cycle, which ended with the last ``mark``."""
+        """Returns the use in the cycle, which ended with the last ``mark``."""
         main: Dict[str, float] = {}
         every: Dict[str, float] = {}
         for (before, phase), (after, _) in zip(self._marks, self._marks[1:]):  # noqa: B905  (each with the next)
@@ -112,10 +112,9 @@ class UsageWatch:
 
 
 class GradientSync:
-    """Times the summing of gradients over ranks, by the clock that torch's DistributedDataParallel has for it.
+    """Times the summing of gradients over ranks, by the clock of torch's DistributedDataParallel.
 
-    Args:
-        model: as the trainer wrapped it; one that is not DistributedDataParallel tells nothing.
+    ``model`` is as the trainer wrapped it; without DistributedDataParallel nothing is timed.
     """
 
     def __init__(self, model: Any) -> None:
@@ -125,7 +124,7 @@ class GradientSync:
             every(1)  # by itself it times the first ten updates and then one in a hundred
 
     def take(self) -> Dict[str, Any]:
-        """Fields of ``ProcessUse`` for the last update. It waits until the device has done that."""
+        """Returns fields of ``ProcessUse`` for the last update; waits until the device has finished it."""
         if self._model is None:
             return {}
         self._model.logger.set_runtime_stats_and_log()  # as its next forward pass would
@@ -137,7 +136,7 @@ class GradientSync:
 
 
 def allocator_use(before: Stats, after: Stats) -> Dict[str, Optional[int]]:
-    """The allocator's fields of ``ProcessUse`` from its counters at a cycle's start and end."""
+    """Returns the allocator's fields of ``ProcessUse`` from its counters at a cycle's start and end."""
 
     def grown(name: str) -> Optional[int]:
         if before is None or after is None or name not in before or name not in after:

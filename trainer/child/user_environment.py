@@ -13,10 +13,9 @@ ENVIRONMENT_KEY = "env"
 
 
 def put_environment(passthrough: Mapping[str, Any]) -> None:
-    """Set them; to be called before the framework is imported, which reads some only then.
+    """Sets the user's variables; call it before the framework is imported, which reads some only then.
 
-    Raises:
-        IllegalSettingError: it is no mapping of names to values, or sets what the trial is found by.
+    Raises IllegalSettingError for no mapping of names to values, or a variable that identifies the trial.
     """
     variables = passthrough.get(ENVIRONMENT_KEY) or {}
     if not isinstance(variables, dict):
@@ -28,16 +27,15 @@ def put_environment(passthrough: Mapping[str, Any]) -> None:
 
 
 def import_key(spec: TrialSpec, *more: Any) -> str:
-    """Two specs of one framework with the same are the same until everything is imported; ``more`` is its own part."""
+    """Returns a key that is equal for specs with the same imports; ``more`` is the framework's own part."""
     uses_vllm, environment = bool(spec.settings.get("use_vllm")), spec.passthrough.get(ENVIRONMENT_KEY) or {}
     return json.dumps((spec.framework, spec.device, uses_vllm, more, environment), sort_keys=True, default=str)
 
 
 def put_trial_environment(spec: TrialSpec) -> None:
-    """What every framework on transformers reads when it is imported.
+    """Sets the variables that every framework on transformers reads at import.
 
-    Raises:
-        IllegalSettingError: as ``put_environment``.
+    Raises IllegalSettingError like ``put_environment``.
     """
     put_environment(spec.passthrough)
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
@@ -46,9 +44,9 @@ def put_trial_environment(spec: TrialSpec) -> None:
 
 
 def meet_on_loopback() -> None:
-    """Gloo of ranks on one machine speaks there; to be called before torch is imported.
+    """Makes Gloo of ranks on one machine use the loopback; call it before torch is imported.
 
-    By default it listens on whatever the host's name resolves to, or fails if it does not.
+    By default Gloo listens at the address of the host's name, or fails if the name has none.
     """
     here = os.environ.get("GROUP_WORLD_SIZE", "1") == "1" or os.environ.get("MASTER_ADDR", "").startswith("127.")
     if "LOCAL_RANK" in os.environ and here:
@@ -56,7 +54,7 @@ def meet_on_loopback() -> None:
 
 
 def restore_environment(before: Mapping[str, str]) -> None:
-    """``os.environ`` as it was."""
+    """Restores ``os.environ`` to ``before``."""
     for name in set(os.environ) - set(before):
         del os.environ[name]
     os.environ.update(before)

@@ -31,7 +31,7 @@ PACKAGE = __name__.rpartition(".")[0]
 
 
 def main(directory: Path) -> Result:
-    """Serve the mailbox ``directory`` until a trial fails or the starter is gone; the last trial's result."""
+    """Serves the mailbox ``directory`` until a trial fails or the starter is gone; returns the last trial's result."""
     worker = WarmWorker(Mailbox(directory))
     answer_sigterm(lambda: worker.ending)
     return worker.serve()
@@ -65,8 +65,7 @@ class WarmWorker:
         return result
 
     def _fits(self, letter: Letter) -> bool:
-        """Whether this process may run the trial. If not, it exits before anything is recorded, and another one is
-        started."""
+        """Tells whether this process may run the trial; if not, it exits without a record and another one starts."""
         if not self._served:
             return True
         try:
@@ -77,7 +76,7 @@ class WarmWorker:
         return not hasattr(framework, "LEFT") and bool(framework.fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
-        """The next letter; ``None`` once the process that writes letters is gone."""
+        """Waits for the next letter; returns ``None`` once the process that writes letters is gone."""
         while True:
             letter = self._mailbox.read_letter(number)
             if letter is not None:
@@ -99,7 +98,7 @@ class WarmWorker:
         return result
 
     def _put_back(self, spec: TrialSpec) -> WorkerReply:
-        """Cleans up after a trial; the reply states what remained."""
+        """Cleans up after a trial; the reply lists the parts that remained."""
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
@@ -113,7 +112,7 @@ class WarmWorker:
         return WorkerReply(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
 
     def _new_threads(self) -> str:
-        """Threads beyond those of the first trial, whose framework and engine keep some of their own."""
+        """Returns ``threads`` if there are more than after the first trial, whose framework and engine keep some."""
         now = threading.active_count()
         self._threads = self._threads or now
         return "threads" if now > self._threads else ""
@@ -124,23 +123,23 @@ def _framework(spec: TrialSpec) -> Any:
 
 
 def reference(device: str) -> float:
-    """Seconds of one product of the reference kernel, the least of a few looks: interruptions are no drift."""
+    """Returns the seconds of one product of the reference kernel, the least of a few against interruptions."""
     kernel = ReferenceKernel(device)
     return min(kernel.product() for _ in range(LOOKS))
 
 
 def reward_folders(spec: TrialSpec) -> List[str]:
-    """Folders of the user's own rewards."""
+    """Returns the folders of the user's own rewards."""
     paths = [reward.path for reward in spec.rewards if reward.path]
     return [path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths]
 
 
 def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
-    """What was imported from ``folders`` is imported again by the next trial: a user's reward begins anew.
+    """Forgets the modules imported from ``folders``, so that the next trial imports a user's reward anew.
 
     Args:
-        folders: where the user's own files lie.
-        installed: places within them, perhaps, whose modules stay: the interpreter's and what is installed.
+        folders: folders of the user's own files.
+        installed: subfolders whose modules stay, such as an environment's packages.
     """
     roots = _inside(folders)
     kept = _inside([*installed, sys.prefix, sys.base_prefix])
@@ -157,7 +156,7 @@ def _inside(folders: Sequence[str]) -> Tuple[str, ...]:
 
 
 def unlimit_data() -> None:
-    """No ``RLIMIT_DATA`` but the one the process was started with; the next trial sets its own."""
+    """Restores the ``RLIMIT_DATA`` of the process's start; the next trial sets its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 

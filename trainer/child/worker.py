@@ -1,7 +1,7 @@
 """Runs the trial that a folder describes and writes its result.
 
-``main`` is one spec and exit; ``run`` keeps no state of its own in the process, so that a warm worker (``warm``) calls
-it for several folders.
+``main`` runs one spec and exits; ``run`` keeps no state in the process, so that a warm worker (``warm``) calls it for
+several folders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FRAMEWORKS = {
 
 
 def main(directory: Path) -> Result:
-    """Run the trial of ``directory``; every expected failure is in the result, which is also on disk."""
+    """Runs the trial of ``directory``; every expected failure is in the result, which is also on disk."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     # Each machine has a folder of its own, which its first rank tells of.
     ending = ResultClaim(RunPaths(directory), rank, world_size, os.environ.get("LOCAL_RANK", "0") == "0")
@@ -41,7 +41,7 @@ def main(directory: Path) -> Result:
 def run(
     paths: RunPaths, ending: ResultClaim, rank: int = 0, world_size: int = 1, kept: Optional[Dict[str, Any]] = None
 ) -> Result:
-    """One spec, from ``config.json`` to ``result.json``; ``kept`` is what a warm worker keeps between trials."""
+    """Runs one spec, from ``config.json`` to ``result.json``; ``kept`` is the state that a warm worker keeps."""
     trial: Optional[TrialContext] = None
     try:
         spec = read_spec(paths.config)
@@ -65,7 +65,7 @@ def run(
 
 
 def _absent(trial: Optional[TrialContext], error: BaseException) -> Optional[Result]:
-    """Whatever fails while an input of the trial is away fails for that."""
+    """Returns an INFRA failure if an input of the trial is missing, whatever the error was; else ``None``."""
     missing = None if trial is None else missing_input(trial.spec)
     if trial is None or missing is None:
         return None
@@ -87,10 +87,10 @@ def _facts(trial: Optional[TrialContext]) -> Dict[str, Any]:
 
 
 def answer_sigterm(current: Callable[[], Optional[ResultClaim]]) -> None:
-    """On SIGTERM write CANCELLED for the trial that runs, if one does, and go at once.
+    """Makes SIGTERM write CANCELLED for the running trial, if any, and end the process at once.
 
-    A Python signal handler would wait for the running kernel, which can take minutes; the wake-up pipe
-    is written by the C handler, and kernels let other threads run.
+    A Python signal handler would wait for the running kernel, which can take minutes; the wake-up pipe is written by
+    the C handler, and kernels let other threads run.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,4 +1,4 @@
-"""Converts dataclasses to JSON and back; a value of the wrong shape is refused with its place."""
+"""Converts dataclasses to JSON and back; names the place of a value with the wrong shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .words import CONTRACT_VERSION, ContractError
 
 
 def encode(value: Any) -> Any:
-    """Dataclass, enum, path or container -> plain JSON values; NaN and infinities become strings."""
+    """Converts a dataclass, enum, path or container to plain JSON values; NaN and infinities become strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -35,14 +35,14 @@ def encode(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """A value as one line of JSON, without NaN or infinity."""
+    """Formats a value as one line of JSON, without NaN or infinity."""
     return json.dumps(encode(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 
 def write_atomic(path: Path, text: str, durable: bool = True) -> None:
-    """Write ``text`` so that a reader sees the old file or the whole new one (temp, fsync, replace).
+    """Writes ``text`` so that a reader sees the old file or the whole new one (temp, fsync, replace).
 
-    Not ``durable``: without waiting for the disk; a machine that stops may then leave neither.
+    Without ``durable``, does not wait for the disk; a machine that stops may then keep neither file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=str(path.parent), prefix="." + path.name)
@@ -60,10 +60,9 @@ def write_atomic(path: Path, text: str, durable: bool = True) -> None:
 
 
 def decode(shape: Any, value: Any, where: str = "value") -> Any:
-    """Plain JSON -> the annotated ``shape``; unknown keys are ignored, so an older reader survives.
+    """Converts plain JSON to the annotated ``shape``; ignores unknown keys, so that an older reader works.
 
-    Raises:
-        ContractError: naming the place and what was expected there.
+    Raises ContractError with the place and the expected value.
     """
     if shape is Any:
         return value
@@ -131,7 +130,7 @@ RECORD_SHAPES: Mapping[str, Any] = {
 
 
 def parse_record(line: Union[str, bytes]) -> Record:
-    """The record of one line of ``metrics.jsonl``.
+    """Parses one line of ``metrics.jsonl``.
 
     Raises:
         ContractError: the line is not a record (torn, binary, another schema, not finite where a
@@ -156,7 +155,7 @@ def parse_record(line: Union[str, bytes]) -> Record:
 
 
 MAY_BE_NAN = ("loss", "grad_norm", "reward_mean", "logp_mismatch")
-"""What training itself can make NaN. Any other figure that is not finite was never measured."""
+"""Figures that training itself can make NaN; any other figure that is not finite was never measured."""
 
 
 def _check_figures(value: Any, where: str) -> None:
@@ -182,7 +181,7 @@ def read_spec(path: Path) -> TrialSpec:
 
 
 def read_result(path: Path) -> Result:
-    """Raises ``ContractError`` if the file is not a result; ``FileNotFoundError`` if there is none."""
+    """Reads a result. Raises ``ContractError`` for a file of another shape, ``FileNotFoundError`` without a file."""
     return _read(Result, path)  # type: ignore[no-any-return]
 
 
@@ -194,7 +193,7 @@ def _read(shape: Any, path: Path) -> Any:
 
 
 def read_json(shape: Any, path: Path) -> Any:
-    """The contents of a file as ``shape``. Raises ``ContractError`` if it is none; ``FileNotFoundError``."""
+    """Reads a file as ``shape``. Raises ``ContractError`` for another shape, ``FileNotFoundError`` without a file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -203,7 +202,7 @@ def read_json(shape: Any, path: Path) -> Any:
 
 
 def iter_complete_lines(data: bytes) -> Iterator[bytes]:
-    """The whole lines of ``data``; a last line without its newline is still being written."""
+    """Yields the whole lines of ``data``; a last line without a newline is still being written."""
     end = data.rfind(b"\n")
     if end >= 0:
         for line in data[:end].split(b"\n"):

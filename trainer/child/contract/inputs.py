@@ -1,4 +1,4 @@
-"""Finds which input of a trial is not there: its model, its prompts, a reward's file."""
+"""Finds a missing input of a trial: its model, its prompts, a reward's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .shapes import TrialSpec
 
 
 def inputs_of(spec: TrialSpec) -> List[Tuple[str, str]]:
-    """(What it is, its path) of every input that is named by an absolute path."""
+    """Returns (kind, path) of every input that has an absolute path."""
     named = [("model folder", spec.model), ("prompts file", spec.prompts)]
     kinds = {"file": "reward file", "import": "folder of the reward"}
     named += [(kinds[reward.kind], reward.path) for reward in spec.rewards if reward.kind in kinds]
@@ -17,7 +17,7 @@ def inputs_of(spec: TrialSpec) -> List[Tuple[str, str]]:
 
 
 def missing_input(spec: TrialSpec) -> Optional[str]:
-    """A sentence that names the first input that is not there; ``None`` if all are."""
+    """Returns a sentence on the first missing input; ``None`` if all exist."""
     for what, path in inputs_of(spec):
         if not os.path.exists(path):
             return "the %s %s is not there" % (what, path)

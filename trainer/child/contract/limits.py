@@ -1,5 +1,4 @@
-"""Limits beyond which a trial's numerics count as broken, each with its source. A trial within them may still train
-worse."""
+"""Limits beyond which a trial's numerics count as broken, each with its source; a trial within them may train worse."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ noise, quantised training loses its effect.
 """
 
 GRADIENT_COSINE = 1.0 / math.sqrt(1.0 + GRADIENT_NOISE**2)
-"""Between the gradient and that of bf16, where so much noise stands at a right angle to it: 0.866."""
+"""Least cosine between the gradient and the bf16 gradient: noise of ``GRADIENT_NOISE`` at a right angle gives 0.866."""
 
 GRADIENT_RATIOS = (1.0 - GRADIENT_NOISE, 1.0 + GRADIENT_NOISE)
-"""Norm of the gradient over that of bf16's, where so much noise points along it or against it: 0.42 to 1.58.
+"""Range of the gradient's norm over the bf16 gradient's: noise of ``GRADIENT_NOISE`` along or against it gives 0.42 to
+1.58.
 
-A scale that was left out changes no direction, only this. Measured with FP8 emulated on a 135M model: cosine 0.967 to
-0.992, ratio 0.95 to 1.05; with one scale off by a factor of 4, one of the two lay outside whichever scale it was.
-"""
+A missing scale changes the norm and not the direction. FP8 emulated on a 135M model: cosine 0.967 to 0.992, ratio 0.95
+to 1.05; with any one scale off by a factor of 4, one of the two is outside its limit."""
 
 
 def mismatch_problem(mismatch: float) -> Optional[str]:
-    """A sentence if the log-prob mismatch between rollout and trainer is above the limit; else ``None``."""
+    """Returns a sentence if the log-prob mismatch between rollout and trainer is above the limit; else ``None``."""
     if mismatch <= LOGP_MISMATCH:
         return None
     return (
@@ -42,11 +41,11 @@ def mismatch_problem(mismatch: float) -> Optional[str]:
 
 
 def gradient_problem(cosine: float, ratio: float) -> Optional[str]:
-    """A sentence if a gradient differs too much from the bf16 gradient; ``None`` within the limits.
+    """Returns a sentence if a gradient differs too much from the bf16 gradient; ``None`` within the limits.
 
     Args:
-        cosine: of the angle between the two.
-        ratio: of their norms, that of bf16 below.
+        cosine: cosine of the angle between the two gradients.
+        ratio: norm of the gradient over the norm of the bf16 gradient.
     """
     if not math.isfinite(cosine) or not math.isfinite(ratio):
         return "the gradient is not finite, and that of bf16 is"

@@ -16,7 +16,7 @@ _SOURCE = re.compile(
     r"^\s*(?P<source>(?:(?:\[(?:rank|default)?\d+\]:|\((?:[\w.:-]+ )?pid=\d+[^)]*\)"
     r"|\((?:raylet|Worker|EngineCore|autoscaler)[^)]*\))\s?)+)"
 )
-"""What torch's launcher, Ray and vLLM write before a line of one of their processes; a process in another has both."""
+"""Prefix of torch's launcher, Ray or vLLM on a line of one of their processes; nested processes have several."""
 _SOFT = re.compile(
     r"(?:^|[\s\[(|])(?<!NCCL )(?:DEBUG|INFO|WARNING|WARN)(?=[\s\])|:])"
     r"|^\W*[WI]\d{3,4} \d\d:"
@@ -28,12 +28,12 @@ _SOFT = re.compile(
 has no level above WARN, so its failures are written at it."""
 _HARD = re.compile(r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?=[\s\])|:])|^\W*[EF]\d{3,4} \d\d:")
 _BEFORE = re.compile(r"^(?:\w+ )?(?:ERROR|CRITICAL|FATAL)\W[^\]]{0,40}\[[^\]]*\]\s?|^\[?\d{4}-\d\d-\d\d[^\]]*\]\s?")
-"""What vLLM and others write before an error's own words."""
+"""Prefix of vLLM and others before an error's own words."""
 _ERROR = re.compile(
     r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|MandatoryValue)"
     r"|Exception|Fatal Python error|Error)(?:\([\w.]*\))?(?::\s|:?$)"
 )
-"""The line a traceback ends with, or that the interpreter or Ray's autoscaler writes instead of one."""
+"""Last line of a traceback, or the line of the interpreter or Ray's autoscaler in its place."""
 _JOINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
 _IGNORED = re.compile(r"^Exception ignored (?:in|on)\b")
 _AFTERMATH = frozenset(
@@ -43,26 +43,26 @@ _AFTERMATH = frozenset(
         "MaxRetryError",
     }
 )
-"""What processes raise when another one is gone."""
+"""Errors that processes raise when another process is gone."""
 
 
 @dataclass(frozen=True)
 class _Line:
     number: int
     text: str
-    """Without colours; as it was else."""
+    """The line without colours."""
     words: str
-    """Without what was written before it."""
+    """The line without prefixes."""
 
     @property
     def error(self) -> Optional[str]:
-        """The name of the error it tells, without its module."""
+        """Name of the error in the line, without its module; ``None`` without an error."""
         found = _ERROR.match(self.words)
         return found.group("name").rpartition(".")[2] if found else None
 
 
 def _by_source(text: str) -> Dict[str, List[_Line]]:
-    """The lines of each process that can tell of a failure."""
+    """Sorts the lines that can show a failure by process."""
     found: Dict[str, List[_Line]] = {}
     ignored: Dict[str, bool] = {}
     for number, raw in enumerate(text.splitlines()):
@@ -83,7 +83,7 @@ def _by_source(text: str) -> Dict[str, List[_Line]]:
 
 
 def _block(lines: Sequence[_Line], end: int) -> int:
-    """Index of the first line of the error at ``end``: of its traceback, and of those it was raised from."""
+    """Returns the index of the first line of the error at ``end``, its traceback and its causes included."""
     begin, joined = end, False
     while begin > 0:
         line = lines[begin - 1]
@@ -101,16 +101,16 @@ def _block(lines: Sequence[_Line], end: int) -> int:
 
 @dataclass(frozen=True)
 class _Diagnosis:
-    """The failure that one process's lines show."""
+    """Failure that one process's lines show."""
 
     reading: Optional[SignMatch]
     number: int
     unknown: Optional[str] = None
-    """The error it ended with, where no text of it is known."""
+    """Last error of the process, if no sign knows its text."""
 
 
 def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagnosis]:
-    """The failure of one process, read from the end up to an unknown error: what stood before did not end it."""
+    """Returns the failure of one process, read backwards up to an unknown error: earlier lines did not end it."""
     best: Optional[_Diagnosis] = None
     at = len(lines) - 1
     while at >= 0:
@@ -131,10 +131,10 @@ def _diagnose(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Diagno
 
 
 def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """The failure that ended the processes that wrote ``text``, a log or a traceback; ``None`` if it is not known.
+    """Returns the failure that ended the processes that wrote ``text``, a log or a traceback; ``None`` if unknown.
 
-    Of several processes the one whose cause stands first counts: the others fell with it. An error that is not known
-    counts more than the deaths and echoes it had elsewhere, and makes void what its own process wrote before.
+    Of several processes, the one with the earliest cause counts: the others failed because of it. An unknown error
+    outweighs deaths and echoes in other processes, and cancels earlier lines of its own process.
     """
     diagnoses = _diagnoses(text, signs)
     causes = [each for each in diagnoses if each.reading is not None and each.reading.sign.nearness is Nearness.CAUSE]
@@ -150,7 +150,7 @@ def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
 
 
 def last_error(text: str, signs: Sequence[Sign]) -> str:
-    """The line of the error that ended the processes, where its words are not known; empty where there is none."""
+    """Returns the line of the unknown error that ended the processes; empty without one."""
     unknown = [(each.number, each.unknown) for each in _diagnoses(text, signs) if each.unknown]
     # Ray's autoscaler warns, and everybody waits for ever.
     waiting = [line.strip() for line in text.splitlines() if "cannot be scheduled right now" in line]

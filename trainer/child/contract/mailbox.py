@@ -14,7 +14,7 @@ class Letter:
     """A message to the worker: the trial to run."""
 
     directory: str
-    """``RunPaths.root`` of the attempt; its ``config.json`` is there."""
+    """``RunPaths.root`` of the attempt, with its ``config.json``."""
     worker: str = ""
     """The worker's name, for the trial's record."""
 
@@ -24,11 +24,11 @@ class WorkerReply:
     """A message from the worker: the trial has ended and was cleaned up, so another may follow."""
 
     floor: int
-    """PSS of the worker and all below it, in bytes."""
+    """PSS of the worker and all its descendants, in bytes."""
     kernel: Optional[float] = None
-    """Seconds of one product of the reference kernel; ``None`` where there is none."""
+    """Seconds of one product of the reference kernel; ``None`` without a kernel."""
     left: str = ""
-    """What of the trial could not be got rid of; empty if nothing."""
+    """Parts of the trial that could not be cleaned up; empty if none remained."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Mailbox:
 
     @property
     def log(self) -> Path:
-        """Log of what the worker prints between trials."""
+        """Log of the worker's output between trials."""
         return self.root / "log.txt"
 
     def letter(self, number: int) -> Path:
@@ -62,11 +62,11 @@ class Mailbox:
         write_atomic(self.answer(number), dumps(answer))
 
     def read_letter(self, number: int) -> Optional[Letter]:
-        """The letter; ``None`` if it has not arrived. Raises ``ContractError`` if it is malformed."""
+        """Reads the letter; returns ``None`` before it arrives. Raises ``ContractError`` if it is malformed."""
         return _read(Letter, self.letter(number))  # type: ignore[no-any-return]
 
     def read_answer(self, number: int) -> Optional[WorkerReply]:
-        """The reply; ``None`` if it has not arrived. Raises ``ContractError`` if it is malformed."""
+        """Reads the reply; returns ``None`` before it arrives. Raises ``ContractError`` if it is malformed."""
         return _read(WorkerReply, self.answer(number))  # type: ignore[no-any-return]
 
 

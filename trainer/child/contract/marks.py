@@ -12,8 +12,7 @@ from typing import Optional
 class PhaseMark:
     """The child's current phase in a small file, rewritten in place; its mtime is the heartbeat.
 
-    One ``pwrite`` of a fixed 64 bytes, so that a phase change costs microseconds and a reader never
-    sees a torn mark.
+    One ``pwrite`` of a fixed 64 bytes: a phase change costs microseconds, and a reader never sees a torn mark.
     """
 
     WIDTH = 64
@@ -42,7 +41,7 @@ class CurrentPhase:
 
 
 def read_phase(path: Path) -> Optional[CurrentPhase]:
-    """The child's last mark, or ``None`` if it has not made one."""
+    """Reads the child's last mark; returns ``None`` before the first."""
     try:
         words = path.read_bytes()[: PhaseMark.WIDTH].decode("ascii", "replace").split()
     except FileNotFoundError:

@@ -27,30 +27,29 @@ class Protocol:
     outside_cpu_limit: float = 0.05
     """Share of the machine's CPU time that may be taken from the trial in a cycle (``CycleRecord.outside_cpu``)."""
     max_repeats: int = 3
-    """Disturbed cycles that are discarded and repeated over the whole trial; further ones are kept, marked."""
+    """Disturbed cycles of the whole trial that are discarded and repeated; further ones are kept and marked."""
     looks: Tuple[int, ...] = ()
-    """Numbers of recorded cycles after which the parent may say that they are enough; ``recorded`` is then the most.
-    After every recorded cycle the child waits for ``RunPaths.enough``. Empty: nobody is asked."""
+    """Numbers of recorded cycles after which the parent may end the trial; ``recorded`` is then the most. After every
+    recorded cycle the child waits for ``RunPaths.enough``. Empty: the child does not wait."""
     double: int = 0
-    """Cycles at twice ``lengths``, none longer than the maximum."""
+    """Cycles at twice ``lengths``, up to the longest completion."""
 
     def objects(self, outside_cpu: Optional[float]) -> bool:
-        """Tells whether a cycle with this share counts as disturbed; ``None``: it was not measured."""
+        """Tells whether a cycle with this share counts as disturbed; ``None`` is unmeasured and does not."""
         return outside_cpu is not None and outside_cpu > self.outside_cpu_limit
 
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """The reward that the child computes; every one has TRL's signature.
+    """A reward that the child computes; each has TRL's signature.
 
     ``kind`` is
     ``reasoning_gym``: ``name`` is the dataset, ``options`` its arguments;
     ``file``: ``path`` is a Python file, ``name`` the function in it;
-    ``import``: ``name`` is a dotted path, looked up from the folder ``path`` first;
-    ``trl``: ``name`` is one of those TRL's own script knows;
-    ``ms_swift``: ``name`` is one that ms-swift has, or that a plugin of the user's registers; the plugins the workload
-    names are looked up from the folder ``path``;
-    ``open_r1``: ``name`` is one of Open-R1's registry;
+    ``import``: ``name`` is a dotted path, resolved from the folder ``path`` first;
+    ``trl``: ``name`` is a reward of TRL's own script;
+    ``ms_swift``: ``name`` is a reward of ms-swift or of the user's plugins, whose paths are relative to ``path``;
+    ``open_r1``: ``name`` is a reward in Open-R1's registry;
     ``math_verify``: the package ``math-verify`` in a process that can be killed.
     """
 
@@ -59,7 +58,7 @@ class RewardSpec:
     path: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     sha256: str = ""
-    """Of the user's file where there is one, so that another reward under the same path is seen."""
+    """SHA-256 of the user's file, so that a changed reward is detected; empty without a file."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class TrialSpec:
     world_size: int = 1
     seed: int = 0
     memory_limit: Optional[int] = None
-    """Bytes for the whole process tree; the child sets ``RLIMIT_DATA`` from it as a backstop."""
+    """Limit of the whole process tree, in bytes; the child derives ``RLIMIT_DATA`` from it as a backstop."""
     meter: bool = True
     """False runs the same trial with only the cycle's outer clock, to measure the meter itself."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
@@ -96,20 +95,20 @@ class TrialSpec:
     revision: str = ""
     """Commit of a model from the hub; empty for a folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables the parent starts the trial's processes with; the child has them when it reads this."""
+    """Variables that the parent sets for the trial's processes before they start."""
     version: int = CONTRACT_VERSION
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Highest memory of one phase or cycle; ``None`` where the machine has no such figure."""
+    """Highest memory of one phase or cycle, in bytes; ``None`` for a figure that the machine does not have."""
 
     device_allocated: Optional[int] = None
     device_reserved: Optional[int] = None
     device_used: Optional[int] = None
-    """By the driver (NVML), so it includes what the allocator cannot see."""
+    """Device memory by the driver (NVML), which includes memory outside the allocator."""
     host: Optional[int] = None
-    """PSS summed over the trial's process tree, as seen by the child; the parent's watchdog adds its own."""
+    """PSS summed over the trial's process tree, as the child sees it; the parent's watchdog measures its own."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +122,13 @@ class StartupRecord:
 
 @dataclass(frozen=True)
 class CycleRecord:
-    """One whole generate -> ... -> sync round, as one rank saw it."""
+    """One whole round from generation to weight sync, as one rank measured it."""
 
     index: int
     cycle_kind: CycleKind
     seconds: float
     phases: Mapping[str, float]
-    """Exclusive seconds by ``Phase`` value; with ``idle`` (the unattributed rest) they sum to ``seconds``."""
+    """Exclusive seconds by ``Phase`` value; with ``idle`` (the unattributed rest) the sum is ``seconds``."""
     completion_tokens: int
     """Distinct completion tokens of all ranks, each once."""
     prompt_tokens: int
@@ -144,12 +143,12 @@ class CycleRecord:
     """By ``Phase`` value; the key ``cycle`` is the whole cycle."""
     cpu_seconds: float = 0.0
     drift: Optional[float] = None
-    """Share by which the reference kernel differs before and after the cycle; recorded, never a reason to discard."""
+    """Relative difference of the reference kernel before and after the cycle; recorded, never a reason to discard."""
     outside_cpu: Optional[float] = None
     """Share of the machine's CPU time that was taken from the trial: used by other programs while its own threads
     waited for a CPU, or stolen by the hypervisor."""
     reference_seconds: Optional[float] = None
-    """Of one product of the reference kernel, the mean of just before and just after: how fast the machine was then."""
+    """Seconds of one product of the reference kernel, the mean of before and after the cycle: the machine's speed."""
     accepted: bool = True
     """False: the clock guard discarded it, or it still was a warm-up; kept for the record and never ranked on."""
     noisy: bool = False
@@ -157,22 +156,22 @@ class CycleRecord:
     clipped_share: Optional[float] = None
     groups: int = 0
     zero_std_groups: int = 0
-    """Groups whose rewards were all the same (TRL's ``frac_reward_zero_std`` x groups)."""
+    """Groups whose rewards are all equal (TRL's ``frac_reward_zero_std`` x groups)."""
     stale_rows: int = 0
-    """Completions beside ``rows`` that were dropped because their weights were too old: no token of them counts."""
+    """Completions, besides ``rows``, dropped because their weights were too old; their tokens do not count."""
     reward_mean: Optional[float] = None
     loss: Optional[float] = None
     grad_norm: Optional[float] = None
     logp_mismatch: Optional[float] = None
-    """Mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout engine|); 1 means they agree."""
+    """Mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout engine|); 1 for equal log-probs."""
     preemptions: Optional[int] = None
-    """Sequences the rollout engine had to start again because its cache was full."""
+    """Sequences that the rollout engine restarted because its cache was full."""
     cache_usage: Optional[float] = None
     """Highest share of the rollout engine's KV cache in use, 0 to 1."""
     engine_bytes: Optional[int] = None
-    """Memory the rollout engine took when it was built: device memory, or on a CPU resident memory."""
+    """Memory that building the rollout engine took, in bytes: device memory, or on a CPU resident memory."""
     alloc_retries: Optional[int] = None
-    """Times the CUDA allocator freed its cache and tried again."""
+    """Times the CUDA allocator freed its cache and retried."""
     process: Optional[ProcessUse] = None
     gpu: Mapping[str, GpuUse] = field(default_factory=dict)
     """Of all GPUs of the trial, in rank 0's record; by ``Phase`` value, ``cycle`` is the whole cycle. The parent adds
@@ -184,7 +183,7 @@ class CycleRecord:
 
     @property
     def useful_share(self) -> Optional[float]:
-        """Useful / computed tokens of the update's forward passes; ``None`` if nothing was computed."""
+        """Useful over computed tokens of the update's forward passes; ``None`` without computed tokens."""
         if self.computed_tokens <= 0:
             return None
         return (self.completion_tokens + self.prompt_tokens) / self.computed_tokens
@@ -226,5 +225,5 @@ class Result:
     detail: str = ""
     """Last lines of the traceback."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What a probe or a preparation returns."""
+    """Facts that a probe or a preparation returns."""
     version: int = CONTRACT_VERSION

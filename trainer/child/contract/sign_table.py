@@ -347,4 +347,4 @@ ECHOES = (
 )
 
 SIGNS: Tuple[Sign, ...] = (*ENGINE_MEMORY, *MEMORY, *ENGINE_SETTINGS, *TRAINING_SETTINGS, *OTHER, *DEATHS, *ECHOES)
-"""In the order they are looked for within a line."""
+"""All signs, in the order of matching within a line."""

@@ -11,14 +11,14 @@ from typing import Callable, Optional, Pattern, Sequence, Tuple
 from .words import FailureReason, Pool
 
 ANYTHING = "…"
-"""Stands in a sign's text for what differs from one failure to the next."""
+"""Placeholder in a sign's text for the parts that differ between failures."""
 
 
 class Nearness(IntEnum):
     """Closeness of a log text to the cause of a failure; of two texts the closer one counts."""
 
     ECHO = 0
-    """Says only that something else failed, whose own words may stand elsewhere."""
+    """Reports the end of another process, whose own text may be elsewhere."""
     DEATH = 1
     """Says how a process ended, not why."""
     CAUSE = 2
@@ -26,28 +26,28 @@ class Nearness(IntEnum):
 
 @dataclass(frozen=True)
 class Sign:
-    """Known texts of one failure, and what they mean."""
+    """Known texts of one failure, and their meaning."""
 
     name: str
     texts: Tuple[str, ...]
-    """As they are written, with ``ANYTHING`` for what differs."""
+    """Texts as written, with ``ANYTHING`` for the parts that differ."""
     reason: FailureReason
     pool: Optional[Pool] = None
     phase: Optional[str] = None
-    """``Phase`` or ``StartupPart`` value, where the text tells it."""
+    """``Phase`` or ``StartupPart`` value, if the text shows it."""
     nearness: Nearness = Nearness.CAUSE
     unless: Tuple[str, ...] = ()
-    """Texts that hold one of these and tell of something else."""
+    """A line with one of these texts has another meaning."""
 
     def found_in(self, line: str) -> bool:
-        """Whether ``line`` holds one of the texts."""
+        """Tells whether ``line`` contains one of the texts."""
         return _any_in(self.texts, line) and not _any_in(self.unless, line)
 
 
 def signs_of(
     reason: FailureReason, pool: Optional[Pool] = None, nearness: Nearness = Nearness.CAUSE
 ) -> Callable[..., Sign]:
-    """Makes signs of one outcome: of a name, texts, and where the text tells it ``phase``, with ``unless``."""
+    """Returns a function that makes signs of one outcome from a name, texts, and optional ``phase`` and ``unless``."""
 
     def sign(name: str, *texts: str, phase: Optional[str] = None, unless: Tuple[str, ...] = ()) -> Sign:
         return Sign(name, texts, reason, pool, phase, nearness, unless)
@@ -58,9 +58,9 @@ def signs_of(
 illegal = signs_of(FailureReason.ILLEGAL)
 """Of a setting that the framework refuses."""
 infra = signs_of(FailureReason.INFRA)
-"""Of what the machine is at fault for."""
+"""Signs of faults of the machine."""
 echo = signs_of(FailureReason.CRASH, nearness=Nearness.ECHO)
-"""Of what only says that something else failed."""
+"""Signs that only report another failure."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _any_in(texts: Tuple[str, ...], line: str) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def _patterns(texts: Tuple[str, ...]) -> Tuple[Tuple[str, Pattern[str]], ...]:
-    """Of each text what it begins with, and all of it."""
+    """Returns the fixed beginning and the whole pattern of each text."""
     return tuple((text.partition(ANYTHING)[0], _pattern(text)) for text in texts)
 
 
@@ -89,9 +89,9 @@ def _pattern(text: str) -> Pattern[str]:
 
 
 def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """The cause of a failure according to ``text``: the last line among those closest to the cause.
+    """Returns the cause of a failure in ``text``: the last line of those closest to the cause.
 
-    Within a line the first matching sign of ``signs`` counts, so special ones go before general ones.
+    Within a line the first matching sign of ``signs`` counts, so specific signs come first.
     """
     found: Optional[SignMatch] = None
     for line in reversed(text.splitlines()):

@@ -8,8 +8,9 @@ from typing import Mapping, Optional
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """Resource use of one rank's process in one cycle, from its own counters; ``None`` and an empty mapping: no such
-    counter here. With verl it is of all its processes, from the second step on."""
+    """Resource use of one rank's process in one cycle, by its own counters; ``None`` or empty without a counter. With
+    verl of all processes, from the second step on.
+    """
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a
@@ -17,7 +18,7 @@ class ProcessUse:
     all_threads: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of every thread of the process, by ``Phase`` value."""
     system_seconds: Optional[float] = None
-    """Of all threads' CPU seconds, those in the kernel: page faults and calls of the driver."""
+    """CPU seconds of all threads in the kernel: page faults and calls of the driver."""
     minor_faults: Optional[int] = None
     """Page faults without a disk: fresh memory, and pages a forked process copies."""
     preempted: Optional[int] = None
@@ -25,24 +26,24 @@ class ProcessUse:
     gc_seconds: Optional[float] = None
     """Seconds of Python's garbage collector."""
     new_shapes: Optional[int] = None
-    """(rows, tokens) shapes of forward passes that no cycle before had; of a decode step the tokens in its cache."""
+    """New (rows, tokens) shapes of forward passes in this cycle; for a decode step, tokens in the cache."""
     device_allocations: Optional[int] = None
-    """Times CUDA's caching allocator asked the driver for memory."""
+    """Times CUDA's caching allocator requested memory from the driver."""
     device_frees: Optional[int] = None
-    """Times it gave memory back to the driver."""
+    """Times the allocator returned memory to the driver."""
     device_ooms: Optional[int] = None
-    """Times neither its cache nor the driver had memory."""
+    """Times neither the allocator's cache nor the driver had memory."""
     new_segments: Optional[int] = None
-    """Segments it holds at the cycle's end, less those at its start."""
+    """Segments of the allocator at the cycle's end, minus those at its start."""
     reserved_growth: Optional[int] = None
-    """Bytes it has reserved at the cycle's end, less those at its start."""
+    """Reserved bytes at the cycle's end, minus those at its start."""
     split_bytes: Optional[int] = None
-    """Bytes at the cycle's end that are free but of segments partly in use, so that they cannot be given back."""
+    """Free bytes at the cycle's end in segments that are partly in use, so that they cannot be returned."""
     gradient_sync_seconds: Optional[float] = None
-    """From the first bucket of gradients to be summed over ranks to the last one summed, in the cycle's last update;
-    waiting for a slower rank included. Only DistributedDataParallel tells it."""
+    """Seconds from the first gradient bucket to be summed over ranks to the last one summed, in the cycle's last
+    update, waiting for slower ranks included. DistributedDataParallel only."""
     gradient_sync_hidden: Optional[float] = None
-    """Share of these seconds, 0 to 1, in which the backward pass still computed."""
+    """Share of these seconds, 0 to 1, during which the backward pass still computed."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,14 @@ class GpuUse:
     """
 
     samples: int = 0
-    """Readings this rests on; NVML's own figures are means of up to a second, so few say little of a short phase."""
+    """Number of readings; NVML's figures are means of up to a second, so few readings describe a short phase badly."""
     busy: Optional[float] = None
     """Share of the time in which a kernel ran, 0 to 1."""
     memory_busy: Optional[float] = None
     """Share of the time in which device memory was read or written, 0 to 1."""
     sm_mhz: Optional[float] = None
     sm_mhz_max: Optional[float] = None
-    """What the clock of the multiprocessors can be at most."""
+    """Highest possible clock of the multiprocessors, in MHz."""
     joules: Optional[float] = None
     pcie_sent: Optional[float] = None
     """Bytes from the GPUs to the host."""

@@ -11,17 +11,17 @@ from pathlib import Path
 CONTRACT_VERSION = 1
 
 TAG_VARIABLE = "AUTOTUNE_TAG"
-"""Environment variable every process of a trial inherits; the sweep looks for it."""
+"""Environment variable that every process of a trial inherits; the sweep for leftovers searches for it."""
 
 LONGEST_PLACE = 14
-"""Characters a folder for temporary files may have for what Ray makes in it to fit into 107, a socket's most."""
+"""Most characters of a temporary folder in which Ray's socket paths stay within 107, the limit of a socket."""
 
 SERVER_VARIABLE = "AUTOTUNE_SERVER_PID"
-"""Environment variable of a trial beside a rollout server: the server's process, which is no stranger to it."""
+"""Environment variable with the process id of the trial's rollout server, which is not a foreign process."""
 
 
 class Phase(str, Enum):
-    """Phases of a cycle, in which a rank's time is counted. They do not overlap on one rank."""
+    """Phase of a cycle, to which a rank's time is attributed; phases of one rank do not overlap."""
 
     GENERATE = "generate"
     REWARD = "reward"
@@ -33,12 +33,12 @@ class Phase(str, Enum):
 
 
 class StartupPart(str, Enum):
-    """Time before the first cycle, recorded apart from the phases."""
+    """Part of the time before the first cycle, recorded separately from the phases."""
 
     SERVER = "server"
-    """The rollout server, which the trial waits for; told by the parent."""
+    """Waiting for the rollout server; reported by the parent."""
     SPAWN = "spawn"
-    """From asking for the process until it begins to import; with it, what it was forked from may be started."""
+    """From the request of the process to its first import, the start of its fork server included."""
     IMPORT = "import"
     LOAD = "load"
     ENGINE = "engine"
@@ -80,22 +80,22 @@ class CycleKind(str, Enum):
     WARMUP = "warmup"
     """Not timed; holds a micro-batch at maximum prompt + completion length."""
     NATURAL = "natural"
-    """The model stopped where it wanted to. The only cycles rewards may be read from."""
+    """Completions end where the model ends them; only these cycles give rewards."""
     RECORDED = "recorded"
     """Lengths replayed from the study's recorded list. The only cycles speed is ranked on."""
     DOUBLE = "double"
-    """Twice the recorded lengths, none longer than ``max_completion_length``."""
+    """Twice the recorded lengths, up to ``max_completion_length``."""
     MAXIMUM = "maximum"
     """Every row at ``max_completion_length``."""
 
 
 class ContractError(ValueError):
-    """A file or line does not have the shape the contract gives it."""
+    """A file or line whose shape differs from the contract."""
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Every file name of one attempt at a trial, in one place."""
+    """All file names of one attempt at a trial."""
 
     root: Path
 
@@ -123,7 +123,7 @@ class RunPaths:
 
     @property
     def memory(self) -> Path:
-        """The attempt's memory over its time; the parent's, for people (``autotune.documents.memory_timeline``)."""
+        """Memory of the attempt over time, which the parent writes (``autotune.documents.memory_timeline``)."""
         return self.root / "memory.json"
 
     @property
@@ -142,9 +142,9 @@ class RunPaths:
 
     @property
     def sockets(self) -> Path:
-        """A folder outside ``root`` with a short path, for what a framework has sockets in.
+        """Folder outside ``root`` with a short path, for a framework's sockets.
 
-        The child that needs it makes it; the parent removes it when the process tree is gone.
+        The child creates it if needed; the parent removes it after the process tree has ended.
         """
         place = tempfile.gettempdir()
         name = hashlib.sha256(str(self.root).encode("utf-8", "surrogateescape")).hexdigest()[:12]

@@ -141,7 +141,7 @@ def launch_environment(
 
 
 def _gpus(request: ExportRequest, named: str) -> str:
-    """Returns GPUs to replace those that the user's run names; empty if it names none or the right number.
+    """Returns GPUs for a user's run that names another number of them; else empty.
 
     ms-swift starts a process on every visible GPU.
     """

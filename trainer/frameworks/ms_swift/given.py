@@ -218,7 +218,7 @@ def asked_of(key: str, beside: Mapping[str, Argument]) -> str:
 
 
 def _own(words: Sequence[Word]) -> list[Word]:
-    """Returns the words without those that stand for the script's own arguments."""
+    """Returns the words except placeholders of the script's own arguments."""
     return [word for word in words if word.text not in CALLERS]
 
 

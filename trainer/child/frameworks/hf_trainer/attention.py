@@ -1,4 +1,4 @@
-"""Reports which attention implementation a trial's trainer runs, without inspecting kernels."""
+"""Reports the attention implementation that a trial's trainer runs, without inspecting kernels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ BACKENDS = {
 
 
 def attention_facts(model: Any) -> Dict[str, Any]:
-    """``implementation``: what the model was made with. ``sdpa``: kernels ``scaled_dot_product_attention`` may choose
-    among on a GPU, which it does anew for each shape."""
+    """Returns ``implementation`` of the model, and ``sdpa``: kernels that ``scaled_dot_product_attention`` may use on a
+    GPU, chosen anew for each shape.
+    """
     config = getattr(model, "config", None)
     return {"implementation": getattr(config, "_attn_implementation", None), "sdpa": enabled_backends()}
 
 
 def enabled_backends() -> List[str]:
-    """Names of ``BACKENDS``; one this torch does not know is left out."""
+    """Returns the enabled ones of ``BACKENDS``; a backend unknown to this torch is left out."""
     asked = {name: getattr(torch.backends.cuda, question, None) for name, question in BACKENDS.items()}
     return [name for name, question in asked.items() if question is not None and question()]

@@ -8,7 +8,7 @@ from ...contract import Phase
 from ...meter import Meter
 
 METHODS = ("_clip_grad_norm", "_get_grad_norm")
-"""Of transformers 5; those before it call accelerate's ``clip_grad_norm_`` in the middle of the training loop."""
+"""Methods of transformers 5; earlier versions call accelerate's ``clip_grad_norm_`` inside the training loop."""
 
 
 def wrap_clipping(trainer: Any, meter: Meter) -> None:

@@ -9,13 +9,13 @@ from ...contract import TrialSpec
 
 
 def compiles(spec: TrialSpec) -> bool:
-    """Whether the configuration asks for compiled code somewhere."""
+    """Tells whether the configuration turns compilation on."""
     own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
     return own or spec.seams.get("enforce_eager") is False
 
 
 def graphs() -> int:
-    """Graphs compiled in this process so far; 0 while nothing has been."""
+    """Returns the number of graphs compiled in this process so far."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     return 0 if counters is None else int(counters["stats"]["unique_graphs"])
@@ -28,6 +28,6 @@ class CompileWatch:
         self._seen = graphs()
 
     def took_part(self) -> bool:
-        """Whether a graph was compiled since the last call."""
+        """Tells whether a graph was compiled since the last call."""
         before, self._seen = self._seen, graphs()
         return self._seen > before

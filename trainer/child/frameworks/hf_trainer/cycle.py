@@ -19,11 +19,11 @@ from .rollout import CycleTally, MeteredRollout
 from .together import Together, install_waits
 
 METHODS = ("compute_loss", "training_step", "get_batch_samples", "log", "_maybe_log_save_evaluate")
-"""What is wrapped of every trainer; one without them is not one this meter knows."""
+"""Methods that are wrapped in every trainer; the meter does not support a trainer without them."""
 
 
 def check_methods(trainer: Any, methods: Sequence[str]) -> None:
-    """Raises ``MeterError`` naming those of ``methods`` and ``METHODS`` that the trainer lacks."""
+    """Raises ``MeterError`` with the names in ``methods`` and ``METHODS`` that the trainer lacks."""
     missing = [name for name in (*methods, *METHODS) if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
@@ -78,7 +78,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
 
 
 def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog, module: Any) -> None:
-    """Wrap what an update is made of, what ranks wait in, and what says what a step did."""
+    """Wraps the methods of an update, the waits between ranks, and the trainer's reports of a step."""
     accelerator = trainer.accelerator
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
@@ -141,7 +141,7 @@ class Clocked:
 
 
 def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
-    """Sum of all ranks' tallies."""
+    """Returns the sum of all ranks' tallies."""
     if together.size == 1:
         return tally
     parts: List[CycleTally] = together.all(tally)
@@ -163,7 +163,7 @@ def make_record(
     args: Any,
     rank: int,
 ) -> CycleRecord:
-    """The record of a finished cycle."""
+    """Builds the record of a finished cycle."""
     rows = len(tally.lengths)
     groups = rows // int(args.num_generations)
     zero_share = seen.mean("frac_reward_zero_std")

@@ -29,13 +29,13 @@ class Float8Error(ValueError):
 
 
 def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[str, Any]:
-    """Give the linear layers of ``model`` FP8 matrix products where ``seams`` ask for it, in place.
+    """Gives the linear layers of ``model`` FP8 matrix products if ``seams`` ask for it, in place.
 
-    Adapters that PEFT adds later are not converted: only the layers they stand on.
+    Adapters that PEFT adds later are not converted, only the layers below them.
 
     Args:
         model: as loaded; its weights are not changed.
-        seams: knobs by name; those that are not of ``FLOAT8_SEAMS`` are left alone.
+        seams: knobs by name; knobs outside ``FLOAT8_SEAMS`` are ignored.
 
     Returns:
         ``layers`` and ``left_out`` (numbers of linear layers), ``emulated``; empty if nothing was asked for.
@@ -60,7 +60,7 @@ def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[
 
 
 def layers_of(model: Any) -> Tuple[List[str], List[str]]:
-    """Names of the linear layers that (can, cannot) be converted."""
+    """Returns the names of the linear layers that (can, cannot) be converted."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     fitting: List[str] = []
     left_out: List[str] = []
@@ -72,13 +72,13 @@ def layers_of(model: Any) -> Tuple[List[str], List[str]]:
 
 
 def float8_layers(model: Any) -> List[Any]:
-    """The converted layers of ``model``; empty if there are none."""
+    """Returns the converted layers of ``model``."""
     return [module for module in model.modules() if type(module).__name__ == "Float8Linear"]
 
 
 @contextlib.contextmanager
 def without_float8(model: Any) -> Iterator[None]:
-    """Inside, the converted layers compute as ordinary ones."""
+    """Makes the converted layers compute as ordinary ones inside the ``with`` block."""
     layers = float8_layers(model)
     for layer in layers:
         layer.forward = functools.partial(torch.nn.Linear.forward, layer)
@@ -124,7 +124,7 @@ def _to_float8(model: Any, fitting: List[str], emulate: bool) -> None:
 
 
 def _as_autocast(_: Any, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
-    """Casts as torchao does for a GPU alone: the input, and with it the output, has autocast's precision."""
+    """Casts the input, and so the output, to autocast's precision, as torchao does on a GPU alone."""
     kind = args[0].device.type
     if kind == "cuda" or not torch.is_autocast_enabled(kind):
         return args

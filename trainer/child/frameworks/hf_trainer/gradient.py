@@ -17,9 +17,9 @@ PROMPT_TOKENS = 32
 COMPLETION_TOKENS = 32
 """The first of a completion."""
 PARAMETERS = 8
-"""Weight matrices the gradient is taken of, from the first layer to the last; the embedding and the head have none."""
+"""Weight matrices of the compared gradient, from the first layer to the last, without embedding and head."""
 FIRST_SCALE = 2.0**14
-"""Of the loss in fp16, halved until the gradient is finite, as the scaler of the training does over its first steps."""
+"""Loss scale in fp16, halved until the gradient is finite, as the training's scaler does over its first steps."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Gradients:
 
 
 class NotComparableError(Exception):
-    """The trial rounds in a way whose gradient cannot be compared; the message says why."""
+    """The trial rounds in a way whose gradient cannot be compared; the message gives the reason."""
 
 
 def change_of(trainer: Any) -> str:
-    """Roundings of this trainer that are coarser than bf16 with fp32 weights, in words; empty if there are none."""
+    """Returns the roundings of this trainer that are coarser than bf16 with fp32 weights, in words; empty if none."""
     model = trainer.model
     found = []
     if float8_layers(model):
@@ -62,13 +62,13 @@ def change_of(trainer: Any) -> str:
 
 
 def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
-    """Gradient of the mean log-prob of a few tokens of ``inputs``; ``None`` if nothing is rounded more coarsely.
+    """Compares the gradient of the mean log-prob of a few tokens; ``None`` if nothing is rounded more coarsely.
 
-    The model, its gradients and the optimizer are left as they were. Dropout is off.
+    The model, its gradients and the optimizer stay unchanged. Dropout is off.
 
     Args:
         trainer: in training, so that its model is on its device.
-        inputs: what a generation gave it to train on.
+        inputs: the training inputs of a generation.
 
     Raises:
         NotComparableError: the weights are spread over ranks, the tokens alone are not the model's input, or there is
@@ -100,7 +100,7 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
 
 
 def take(inputs: Mapping[str, Any]) -> TokenRows:
-    """A few tokens of the first rows."""
+    """Returns a few tokens of the first rows."""
     prompt, completion = inputs["prompt_ids"][:ROWS, -PROMPT_TOKENS:], inputs["completion_ids"][:ROWS]
     completion = completion[:, :COMPLETION_TOKENS]
     prompt_mask = inputs["prompt_mask"][:ROWS, -PROMPT_TOKENS:]
@@ -111,9 +111,9 @@ def take(inputs: Mapping[str, Any]) -> TokenRows:
 
 
 def sample(model: Any) -> List[Any]:
-    """Trained weight matrices, evenly from the first to the last; the same of every model of a kind.
+    """Returns trained weight matrices, evenly from the first to the last, the same for every model of a kind.
 
-    Of an adapter's two matrices the second: the first has no gradient while the second is zero, as both begin.
+    Of an adapter the second matrix: the first has no gradient while the second is zero, as at the start.
     """
     ends = [model.get_input_embeddings(), model.get_output_embeddings()]
     apart = {id(getattr(module, "weight", None)) for module in ends if module is not None}
@@ -125,12 +125,9 @@ def sample(model: Any) -> List[Any]:
 
 
 def angle(here: List[Any], there: List[Any]) -> Tuple[float, float]:
-    """(Cosine of the angle, ratio of the norms) of two gradients, each the parts of one vector.
+    """Returns (cosine of the angle, ratio of the norms) of two gradients, each the parts of one vector.
 
-    Not numbers if ``here`` is not finite.
-
-    Raises:
-        NotComparableError: ``there`` has no direction.
+    NaN if ``here`` is not finite. Raises NotComparableError if ``there`` is zero or not finite.
     """
     both = sum(float((a * b).sum(dtype=torch.float64)) for a, b in zip(here, there))  # noqa: B905
     one, other = _norm(here), _norm(there)
@@ -146,7 +143,7 @@ def _norm(parts: List[Any]) -> float:
 
 
 def _gradient(model: Any, batch: TokenRows, parameters: List[Any], dtype: Any) -> List[Any]:
-    """The gradient under autocast with ``dtype``; in fp16 of the scaled loss, the scale taken out again."""
+    """Returns the gradient under autocast with ``dtype``; in fp16 the loss is scaled and the gradient unscaled."""
     scale = FIRST_SCALE if dtype is torch.float16 else 1.0
     while True:
         loss = _loss(model, batch, dtype)
@@ -161,7 +158,7 @@ def _gradient(model: Any, batch: TokenRows, parameters: List[Any], dtype: Any) -
 
 
 def _loss(model: Any, batch: TokenRows, dtype: Any) -> Any:
-    """Mean log-prob of the completions' tokens, by the model without what was wrapped around it for training."""
+    """Returns the mean log-prob of the completions' tokens, by the model without its training wrappers."""
     forward = model.__dict__.get("_original_forward", model.forward)
     kind = batch.ids.device.type
     with torch.enable_grad(), torch.autocast(kind, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
@@ -178,10 +175,10 @@ def _weights(model: Any) -> Any:
 
 @contextlib.contextmanager
 def _as_fp32_weights(model: Any) -> Iterator[None]:
-    """Inside, all that is not a matrix product is computed as if the weights were held in fp32.
+    """Computes inside the ``with`` block as if the weights were fp32, except matrix products.
 
-    Autocast rounds the matrices to bf16 for their products whatever they are held in, so no copy of them is needed:
-    what differs are the small weights (norms, biases) and the precision of what the embedding hands on.
+    Autocast rounds matrices to bf16 for their products in any case, so matrices need no copy; only the small weights
+    (norms, biases) and the precision of the embedding's output differ.
     """
     if _weights(model) == torch.float32:
         yield

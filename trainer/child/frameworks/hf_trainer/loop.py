@@ -43,7 +43,7 @@ class EngineCounters(Protocol):
     def begin(self) -> None: ...
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """(preemptions, highest share of the cache in use) since ``begin``."""
+        """Returns (preemptions, highest share of the cache in use) since ``begin``."""
         ...
 
 
@@ -219,7 +219,7 @@ class Loop:
             self._trainer.control.should_training_stop = True
 
     def _ask(self) -> None:
-        """Whether the recorded cycles so far are enough; all ranks receive rank 0's answer."""
+        """Asks whether the recorded cycles suffice; all ranks receive rank 0's answer."""
         mine = self._trial.rank == 0 and is_enough(self._trial.paths, self._index)
         if any(self._together.all(mine)):
             self._plan.ended = True
@@ -242,7 +242,7 @@ class Loop:
 
 
 def spec_lengths(spec: TrialSpec) -> Sequence[int]:
-    """The study's recorded lengths, one for each row of an update."""
+    """Returns the study's recorded lengths, one for each row of an update."""
     if not spec.protocol.lengths:
         return ()
     return resample(spec.protocol.lengths, spec.rows_per_update, spec.seed)

@@ -8,15 +8,14 @@ import torch
 
 
 def prime_optimizer(trainer: Any) -> bool:
-    """Make the optimizer allocate its state, weights unchanged.
+    """Makes the optimizer allocate its state, with unchanged weights.
 
-    It would otherwise appear at the end of the first step, so that the worst-case micro-batch of the
-    warm-up met less memory in use than every later one (out-of-memory is typically met at step 2 or 3).
-    One step at learning rate zero with zero gradients, then the step counters are put back. Under ZeRO the
-    gradients are those of the rank's own fp32 share.
+    The state would otherwise appear at the end of the first step, so that the worst-case micro-batch of the warm-up met
+    less memory in use than later ones (out-of-memory is typical at step 2 or 3). Runs one step at learning rate zero
+    with zero gradients, then restores the step counters. Under ZeRO the gradients are those of the rank's own fp32
+    share.
 
-    Returns:
-        False if this optimizer cannot be primed (FSDP's own sharding, no plain learning rate, state on a disk).
+    Returns False if this optimizer cannot be primed (FSDP's own sharding, no plain learning rate, state on a disk).
     """
     if trainer.is_fsdp_enabled:
         return False
@@ -36,7 +35,7 @@ def prime_optimizer(trainer: Any) -> bool:
 
 
 def held(trainer: Any) -> Tuple[int, int]:
-    """Bytes of weights and of optimizer state that this rank holds; temporarily gathered weights are not counted."""
+    """Returns the bytes of weights and of optimizer state on this rank, without temporarily gathered weights."""
     weights = 0
     for parameter in trainer.model.parameters():
         own = getattr(parameter, "ds_tensor", None)  # ZeRO-3's share of a weight, but small ones are kept whole

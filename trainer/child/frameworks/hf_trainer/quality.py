@@ -1,8 +1,7 @@
-"""Checks that the trained policy equals the generating policy, and that its gradient equals the bf16 gradient, within
-limits.
+"""Checks that the trained policy equals the generating policy, and its gradient the bf16 gradient, within limits.
 
-Where TRL corrects for the rollout engine's rounding it computes the trainer's log-probs anyway, and they are compared
-in every cycle. Elsewhere they are computed here, for a few rows, in the warm-up, which nobody times.
+If TRL corrects for the rollout engine's rounding, it computes the trainer's log-probs, which are compared in every
+cycle. Otherwise they are computed here, for a few rows of the untimed warm-up.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from .gradient import Gradients, NotComparableError, compare
 from .together import Together
 
 ROWS = 4
-"""At most, of a log-prob pass made for this alone; never more than a micro-batch has."""
+"""Most rows of a log-prob pass for this check alone; never more than a micro-batch has."""
 LARGEST = 50.0
-"""Difference of two log-probs beyond which it only has to stay a number."""
+"""Differences of two log-probs are cut to this value."""
 
 
 class Quality:
-    """The guard of one rank.
+    """The quality guard of one rank.
 
-    ``install`` before the phases are, so that what is computed here counts as none of them; ``begin`` before a cycle,
+    Call ``install`` before the phases are wrapped, so that its work counts in none; ``begin`` before a cycle,
     ``mismatch`` and then ``check`` after it. All ranks do the same.
     """
 
     def __init__(
         self, trainer: Any, journal: Journal, rank: int = 0, logps: Any = None, judged: Optional[bool] = None
     ) -> None:
-        """Arguments:
+        """Prepares the guard.
 
-        logps: the trainer's method that computes log-probs; of TRL 1.16 unless told.
-        judged: whether a mismatch ends the trial; where the rollout draws from the whole policy, unless told.
+        ``logps`` is the trainer's method that computes log-probs, by default TRL 1.16's; ``judged`` tells whether a
+        mismatch ends the trial, by default if the rollout samples from the whole policy.
         """
         self._trainer = trainer
         self._journal = journal
@@ -52,7 +51,7 @@ class Quality:
         self._last: Optional[float] = None
 
     def install(self) -> None:
-        """Hooks the outputs of every generation."""
+        """Watches the outputs of every generation."""
         generate = self._trainer._generate_and_score_completions
 
         @functools.wraps(generate)
@@ -70,8 +69,7 @@ class Quality:
         self._last = None
 
     def mismatch(self) -> Optional[float]:
-        """Log-prob mismatch over the cycle's tokens on all ranks; ``None`` where the rollout returned no usable
-        log-probs."""
+        """Returns the log-prob mismatch over the cycle's tokens on all ranks; ``None`` without usable log-probs."""
         own = (sum(float(total) for total, _ in self._parts), sum(int(count) for _, count in self._parts))
         parts = self._together.all(own)
         count = sum(part[1] for part in parts)
@@ -79,7 +77,7 @@ class Quality:
         return self._last if self._last is not None and math.isfinite(self._last) else None
 
     def check(self) -> None:
-        """Call it after ``mismatch``.
+        """Checks the last mismatch; call it after ``mismatch``.
 
         Raises:
             QualityError: with the figure and its limit.
@@ -109,7 +107,7 @@ class Quality:
             self._gradient(inputs)
 
     def _own(self, inputs: Mapping[str, Any]) -> Any:
-        """The trainer's log-probs of the first rows."""
+        """Returns the trainer's log-probs of the first rows."""
         rows = min(ROWS, int(self._trainer.args.per_device_train_batch_size))
         taken = {name: inputs[name][:rows] for name in ("prompt_ids", "prompt_mask", "completion_ids")}
         ids = torch.cat([taken["prompt_ids"], taken["completion_ids"]], dim=1)
@@ -150,9 +148,9 @@ class Quality:
 
 
 def ratios(own: Any, rollout: Any, mask: Any) -> Tuple[Any, Any]:
-    """(Sum of exp(|difference|), number) of the tokens in ``mask`` that the rollout has a number for.
+    """Returns (sum of exp(|difference|), number) of the tokens in ``mask`` with a log-prob of the rollout.
 
-    Nothing waits for the device.
+    Does not wait for the device.
     """
     known = mask.bool() & ~torch.isnan(rollout)
     apart = torch.where(known, (own - rollout).abs(), torch.zeros_like(own))
@@ -161,7 +159,7 @@ def ratios(own: Any, rollout: Any, mask: Any) -> Tuple[Any, Any]:
 
 
 def samples_freely(trainer: Any) -> bool:
-    """Whether the rollout draws from the whole policy: cut to its likeliest tokens it has other log-probs by design."""
+    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design."""
     top_p, top_k, min_p = trainer.top_p, trainer.top_k, trainer.min_p
     cut = (top_p is not None and top_p < 1.0) or (top_k or 0) > 0 or (min_p or 0.0) > 0.0
     return not cut and trainer.repetition_penalty in (None, 1.0) and not trainer.args.generation_kwargs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def rehearse() -> bool:
-    """Compute a little with all threads, forward and backward."""
+    """Runs a small forward and backward computation with all threads."""
     import numpy
     import torch
 

@@ -12,7 +12,7 @@ from ...usage import ShapesMet
 
 @dataclass
 class CycleTally:
-    """Counts of one cycle on this rank."""
+    """Counters of one cycle on this rank."""
 
     lengths: List[int] = field(default_factory=list)
     clipped: int = 0
@@ -26,10 +26,9 @@ class CycleTally:
 class MeteredRollout:
     """Sets the completion lengths of each generation and counts its results; subclasses hook one framework each.
 
-    ``aim`` gives the lengths of the cycle's rows, over all ranks and in order of generation; ``None``
-    lets the model stop where it wants. ``stretch_last`` makes the cycle's last generation the worst
-    case: prompts and completions at their maximum (the last, because the gradients of the micro-batches
-    before it are then already there).
+    ``aim`` sets the lengths of the cycle's rows, over all ranks in order of generation; ``None`` leaves them to the
+    model. ``stretch_last`` makes the cycle's last generation the worst case, with prompts and completions at their
+    maximum: by then the gradients of earlier micro-batches are allocated.
     """
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
@@ -65,7 +64,7 @@ class MeteredRollout:
         self._trainer.mask_truncated_completions = masks
 
     def take_shapes(self) -> Optional[int]:
-        """New shapes of forward passes since the last call; ``None`` where the framework's are not counted."""
+        """Returns the number of new shapes of forward passes since the last call; ``None`` if they are not counted."""
         return self.shapes.take()
 
     @property
@@ -73,7 +72,7 @@ class MeteredRollout:
         return self._stretch_last and self.tally.generations == self._generations - 1
 
     def _of_engine(self, prompts: int) -> Sequence[int]:
-        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
+        """Returns the lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
         pending = self._pending or []
         size = int(self._trainer.vllm_tensor_parallel_size)
         if size == 1 or prompts == len(pending):
@@ -81,15 +80,15 @@ class MeteredRollout:
         return self._of_ranks(len(pending), self._rank // size * size, size)
 
     def _of_ranks(self, rows: int, first: int, count: int) -> List[int]:
-        """Lengths of the ``rows`` of each of ``count`` ranks from ``first`` on, in the next generation."""
+        """Returns the lengths of the ``rows`` of each of ``count`` ranks from ``first``, in the next generation."""
         return [length for rank in range(first, first + count) for length in self._lengths(rows, rank) or []]
 
     def _of_all(self, rows: int) -> Optional[List[int]]:
-        """Lengths of ``rows`` rows of each rank: a server generates them in one go. ``None`` leaves them free."""
+        """Returns the lengths of all ranks' rows, which a server generates at once; ``None`` leaves them free."""
         return self._of_ranks(rows, 0, int(self._trainer.accelerator.num_processes)) or None
 
     def _add(self, lengths: List[int], clipped: int, prompt_tokens: int) -> None:
-        """Tallies a generation of this rank. Raises ``MeterError`` if its rows are not as long as they were to be."""
+        """Counts a generation of this rank. Raises ``MeterError`` for rows of other lengths than set."""
         if self._pending is not None and lengths != self._pending:
             raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
         self.tally.lengths += lengths
@@ -99,7 +98,7 @@ class MeteredRollout:
         self._pending = None
 
     def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
-        """Lengths of this rank's rows in the next generation; ranks hold consecutive slices."""
+        """Returns the lengths of this rank's rows in the next generation; ranks hold consecutive slices."""
         if self._is_worst:
             return [self._max_completion] * rows
         if self._targets is None:

@@ -1,4 +1,4 @@
-"""vLLM's sampling parameters for a completion of a given length, and prompts of one."""
+"""vLLM's sampling parameters for a completion of a fixed length, and prompts of a fixed length."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, List, Sequence
 
 
 def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
-    """``SamplingParams`` for a completion of ``length`` tokens, whatever the model would do.
+    """Returns ``SamplingParams`` for a completion of exactly ``length`` tokens.
 
-    Nothing but the limit ends it, and so no token has to be forbidden: not the end of a sequence, and none of the words
-    and tokens that stop a completion besides (``stop_token_ids`` stop one even where the end is ignored).
+    Only the limit ends the completion, so no token is forbidden: neither the end of a sequence nor the words and tokens
+    that stop a completion (``stop_token_ids`` stop it even if the end is ignored).
 
     Args:
-        sampling: those of natural lengths; not changed.
+        sampling: parameters of natural lengths; not changed.
         length: tokens.
-        unended: no end of sequence stands within it either, for a trainer that masks what stands behind one.
+        unended: forbids an earlier end of sequence, for a trainer that masks tokens after one.
     """
     own = sampling.clone()
     own.ignore_eos = True
@@ -26,7 +26,7 @@ def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
 
 
 def stretch(prompt: Sequence[int], length: int) -> List[int]:
-    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
+    """Returns ``prompt`` repeated to ``length`` tokens, with its own end; a longer prompt stays unchanged."""
     ids = list(prompt)
     if not ids or len(ids) >= length:
         return ids

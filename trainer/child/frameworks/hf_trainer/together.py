@@ -13,7 +13,7 @@ from ...meter import Meter
 
 
 class Together:
-    """The ranks of a trial, as one of ``size``; with one rank every method returns its input.
+    """The ranks of a trial; with one rank every method returns its input.
 
     Every method is a collective: all ranks call it, in the same order.
     """
@@ -23,31 +23,31 @@ class Together:
         self.size = int(accelerator.num_processes)
 
     def wait(self) -> None:
-        """Barrier over all ranks; within a cycle it counts as phase ``wait``."""
+        """Waits for all ranks; within a cycle the time counts as phase ``wait``."""
         if self.size > 1:
             self._accelerator.wait_for_everyone()
 
     def all(self, value: Any) -> List[Any]:
-        """Every rank's ``value``, by rank."""
+        """Returns every rank's ``value``, by rank."""
         return [value] if self.size == 1 else list(gather_object([value]))
 
     def total(self, value: float) -> float:
-        """Sum over ranks."""
+        """Returns the sum over ranks."""
         return float(sum(self.all(value)))
 
     def verdict(self, own: GuardReading) -> GuardReading:
-        """The worst clock-guard reading of any rank, with this rank's CPU seconds: all ranks accept a cycle, or all
-        repeat it."""
+        """Returns the worst clock-guard reading of any rank, with this rank's CPU seconds: all ranks accept or repeat a
+        cycle.
+        """
         return worst(own, self.all(own))
 
     def slowest(self, seconds: float, phases: Mapping[str, float]) -> Tuple[float, Dict[str, float]]:
-        """A cycle's seconds, the same on every rank, and this rank's phases of them.
+        """Returns a cycle's seconds, the same on every rank, and this rank's phases.
 
-        All ranks begin behind one barrier and end behind another: what their clocks still differ by is when the
-        machine let each one go on after a barrier, and is waiting.
+        All ranks begin after one barrier and end after another: their clocks differ only by when the machine let each
+        continue after a barrier, which counts as waiting.
 
-        Args:
-            phases: seconds by phase; they sum to ``seconds``.
+        ``phases`` are seconds by phase; they sum to ``seconds``.
         """
         longest = max(self.all(seconds))
         times = dict(phases)
@@ -56,7 +56,7 @@ class Together:
         return longest, times
 
     def highest(self, own: Any) -> Any:
-        """Peaks, field by field the largest over all ranks."""
+        """Returns the peaks of all ranks, the largest of each field."""
         whole = None
         for peaks in self.all(own):
             whole = highest(whole, peaks)
@@ -64,13 +64,13 @@ class Together:
 
 
 def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
-    """Count as ``wait`` what a rank spends in collectives of the trainer's own code; a broadcast starts nothing new.
+    """Counts a rank's time in collectives of the trainer's own code as ``wait``; a broadcast starts nothing new.
 
-    Gradients are reduced inside the backward pass, beside it where the framework can, and belong to the update.
+    Gradients are reduced during the backward pass and belong to the update.
 
     Args:
-        module: where the trainer's class is defined; it holds functions it imported by name.
-        accelerator: its methods are wrapped on the object.
+        module: module of the trainer's class, with the functions it imported by name.
+        accelerator: object whose methods are wrapped.
     """
     for name in ("gather", "gather_for_metrics", "reduce", "wait_for_everyone"):
         setattr(accelerator, name, meter.wrap(getattr(accelerator, name), Phase.WAIT))

@@ -1,4 +1,4 @@
-"""Process group in which a trial's trainer passes weights to its rollout server."""
+"""Process group in which a trial's trainer sends weights to its rollout server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
-"""Variable that names the port to a trainer that has no setting for it."""
+"""Variable with the port, for a trainer without a setting for it."""
 
 
 def meet_at_home(extension: Any) -> None:
-    """The worker extension's group listens on the loopback, whatever address its client names.
+    """Makes the worker extension's group listen on the loopback, whatever address its client names.
 
-    The clients of TRL 0.18 and ms-swift 4.6 name 0.0.0.0, and who reaches the group's store has its pickles loaded.
+    TRL 0.18's and ms-swift 4.6's clients name 0.0.0.0, and any client of the group's store can load pickles.
     """
     own = extension.init_communicator
 
@@ -27,6 +27,6 @@ def meet_at_home(extension: Any) -> None:
 
 
 def client_at_port(client: Any) -> Any:
-    """The client's class with the group's port of this trial, where one is told."""
+    """Returns the client's class with the group's port of this trial, if one is set."""
     port = os.environ.get(PORT_VARIABLE)
     return client if port is None else functools.partial(client, group_port=int(port))

@@ -11,4 +11,4 @@ from .importing import bring_in_ahead
 from .run import run_trial
 
 LEFT = "what ms-swift has built"
-"""Of a trial, so that its process runs no other: ms-swift keeps global state."""
+"""State of ms-swift that remains after a trial, so that its process runs no other: it is global."""

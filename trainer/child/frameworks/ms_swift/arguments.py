@@ -18,19 +18,18 @@ CHATML = re.compile(
     r"<\|im_start\|>user\n" + PROBE + r"<\|im_end\|>\n<\|im_start\|>assistant\n",
     re.DOTALL,
 )
-"""What ms-swift's template ``chatml`` makes of one message (``swift/template/templates/utils.py``)."""
+"""Matches the text of one message in ms-swift's template ``chatml`` (``swift/template/templates/utils.py``)."""
 
 
 def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
-    """Arguments that ms-swift needs to load the model in ``folder`` and to use the prompts unchanged.
+    """Returns the arguments that ms-swift needs to load the model in ``folder`` and to use the prompts unchanged.
 
-    Several of its kinds of models may have the same architecture; they differ in their templates. The tokenizer's own
-    cannot stand in: ms-swift 4.6 puts the tokens of a completion into a message, which only templates of its own
-    take. Where the tokenizer's is ChatML, ms-swift's of that name is used, with the same system message. Prompts that
-    are plain texts (``raw``) go to the model without a template.
+    Several of its model types may have the same architecture and differ in their templates. The tokenizer's own
+    template cannot replace them: ms-swift 4.6 puts the tokens of a completion into a message, which only its own
+    templates accept. If the tokenizer's is ChatML, ms-swift's of that name is used, with the same system message.
+    Prompts that are plain texts (``raw``) reach the model without a template.
 
-    Raises:
-        IllegalSettingError: no template of ms-swift is known that says the same.
+    Raises IllegalSettingError if ms-swift has no equal template.
     """
     found: Dict[str, Any] = {}
     if "model_type" not in spec.passthrough:
@@ -41,7 +40,7 @@ def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
 
 
 def _kind(folder: str, raw: bool, named: bool) -> Dict[str, Any]:
-    """Arguments for a model type that ms-swift does not know; ``named``: the user says which template it is."""
+    """Returns the arguments for a model type that ms-swift does not know; ``named``: the user names its template."""
     from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
@@ -85,10 +84,10 @@ def command_line(
     scratch: Path,
     own: Mapping[str, Any],
 ) -> List[str]:
-    """The whole command line: the user's arguments, then the configuration's, then the meter's.
+    """Builds the whole command line: the user's arguments, then the configuration's, then the meter's.
 
-    The schedule is as long as the trial, so a decaying learning rate decays within it; that changes
-    what is learned, not how long a step takes.
+    The schedule is as long as the trial, so a decaying learning rate decays within it; that changes the learning, not
+    the time of a step.
     """
     measuring: Dict[str, Any] = {
         "rlhf_type": "grpo",
@@ -123,14 +122,14 @@ def command_line(
 
 
 def plugins(spec: TrialSpec) -> List[str]:
-    """The user's own plugins, looked up from the folder of the user's run."""
+    """Returns the user's own plugins, resolved from the folder of the user's run."""
     named = spec.passthrough.get("external_plugins") or []
     folder = next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
     return [str(Path(folder) / name) for name in ([named] if isinstance(named, str) else named)]
 
 
 def words_of(arguments: Mapping[str, Any]) -> List[str]:
-    """The command line of ``arguments``."""
+    """Converts ``arguments`` to command-line words."""
     return [word for key, value in arguments.items() for word in (f"--{key}", *_words(value))]
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the installed ms-swift's ``swift rlhf`` and ``megatron rlhf``, and its verdict on a user's own."""
+"""Describes the installed ms-swift's ``swift rlhf`` and ``megatron rlhf``, and has it judge a user's arguments."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from typing import Any, Dict, List, Mapping, Optional
 from .megatron import PREFIX, shape
 
 LONGEST = 400
-"""Characters of what ms-swift says."""
+"""Most characters of ms-swift's message."""
 
 
 def shapes() -> List[Any]:
-    """The dataclass of ``swift rlhf``."""
+    """Returns the dataclass of ``swift rlhf``."""
     return [importlib.import_module("swift.arguments").RLHFArguments]
 
 
 def others() -> Dict[str, Any]:
-    """Prefixes of further argument names -> their dataclass."""
+    """Returns prefix of further argument names -> their dataclass."""
     found = shape()
     return {} if found is None else {PREFIX: found}
 
 
 def version() -> Dict[str, str]:
-    """Under the name the answer has it by."""
+    """Returns the version, under its key in the answer."""
     return {"ms_swift": importlib.metadata.version("ms-swift")}
 
 
 def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
-    """Objection of ms-swift's own parser to ``keys`` (argument -> words), in one line; ``None`` if it takes them.
+    """Returns the objection of ms-swift's own parser to ``keys`` (argument -> words), in one line; ``None`` if
+    accepted.
 
-    Those of ``megatron rlhf`` begin with ``megatron.PREFIX``.
-
-    Its checks beyond the parser are left to the trial: they load the model's configuration, reach for a rollout
-    server, and make folders.
+    Those of ``megatron rlhf`` begin with ``megatron.PREFIX``. Checks beyond the parser are left to the trial: they load
+    the model's configuration, connect to a rollout server, and make folders.
     """
     theirs = bool(keys) and all(key.startswith(PREFIX) for key in keys)
     parser = _parser([others()[PREFIX]] if theirs else shapes())
@@ -48,7 +47,7 @@ def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
 
 
 def _parser(wanted: List[Any]) -> Any:
-    """The parser of the dataclasses, which raises ``ValueError`` instead of leaving the process."""
+    """Builds the parser of the dataclasses, which raises ``ValueError`` instead of ending the process."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 

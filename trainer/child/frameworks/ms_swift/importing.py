@@ -1,6 +1,6 @@
-"""Imports of an ms-swift trial, and what has to be in the environment by then.
+"""Imports of an ms-swift trial, and the environment that must be set before them.
 
-A process that has done this for one trial can be forked for every other with the same ``key``.
+A process with the imports of one trial can be forked for every other with the same ``key``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ OURS = ("loop", "prompts", "scoring", "seams")
 
 
 def before_import(spec: TrialSpec) -> None:
-    """The environment that torch, transformers and ms-swift read when they are imported.
+    """Sets the environment that torch, transformers and ms-swift read at import.
 
-    Raises:
-        IllegalSettingError: the user's own variables cannot be set.
+    Raises IllegalSettingError if the user's own variables cannot be set.
     """
     put_trial_environment(spec)
     if spec.device == "cpu":
@@ -28,7 +27,7 @@ def before_import(spec: TrialSpec) -> None:
 
 
 def bring_in() -> Tuple[Any, Any]:
-    """(The entry point, the trainer's class), and with them everything a trial uses."""
+    """Imports everything a trial uses, and returns (the entry point, the trainer's class)."""
     pipelines, trainers = (importlib.import_module(name) for name in MODULES)
     for name in OURS:
         importlib.import_module("." + name, __package__)

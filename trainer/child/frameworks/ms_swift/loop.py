@@ -24,13 +24,13 @@ METHODS = (
     "_get_per_token_logps_and_entropies",
     "_move_model_to_vllm",
 )
-"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
+"""Methods that this module wraps, besides ``hf_trainer.cycle.METHODS``."""
 
 
 def drive(
     trial: TrialContext, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]
 ) -> Any:
-    """Install the meter, train, and check that the protocol was fulfilled."""
+    """Installs the meter, trains, and checks that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     cycle.check_methods(trainer, METHODS)
     # By now ms-swift has multiplied the accumulation by the ranks that share a sequence (``GRPOTrainer.__init__``).
@@ -51,7 +51,7 @@ def drive(
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: SwiftRollout, seen: cycle.TrainerLog) -> None:
-    """Wrap the methods phases are made of, and those that say what a step did."""
+    """Wraps the methods that make up phases, and the methods that report a step."""
     trainer._rollout_samples = meter.wrap(trainer._rollout_samples, Phase.GENERATE)
     if trainer.args.use_vllm:
         trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
@@ -87,6 +87,6 @@ class SwiftQuality(Quality):
 
 
 def _samples_freely(args: Any) -> bool:
-    """Whether the rollout draws from the whole policy: cut to its likeliest tokens it has other log-probs by design."""
+    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design."""
     cut = args.top_p < 1.0 or args.top_k > 0 or args.min_p > 0.0
     return not cut and args.repetition_penalty in (None, 1.0)

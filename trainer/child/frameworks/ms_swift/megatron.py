@@ -1,7 +1,7 @@
-"""The arguments of ``megatron rlhf``, also where Megatron-Core is not installed.
+"""Reads the arguments of ``megatron rlhf``, also without Megatron-Core installed.
 
-Their classes import it, and need nothing of it but names. So they are imported beside stand-ins for its packages, in a
-process that only describes: nothing of ms-swift may be run in it afterwards.
+Their classes import Megatron-Core and need only names from it. So they are imported with stand-ins for its packages, in
+a process that only describes: no other code of ms-swift may run in it afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Optional, Sequence
 
 PREFIX = "megatron."
-"""Before the name of each of them."""
+"""Prefix of each argument's name."""
 _ABSENT = ("megatron", "mcore_bridge", "swift.megatron.utils")
 
 
@@ -48,7 +48,7 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def shape() -> Any:
-    """The dataclass of ``megatron rlhf``; ``None`` if this ms-swift has none that can be read so."""
+    """Returns the dataclass of ``megatron rlhf``; ``None`` if this ms-swift has none that can be read."""
     import swift
 
     # The package itself would patch torch for Megatron-Core.

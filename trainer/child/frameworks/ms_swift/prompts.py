@@ -25,17 +25,16 @@ class Prompts(RowPreprocessor):  # type: ignore[misc]
     """Rows whose ``prompt`` becomes ``messages``."""
 
     def preprocess(self, row: Dict[str, Any]) -> Dict[str, Any]:
-        """The row with messages."""
+        """Returns the row with messages."""
         prompt = row.pop("prompt")
         row["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         return row
 
 
 def write(path: str, scratch: Path, rows: int) -> Written:
-    """The prompts file begun again as often as ``rows`` need, so that one epoch holds the whole trial.
+    """Writes the prompts, repeated until they fill ``rows``, so that one epoch holds the whole trial.
 
-    Raises:
-        IllegalSettingError: it holds no prompts, or something else.
+    Raises IllegalSettingError for a file without prompts, or another file.
     """
     entries = [entry for entry, _ in prompts_of(path)]
     found = scratch / "prompts.jsonl"

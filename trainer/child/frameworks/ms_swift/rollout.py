@@ -15,14 +15,14 @@ from .serving import marked
 
 
 class SwiftRollout(MeteredRollout):
-    """The lengths of each generation, set and tallied where ms-swift generates."""
+    """Sets and counts the lengths of each generation in ms-swift."""
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
         super().__init__(trainer, max_prompt, max_completion, generations, rank)
         self._pad = trainer.template.tokenizer.pad_token_id
 
     def take_shapes(self) -> None:
-        """Forward passes of ms-swift are not counted."""
+        """Returns ``None``: forward passes of ms-swift are not counted."""
 
     @property
     def masks_truncated(self) -> bool:
@@ -33,7 +33,7 @@ class SwiftRollout(MeteredRollout):
         self._trainer.args.overlong_filter = masks
 
     def install(self) -> None:
-        """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited."""
+        """Wraps methods of the trainer, the templates and the engine; no source is edited."""
         trainer = self._trainer
         served = trainer.args.use_vllm and trainer.vllm_mode == "server"
         trainer._generate_and_score_completions = self._wrap_round(trainer._generate_and_score_completions)
@@ -50,7 +50,7 @@ class SwiftRollout(MeteredRollout):
             model.generate = self._wrap_generate(model.generate)
 
     def _wrap_infer(self, infer: Any) -> Any:
-        """The main process asks the server for the rows of all ranks, which come rank by rank."""
+        """Sets the lengths of all ranks' rows, rank by rank, which the main process requests from the server."""
 
         @functools.wraps(infer)
         def infer_with_lengths(requests: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,7 +77,7 @@ class SwiftRollout(MeteredRollout):
         return generate_and_score_completions
 
     def _wrap_batches(self, prepare: Any) -> Any:
-        """Counts the rows that are trained on, whatever was generated beside them."""
+        """Counts the rows that are trained on, whatever else was generated."""
 
         @functools.wraps(prepare)
         def prepare_batch_inputs(samples: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ class SwiftRollout(MeteredRollout):
         self.tally.clipped += self._clipped(grpo_batch, lengths)
 
     def _clipped(self, grpo_batch: Any, lengths: List[int]) -> int:
-        """Completions cut off at the maximum; a row that was made to stop short of it is none."""
+        """Returns the completions cut off at the maximum; a row with a shorter set length is none."""
         if self._pending is not None:
             return sum(1 for length in lengths if length >= self._max_completion)
         return int(grpo_batch.truncated_mask.sum())
@@ -112,7 +112,7 @@ class SwiftRollout(MeteredRollout):
             raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, found))
 
     def _wrap_encode(self, encode: Any) -> Any:
-        """In the worst case every prompt is as long as prompts may be, generated from and trained on alike."""
+        """Makes every prompt as long as the longest in the worst case, for generation and training."""
 
         @functools.wraps(encode)
         def encode_stretched(*args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ class SwiftRollout(MeteredRollout):
         return list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
 
     def _wrap_request(self, add: Any) -> Any:
-        """vLLM takes sampling parameters for each request, which come in the order of the rows."""
+        """Sets vLLM's sampling parameters of each request; requests come in the order of the rows."""
 
         @functools.wraps(add)
         def add_with_length(inputs: Any, generation_config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
@@ -189,7 +189,7 @@ class SwiftRollout(MeteredRollout):
 
 
 class _Ignored:
-    """A stopping criterion of ms-swift's that costs what it costs, and stops nothing."""
+    """A stopping criterion of ms-swift that is computed and stops nothing."""
 
     def __init__(self, own: Any) -> None:
         self._own = own

@@ -63,7 +63,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
-    """Command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
+    """Builds the command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
     from . import prompts, scoring
 
     spec, scratch = trial.spec, trial.paths.scratch
@@ -80,12 +80,12 @@ def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) ->
 
 
 def versions() -> Dict[str, str]:
-    """Versions of the packages that affect the figures."""
+    """Returns the versions of the packages that affect the figures."""
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "ms-swift")}
 
 
 class _Opened:
-    """The start-up part under way, which begins and ends in different calls of ms-swift's."""
+    """The current part of the start-up, which begins and ends in different calls of ms-swift."""
 
     def __init__(self, trial: TrialContext) -> None:
         self._trial = trial
@@ -106,7 +106,7 @@ class _Opened:
 
 @contextlib.contextmanager
 def measured(trainer_class: Any, opened: _Opened, drive: Callable[..., Any]) -> Iterator[None]:
-    """Within, a trainer that is built is timed as the engine's start, and its ``train`` goes through ``drive``."""
+    """Measures the building of a trainer as the engine's start, and passes its ``train`` to ``drive``."""
     build, train = trainer_class.__init__, trainer_class.train
 
     @functools.wraps(build)
@@ -127,7 +127,7 @@ def measured(trainer_class: Any, opened: _Opened, drive: Callable[..., Any]) -> 
 
 
 def _enter(entry: Callable[[List[str]], Any], argv: List[str], opened: _Opened) -> None:
-    """ms-swift's entry point. Raises ``IllegalSettingError`` for what it refuses before it trains."""
+    """Runs ms-swift's entry point. Raises ``IllegalSettingError`` for settings that it refuses before training."""
     refused = (ValueError, TypeError, ImportError, NotImplementedError, AssertionError, SystemExit)
     own = sys.argv
     sys.argv = ["swift", *argv]  # what looks at it finds the run's own words

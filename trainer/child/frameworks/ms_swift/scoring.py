@@ -16,15 +16,14 @@ OWN = "ms_swift"
 
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
-    """Rewards that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Loads rewards that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
     return load_rewards([reward for reward in spec.rewards if reward.kind != OWN])
 
 
 def register(spec: TrialSpec, rewards: Sequence[Callable[..., Any]], raw: bool) -> List[str]:
-    """Make them known to ms-swift; returns what ``reward_funcs`` names, ms-swift's own among them.
+    """Registers the rewards with ms-swift; returns the names for ``reward_funcs``, ms-swift's own included.
 
-    Args:
-        raw: prompts are plain texts, so that TRL would give completions as texts too, and not as messages.
+    ``raw`` tells that prompts are plain texts, so that TRL would give completions as texts, not as messages.
     """
     names: List[str] = []
     made = iter(rewards)
@@ -55,7 +54,7 @@ def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
 
 
 def _given(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
-    """Arguments for a reward of TRL's signature: prompts without what was generated."""
+    """Returns the arguments for a reward of TRL's signature: prompts without the generated messages."""
     prompts: List[Any] = [[message for message in row if message["role"] != "assistant"] for row in messages]
     written: List[Any] = list(completions)
     if raw:

@@ -1,6 +1,6 @@
-"""Knobs ms-swift has no argument for, set from outside its code.
+"""Sets knobs without an ms-swift argument from outside its code.
 
-This file is also copied as it is beside an exported run, so it imports nothing of ours.
+This file is also copied unchanged into an exported run, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def install(seams: Mapping[str, Any]) -> None:
 
 
 def _logprob_rows(rows: int) -> None:
-    """Rows of a pass without gradients (old and reference log-probs); the update's own is left alone."""
+    """Sets the rows of a pass without gradients (old and reference log-probs); the update's pass stays unchanged."""
     trainer = importlib.import_module("swift.rlhf_trainers.grpo_trainer").GRPOTrainer
     compute = getattr(trainer, METHOD, None)
     if compute is None:
@@ -56,7 +56,7 @@ def _logprob_rows(rows: int) -> None:
 
 
 def _rows(value: Any, taken: slice, count: int) -> Any:
-    """The rows of what has one entry for each row; anything else as it is."""
+    """Returns the rows of a tensor with one entry for each row; any other value unchanged."""
     if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == count:
         return value[taken]
     return value

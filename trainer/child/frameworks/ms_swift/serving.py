@@ -1,8 +1,8 @@
-"""ms-swift's rollout server, ``swift rollout``, that gives each row of a request a length of its own.
+"""ms-swift's rollout server, ``swift rollout``, with a length of its own for each row of a request.
 
-It answers one request after the other (``swift/pipelines/infer/rollout.py`` of 4.6: ``infer`` waits for its workers),
-so a request for each length would be another load. A row's length therefore stands in the ``data_dict`` of its request,
-with the tokens its prompt is stretched to in the worst case.
+The server handles one request after the other (``swift/pipelines/infer/rollout.py`` of 4.6: ``infer`` waits for its
+workers), so a request for each length would be another load. A row's length therefore stands in the ``data_dict`` of
+its request, with the tokens its prompt is stretched to in the worst case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..hf_trainer.weight_group import meet_at_home
 
 MARK = "autotune_lengths"
 Wish = Tuple[Optional[int], Optional[int]]
-"""(Tokens of the completion, tokens of the prompt); ``None`` leaves it as it is."""
+"""(Tokens of the completion, tokens of the prompt); ``None`` leaves the length unchanged."""
 NATURAL: Wish = (None, None)
 SHARED = (
     *("model_type", "template", "system", "use_chat_template", "template_backend", "response_prefix"),
@@ -33,12 +33,12 @@ _wishes: ContextVar[Optional[Iterator[Wish]]] = ContextVar("wishes", default=Non
 
 
 def marked(request: Mapping[str, Any], tokens: int, prompt: Optional[int]) -> Dict[str, Any]:
-    """``request`` with the tokens of its completion, and those of its prompt where it is stretched."""
+    """Returns ``request`` with the tokens of its completion, and those of a stretched prompt."""
     return {**request, "data_dict": {**(request.get("data_dict") or {}), MARK: [tokens, prompt]}}
 
 
 def unmarked(request: Any) -> Tuple[Any, Wish]:
-    """(The request as it was, what was wished)."""
+    """Returns (the request without marks, the marked lengths)."""
     own = request.get("data_dict") if isinstance(request, dict) else None
     if not own or MARK not in own:
         return request, NATURAL
@@ -48,7 +48,7 @@ def unmarked(request: Any) -> Tuple[Any, Wish]:
 
 
 def with_lengths(infer: Any) -> Any:
-    """``GRPOVllmEngine.infer``, which adds the requests in their order."""
+    """Wraps ``GRPOVllmEngine.infer``, which adds the requests in their order."""
 
     @functools.wraps(infer)
     def infer_with_lengths(self: Any, infer_requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ def with_lengths(infer: Any) -> Any:
 
 
 def with_length(infer_async: Any) -> Any:
-    """``GRPOVllmEngine.infer_async``, which adds one request, in a task of its own."""
+    """Wraps ``GRPOVllmEngine.infer_async``, which adds one request, in a task of its own."""
 
     @functools.wraps(infer_async)
     async def infer_with_length(self: Any, infer_request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def with_length(infer_async: Any) -> Any:
 
 
 def adding(add: Any) -> Any:
-    """``_add_request`` with what is wished of the next one."""
+    """Wraps ``_add_request`` to apply the marked lengths of the next request."""
 
     @functools.wraps(add)
     def add_with_length(self: Any, inputs: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def adding(add: Any) -> Any:
 
 
 def install() -> None:
-    """Replace what is replaced, in this process."""
+    """Installs the patches in this process."""
     from swift.infer_engine import GRPOVllmEngine
     from swift.pipelines.infer import rollout
 
@@ -114,7 +114,7 @@ def main(directory: Path, words: Sequence[str]) -> None:
 
 
 def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
-    """Arguments that the server has from the trial itself, of those that it knows."""
+    """Returns the server arguments that the trial itself sets, limited to those the server knows."""
     from . import arguments
 
     own: Dict[str, Any] = {key: spec.passthrough[key] for key in SHARED if key in spec.passthrough}
@@ -125,6 +125,6 @@ def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
 
 
 def raw_prompts(path: str) -> bool:
-    """Whether all prompts are plain texts."""
+    """Tells whether all prompts are plain texts."""
     with open(path, encoding="utf-8") as stream:
         return all(isinstance(json.loads(line)["prompt"], str) for line in stream if line.strip())

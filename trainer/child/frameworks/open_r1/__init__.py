@@ -1,4 +1,4 @@
-"""Open-R1's ``grpo.py``, run as it is and measured from outside."""
+"""Open-R1's ``grpo.py``, run unchanged and measured from outside."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from .importing import bring_in_ahead, key
 from .run import run_trial
 
 LEFT = "what grpo.py has built"
-"""Of a trial, so that its process runs no other: ``grpo.py`` keeps what it has built."""
+"""State of ``grpo.py`` that remains after a trial, so that its process runs no other."""

@@ -23,13 +23,13 @@ METHODS = (
     "_get_per_token_logps",
     "_move_model_to_vllm",
 )
-"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
+"""Methods that this module wraps, besides ``hf_trainer.cycle.METHODS``."""
 
 
 def drive(
     trial: TrialContext, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]
 ) -> None:
-    """Install the meter, train, and check that the protocol was fulfilled."""
+    """Installs the meter, trains, and checks that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     check_methods(trainer, METHODS)
     trial.note("threads", {"torch": torch.get_num_threads()})
@@ -47,10 +47,10 @@ def drive(
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
-    """Wrap the methods phases are made of, and those that say what a step did.
+    """Wraps the methods that make up phases, and the methods that report a step.
 
-    ``_generate_and_score_completions`` holds generation, rewards and log-probs in one piece, so generation is what the
-    model's or the engine's ``generate`` takes; tokenizing and padding around it are idle time.
+    ``_generate_and_score_completions`` holds generation, rewards and log-probs together, so generation is the time of
+    the model's or the engine's ``generate``; tokenizing and padding around it are idle time.
     """
     accelerator = trainer.accelerator
     if trainer.use_vllm:

@@ -1,6 +1,6 @@
-"""Imports of an Open-R1 trial, and what has to be in the environment by then.
+"""Imports of an Open-R1 trial, and the environment that must be set before them.
 
-A process that has done this for one trial can be forked for every other with the same ``key``.
+A process with the imports of one trial can be forked for every other with the same ``key``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ OTHERS = ("open_r1.configs", "open_r1.rewards", "open_r1.utils.callbacks")
 
 
 def script() -> Path:
-    """``grpo.py`` of the checkout.
+    """Returns ``grpo.py`` of the checkout.
 
-    Raises:
-        IllegalSettingError: what is named is no checkout of Open-R1.
+    Raises IllegalSettingError for a folder that is no checkout of Open-R1.
     """
     checkout = os.environ.get(CHECKOUT, "")
     path = Path(checkout) / SCRIPT
@@ -41,15 +40,14 @@ def script() -> Path:
 
 
 def key(spec: TrialSpec) -> str:
-    """Key of a trial's imports: specs with equal keys do the same until everything is imported."""
+    """Returns the key of a trial's imports: specs with equal keys import the same modules."""
     return import_key(spec, os.environ.get(CHECKOUT))
 
 
 def before_import(spec: TrialSpec) -> None:
-    """The environment that torch, TRL and the hub's client read when they are imported.
+    """Sets the environment that torch, TRL and the hub's client read at import.
 
-    Raises:
-        IllegalSettingError: the user's own variables cannot be set, or the trial is of a kind that is not run.
+    Raises IllegalSettingError if the user's variables cannot be set, or the kind of trial is not supported.
     """
     put_trial_environment(spec)
     if spec.device == "cpu" and spec.settings.get("deepspeed"):
@@ -57,10 +55,10 @@ def before_import(spec: TrialSpec) -> None:
 
 
 def bring_in() -> Dict[str, str]:
-    """Versions of what moves the numbers, imported.
+    """Imports the packages that affect the figures and returns their versions.
 
     Raises:
-        IllegalSettingError: another TRL than the one Open-R1 pins; figures of an unknown trainer would not be true.
+        IllegalSettingError: another TRL than Open-R1 pins; figures of an unknown trainer would be wrong.
     """
     source = str(script().parent.parent)
     if source not in sys.path:

@@ -19,10 +19,9 @@ COLUMN = "prompt"
 
 
 def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
-    """(The recipe, optimizer updates in a whole cycle); both files are written.
+    """Writes the recipe and the prompts; returns (the recipe, optimizer updates in a whole cycle).
 
-    Raises:
-        IllegalSettingError: a prompt Open-R1 cannot be given, or no prompts.
+    Raises IllegalSettingError for a prompt that Open-R1 cannot take, or no prompts.
     """
     keys = {**spec.passthrough, **spec.settings}
     counts = (keys.get("steps_per_generation"), keys.get("num_iterations"))
@@ -39,7 +38,7 @@ def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
 
 
 def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
-    """Settings that a trial makes itself. Open-R1 goes on from a checkpoint it finds, so the output folder is new."""
+    """Returns the settings of measuring; the output folder is new, as Open-R1 resumes from a checkpoint."""
     return {
         "model_name_or_path": spec.model,
         "model_revision": spec.revision or "main",
@@ -69,15 +68,15 @@ def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
 
 
 def write_prompts(source: str, folder: Path, rows: int, system: Any) -> Any:
-    """``rows`` rows of the prompts, begun again as often as needed; returns the system prompt they begin with.
+    """Writes ``rows`` rows of the prompts, repeated as needed; returns their common system prompt.
 
-    One epoch then holds the whole trial. Open-R1 makes a conversation of text, behind one ``system_prompt`` for all.
+    One epoch then holds the whole trial. Open-R1 makes a conversation of each text, with one ``system_prompt``.
 
     Args:
-        system: the recipe's own; prompts that begin with another are refused.
+        system: the recipe's own; prompts with another are refused.
 
     Raises:
-        IllegalSettingError: a prompt that is no such conversation, or none at all.
+        IllegalSettingError: a prompt that is no such conversation, or no prompts.
     """
     entries: List[Dict[str, Any]] = []
     for entry, place in prompts_of(source):
@@ -94,10 +93,9 @@ def write_prompts(source: str, folder: Path, rows: int, system: Any) -> Any:
 
 
 def split(prompt: Any, place: str) -> Tuple[Any, str]:
-    """(System prompt or ``None``, the user's text) of a prompt.
+    """Returns (system prompt or ``None``, the user's text) of a prompt.
 
-    Raises:
-        IllegalSettingError: it is neither text nor such a conversation.
+    Raises IllegalSettingError for a prompt that is neither text nor such a conversation.
     """
     if isinstance(prompt, str):
         return None, prompt

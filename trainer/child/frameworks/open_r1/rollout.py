@@ -14,10 +14,10 @@ from .serving import mark
 
 
 class OpenR1Rollout(MeteredRollout):
-    """The lengths of each generation, set and tallied where TRL 0.18 generates."""
+    """Sets and counts the lengths of each generation in TRL 0.18."""
 
     def install(self) -> None:
-        """Wrap the engine's, the client's or the model's ``generate``, and the tokenizer's call; nothing is edited."""
+        """Wraps ``generate`` of the engine, client or model, and the tokenizer's call; no source is edited."""
         trainer = self._trainer
         self._stretch_prompts(trainer.processing_class)
         if trainer.use_vllm and trainer.vllm_mode == "server":
@@ -32,7 +32,7 @@ class OpenR1Rollout(MeteredRollout):
             model.generate = self._wrap_model(model.generate)
 
     def _stretch_prompts(self, tokenizer: Any) -> None:
-        """In the worst case every prompt is as long as prompts may be."""
+        """Makes every prompt as long as the longest in the worst case."""
         outer, kind = self, type(tokenizer)
 
         class Stretching(kind):  # type: ignore[misc, valid-type]
@@ -63,10 +63,10 @@ class OpenR1Rollout(MeteredRollout):
         return found
 
     _asked = 0
-    """Tokens of the prompts this rank tokenized last, as far as TRL keeps them."""
+    """Tokens of the prompts that this rank tokenized last, after TRL's cut."""
 
     def _wrap_client(self, generate: Any) -> Any:
-        """The main process asks the server for the rows of all ranks: ``n`` of each prompt, which come rank by rank."""
+        """Sets the lengths of all ranks' rows in the main process's request: ``n`` for each prompt, rank by rank."""
 
         @functools.wraps(generate)
         def generate_with_lengths(prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
@@ -80,7 +80,7 @@ class OpenR1Rollout(MeteredRollout):
         return generate_with_lengths
 
     def _wrap_broadcast(self, broadcast: Any) -> Any:
-        """Learns which completions are the rank's own from TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
+        """Finds the rank's own completions in TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
 
         @functools.wraps(broadcast)
         def broadcast_and_count(completions: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ class OpenR1Rollout(MeteredRollout):
         return generate_with_lengths
 
     def _wrap_llm(self, generate: Any) -> Any:
-        """No row has an end of sequence before its last token: TRL 0.18 masks what stands behind the first."""
+        """Sets the lengths of an engine's rows without an earlier end of sequence: TRL 0.18 masks tokens after one."""
 
         @functools.wraps(generate)
         def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +128,7 @@ class OpenR1Rollout(MeteredRollout):
         return generate_with_lengths
 
     def _count_rows(self, prompt_tokens: int, completions: List[List[int]]) -> None:
-        """What is generated behind the first end of sequence is masked, and no token of the row's."""
+        """Counts the tokens of each row up to its first end of sequence; TRL masks the rest."""
         ends = self._trainer.processing_class.eos_token_id
         lengths = [row.index(ends) + 1 if ends in row else len(row) for row in completions]
         self._add(lengths, sum(1 for length in lengths if length >= self._max_completion), prompt_tokens)

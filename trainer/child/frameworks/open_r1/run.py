@@ -21,7 +21,7 @@ from . import importing, recipe
 
 
 class FinishedError(Exception):
-    """Ends ``grpo.py`` when the protocol is fulfilled; its work after training is not part of a trial."""
+    """Ends ``grpo.py`` after the protocol; its work after training is not part of a trial."""
 
 
 def run_trial(trial: TrialContext) -> None:
@@ -64,10 +64,9 @@ def keep_datasets(folder: Path) -> None:
 
 
 def run_script(script: Path, path: Path) -> None:
-    """``grpo.py --config PATH``.
+    """Runs ``grpo.py --config PATH``.
 
-    Raises:
-        IllegalSettingError: it refuses the recipe while it sets up.
+    Raises IllegalSettingError if it refuses the recipe during set-up.
     """
     before = list(sys.argv)
     sys.argv = [str(script), "--config", str(path)]
@@ -80,10 +79,9 @@ def run_script(script: Path, path: Path) -> None:
 
 
 def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
-    """Rewards of the study beside those of Open-R1's registry, each with its failures told apart.
+    """Installs the study's rewards besides those of Open-R1's registry, each with its failures marked as its own.
 
-    Raises:
-        RewardFailedError: one cannot be loaded.
+    Raises RewardFailedError for a reward that cannot be loaded.
     """
     from open_r1 import rewards
 
@@ -110,7 +108,7 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
 def install_trainer(
     trial: TrialContext, plan: CyclePlan, updates: int, meter: Any, loading: contextlib.ExitStack
 ) -> None:
-    """The trainer ``grpo.py`` will find: TRL's own, which counts its cycles when it trains."""
+    """Replaces the trainer that ``grpo.py`` imports by a subclass that measures cycles."""
     import trl
     from trl import GRPOTrainer
 

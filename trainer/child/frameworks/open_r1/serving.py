@@ -1,8 +1,8 @@
-"""The rollout server of TRL 0.18, ``trl vllm-serve``, that gives each row of a request a length of its own.
+"""The rollout server of TRL 0.18, ``trl vllm-serve``, with a length of its own for each row of a request.
 
-Its requests have one limit for all rows, and it answers one request after the other (``vllm_serve.py:432-505`` of 0.18:
-``generate`` waits for its workers), so a request for each length would be another load. A row's length therefore stands
-before its prompt.
+A request has one limit for all rows, and the server handles one request after the other (``vllm_serve.py:432-505`` of
+0.18: ``generate`` waits for its workers), so a request for each length would be another load. A row's length therefore
+stands before its prompt.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..hf_trainer.sampling import exactly
 from ..hf_trainer.weight_group import meet_at_home
 
 MARK = "\0"
-"""Stands around a length; no prompt begins with it."""
+"""Delimits a length; no prompt begins with it."""
 
 
 def mark(prompt: str, length: int) -> str:
-    """``prompt`` as a request that wants ``length`` tokens."""
+    """Returns ``prompt`` marked with a length of ``length`` tokens."""
     return "%s%d%s%s" % (MARK, length, MARK, prompt)
 
 
 def unmark(prompt: Any) -> Tuple[Any, Optional[int]]:
-    """(The prompt, the tokens wanted); ``None`` lets the model stop where it wants."""
+    """Returns (the prompt, its marked length in tokens); ``None`` leaves the length to the model."""
     if not isinstance(prompt, str) or not prompt.startswith(MARK):
         return prompt, None
     _, length, own = prompt.split(MARK, 2)
@@ -32,7 +32,7 @@ def unmark(prompt: Any) -> Tuple[Any, Optional[int]]:
 
 
 def with_lengths(generate: Any) -> Any:
-    """``LLM.generate`` that reads marked prompts. No row has an end of sequence: TRL masks what stands behind one."""
+    """Wraps ``LLM.generate`` to read marked prompts; rows have no end of sequence, after which TRL masks."""
 
     @functools.wraps(generate)
     def generate_with_lengths(self: Any, prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def with_lengths(generate: Any) -> Any:
 
 
 def install() -> None:
-    """Replace what is replaced, in this process."""
+    """Installs the patches in this process."""
     from trl.scripts import vllm_serve
 
     vllm_serve.LLM.generate = with_lengths(vllm_serve.LLM.generate)

@@ -1,4 +1,4 @@
-"""TRL's ``GRPOTrainer``, run as it is and measured from outside."""
+"""TRL's ``GRPOTrainer``, run unchanged and measured from outside."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .run import run_trial
 
 
 def fits(kept: Dict[str, Any], spec: TrialSpec) -> bool:
-    """Whether a used worker may run ``spec`` (``kept.fits``)."""
+    """Tells whether a used worker may run ``spec`` (``kept.fits``)."""
     from . import kept as between
 
     return between.fits(kept, spec)
 
 
 def put_back(kept: Dict[str, Any]) -> str:
-    """Between two trials of a worker; returns what could not be got rid of (``kept.put_back``)."""
+    """Resets a worker between two trials; returns the parts that remained (``kept.put_back``)."""
     from . import kept as between
 
     return between.put_back(kept)

@@ -20,12 +20,12 @@ NO_END = -1
 def generate_with_lengths(
     generate_batch: Callable[..., Any], inputs: Sequence[Any], lengths: Optional[Sequence[int]], **kwargs: Any
 ) -> Any:
-    """``generate_batch`` of the model, row i being ``lengths[i]`` tokens long; ``None`` leaves it as it is.
+    """Runs ``generate_batch`` of the model with ``lengths[i]`` tokens for row i; ``None`` leaves lengths free.
 
     Raises:
-        MeterError: this transformers submits its requests in a way that is not known here.
-        Exception: what ended the engine's thread, which transformers itself only logs: it returns the rows
-            that were finished by then as if they were all.
+        MeterError: this transformers submits its requests in an unknown way.
+        Exception: the error that ended the engine's thread; transformers itself only logs it and returns the rows
+            finished by then.
     """
     managers: List[Any] = []
     with _submitting(lengths, managers):
@@ -40,7 +40,7 @@ def generate_with_lengths(
 
 @contextlib.contextmanager
 def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterator[None]:
-    """Requests are submitted with ``lengths``; their manager is added to ``managers``."""
+    """Makes submitted requests take ``lengths``; adds their manager to ``managers``."""
     manager_class = importlib.import_module(MODULE).ContinuousBatchingManager
     submit = manager_class.add_requests
 
@@ -66,7 +66,7 @@ def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterat
 
 
 def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
-    """Order of the rows as transformers has it: with shared prefixes like rows follow one another."""
+    """Returns transformers' order of the rows: with shared prefixes, equal rows follow one another."""
     rows = list(range(len(inputs)))
     if getattr(manager, "_use_prefix_sharing", False):
         rows.sort(key=lambda row: list(inputs[row]), reverse=True)
@@ -74,7 +74,7 @@ def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
 
 
 def _ended_by(manager: Any, outputs: Mapping[str, Any], rows: int) -> Optional[BaseException]:
-    """Why not every row is whole, or ``None`` if they all are."""
+    """Returns the error that left rows unfinished, or ``None`` if all are whole."""
     fatal = getattr(getattr(manager, "background_thread_status", None), "fatal_error", None)
     if isinstance(fatal, BaseException):
         return fatal

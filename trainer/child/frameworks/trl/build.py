@@ -27,7 +27,7 @@ MODEL_KEYS = ("dtype", "attn_implementation")
 
 
 def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """The user's own keys as (GRPOConfig arguments, ModelConfig arguments); its script's own do nothing here."""
+    """Splits the user's own keys into (GRPOConfig arguments, ModelConfig arguments); the script's own are ignored."""
     training = {f.name for f in dataclasses.fields(GRPOConfig) if f.init}
     model = {f.name for f in dataclasses.fields(ModelConfig) if f.init} - training
     script = {f.name for f in dataclasses.fields(ScriptArguments) if f.init} | {ENVIRONMENT_KEY}
@@ -41,10 +41,9 @@ def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], D
 
 
 def configure(spec: TrialSpec, cycles: int, scratch: Path) -> Tuple[Any, int]:
-    """(The trial's ``GRPOConfig``, optimizer updates in a whole cycle) for at most ``cycles`` cycles.
+    """Builds (the trial's ``GRPOConfig``, optimizer updates in a whole cycle) for at most ``cycles`` cycles.
 
-    Raises:
-        IllegalSettingError: TRL refuses the settings, or they make another number of rows per update.
+    Raises IllegalSettingError if TRL refuses the settings, or they make other rows per update.
     """
     with refusing():
         one = build_config(spec, 1, scratch)
@@ -55,15 +54,15 @@ def configure(spec: TrialSpec, cycles: int, scratch: Path) -> Tuple[Any, int]:
 
 
 def rows_per_update(config: Any) -> int:
-    """Completions of one optimizer update, over all ranks."""
+    """Returns the completions of one optimizer update, over all ranks."""
     return int(config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size)
 
 
 def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
-    """The trial's ``GRPOConfig``: the user's keys, then the configuration's, then what measuring needs.
+    """Builds the trial's ``GRPOConfig``: the user's keys, then the configuration's, then the meter's.
 
-    The schedule is as long as the trial, so a decaying learning rate decays within it; that changes
-    what is learned, not how long a step takes.
+    The schedule is as long as the trial, so a decaying learning rate decays within it; that changes the learning, not
+    the time of a step.
     """
     measuring = {
         "output_dir": str(scratch / "trl"),
@@ -90,7 +89,7 @@ def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
 
 
 def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
-    """The policy in ``folder``, loaded by TRL's own function, so that it is what the user's run would train."""
+    """Loads the policy in ``folder`` by TRL's own function, as the user's run would."""
     _, model_keys = split_passthrough(spec.passthrough)
     given: Dict[str, Any] = {key: model_keys[key] for key in MODEL_KEYS if key in model_keys}
     given.update(as_mapping(spec.passthrough.get("model_init_kwargs"), "model_init_kwargs"))
@@ -110,10 +109,10 @@ def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
 
 
 def check_attention(model: Any, wanted: Any) -> None:
-    """Raises ``IllegalSettingError`` where the model was given another attention than the one asked for.
+    """Raises ``IllegalSettingError`` if the model has another attention than requested.
 
-    What falls back is only logged by transformers, and the knob would have been measured without acting. ``sdpa`` is
-    what every configuration asks for; a model without it runs as it would in the user's own script.
+    transformers only logs a fallback, and the knob would be measured without an effect. Every configuration asks for
+    ``sdpa`` by default; a model without it runs as in the user's own script.
     """
     found = getattr(model.config, "_attn_implementation", None)
     if wanted in (None, "sdpa") or found in (None, wanted):
@@ -124,14 +123,14 @@ def check_attention(model: Any, wanted: Any) -> None:
 
 
 def own_model_config(spec: TrialSpec) -> Any:
-    """The user's ``ModelConfig`` with the configuration's dtype, which quantisation computes in."""
+    """Returns the user's ``ModelConfig`` with the configuration's dtype, in which quantised layers compute."""
     _, model_keys = split_passthrough(spec.passthrough)
     loading = {key: value for key, value in spec.model_settings.items() if key in MODEL_KEYS}
     return ModelConfig(**{**model_keys, **loading})
 
 
 def load_prompts(path: str, rows: int) -> Any:
-    """The prompts file as a dataset of ``rows`` rows, begun again as often as needed.
+    """Loads the prompts file as a dataset of ``rows`` rows, repeated as needed.
 
     One epoch then holds the whole trial: an epoch's end inside it would cut an update short.
     """
@@ -143,12 +142,12 @@ def load_prompts(path: str, rows: int) -> Any:
 
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
-    """In the specification's order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    """Loads the rewards in the specification's order. Raises ``RewardFailedError`` if one cannot be loaded."""
     return [guarded(reward) for reward in load_rewards(spec.rewards)]
 
 
 def build_trainer(spec: TrialSpec, config: Any, model: Any, rewards: Any, dataset: Any) -> Any:
-    """TRL's own trainer, unchanged. Raises ``IllegalSettingError`` for what it refuses."""
+    """Builds TRL's own trainer, unchanged. Raises ``IllegalSettingError`` for settings that it refuses."""
     with refusing():
         peft = get_peft_config(own_model_config(spec))
         return GRPOTrainer(
@@ -157,5 +156,5 @@ def build_trainer(spec: TrialSpec, config: Any, model: Any, rewards: Any, datase
 
 
 def versions() -> Dict[str, str]:
-    """Versions of the packages that affect the figures."""
+    """Returns the versions of the packages that affect the figures."""
     return {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__}

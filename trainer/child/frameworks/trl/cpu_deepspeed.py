@@ -14,18 +14,17 @@ SUPPORTED: Dict[str, Tuple[Tuple[int, int], Tuple[int, int]]] = {
     "deepspeed": ((0, 19), (0, 20)),
     "accelerate": ((1, 15), (1, 16)),
 }
-"""Package -> versions whose inside is known here: from the first, below the second."""
+"""Package -> versions whose internals this module knows: from the first, below the second."""
 
 
 class CpuDeepSpeedError(ValueError):
-    """DeepSpeed cannot run on a CPU here; the message says why."""
+    """DeepSpeed cannot run on a CPU here; the message gives the reason."""
 
 
 def before_import() -> None:
-    """Call before torch, accelerate or TRL is imported: they read the environment then.
+    """Sets variables that torch, accelerate and TRL read at import; call it before.
 
-    Raises:
-        CpuDeepSpeedError: nobody said which rank this is.
+    Raises CpuDeepSpeedError without a rank in the environment.
     """
     if "LOCAL_RANK" not in os.environ:
         raise CpuDeepSpeedError("zero_stage needs its processes started by torchrun, be it one")
@@ -34,10 +33,10 @@ def before_import() -> None:
 
 
 def after_import() -> None:
-    """Call when TRL is imported and no ``GRPOConfig`` is made yet. ``use_cpu`` must be false: it turns DeepSpeed off.
+    """Patches accelerate and DeepSpeed; call it after TRL is imported and before a ``GRPOConfig`` is made. ``use_cpu``
+    must be false: it turns DeepSpeed off.
 
-    Raises:
-        CpuDeepSpeedError: a package is missing, or of a version whose inside is not known here.
+    Raises CpuDeepSpeedError for a missing package, or a version with unknown internals.
     """
     check_versions()
     from accelerate import PartialState

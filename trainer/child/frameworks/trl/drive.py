@@ -33,7 +33,7 @@ METHODS = (
     "_calculate_rewards",
     "_get_per_token_logps_and_entropies",
 )
-"""What is wrapped here (``hf_trainer.cycle.METHODS``)."""
+"""Methods that this module wraps, besides ``hf_trainer.cycle.METHODS``."""
 
 
 def drive(
@@ -44,10 +44,9 @@ def drive(
     meter: Meter,
     watch: Optional[EngineCounters] = None,
 ) -> None:
-    """Install the meter, train, and check that the protocol was fulfilled.
+    """Installs the meter, trains, and checks that the protocol was fulfilled.
 
-    Args:
-        watch: of the engine, where there is one.
+    ``watch`` is the engine's, if there is one.
     """
     spec, args = trial.spec, trainer.args
     check_methods(trainer, METHODS)
@@ -71,7 +70,7 @@ def drive(
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
-    """Wrap the methods phases are made of, and those that say what a step did."""
+    """Wraps the methods that make up phases, and the methods that report a step."""
     trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
     if trainer.use_vllm:
         engine = trainer.vllm_generation
@@ -82,8 +81,9 @@ def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
 
 
 def install_shapes(trainer: Any, shapes: ShapesMet) -> None:
-    """Tell ``shapes`` of the passes without gradients; before anything cuts them into smaller ones, so that those are
-    told. Of the update's passes ``counting`` tells."""
+    """Records shapes of passes without gradients in ``shapes``, before they are chunked; ``counting`` records the
+    update's.
+    """
     compute = trainer._get_per_token_logps_and_entropies
 
     @functools.wraps(compute)

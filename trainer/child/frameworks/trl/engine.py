@@ -1,11 +1,11 @@
-"""vLLM beside TRL's trainer, with the arguments TRL has no setting for, and weights that really arrive.
+"""vLLM in TRL's process, with arguments that TRL has no setting for, and a working weight sync on a CPU.
 
-This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 
-TRL builds its engine by the name ``LLM`` of one module; here that name is replaced by one that adds
-arguments. Without a GPU two things are different: the size of the KV cache is given in bytes, and
-``load_weights`` cannot be used for the weight sync, because the CPU kernels hold their weights packed;
-``reload_weights`` (vLLM's layerwise reload) packs them again.
+TRL builds its engine by the name ``LLM`` of one module; this module replaces the name by one that adds arguments. Two
+things differ without a GPU: the size of the KV cache is given in bytes, and ``load_weights`` cannot be used for the
+weight sync, because the CPU kernels hold their weights packed; ``reload_weights`` (vLLM's layerwise reload) packs them
+again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 MODULE = "trl.generation.vllm_generation"
 SUPPORTED = ((0, 26), (0, 32))
-"""vLLM versions whose inside is known here: from the first, below the second.
+"""vLLM versions whose internals this module knows: from the first, below the second.
 
-0.26 (on a GPU) and 0.31 (on a CPU) were run, those between not.
-"""
+Tested: 0.26 (on a GPU) and 0.31 (on a CPU); the versions between are not tested."""
 ENGINE_SEAMS: Dict[str, str] = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
@@ -44,16 +43,16 @@ SPECULATION = {
     "speculative_tokens": "num_speculative_tokens",
     "speculative_lookup": "prompt_lookup_max",
 }
-"""Knob -> key of the argument ``speculative_config``, which is not given where nothing is guessed."""
+"""Knob -> key of the argument ``speculative_config``, which is left out without speculative decoding."""
 ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION) | frozenset(SPECULATION)
 """All that this file sets."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 MOST_CAPTURED = 512
 """Largest batch vLLM captures by itself, but on compute capability 10."""
 FIRST_CACHE = 1 << 30
-"""Bytes of KV cache on a CPU where nothing says how many; the backend would take a share of all memory."""
+"""Default bytes of KV cache on a CPU; the backend would take a share of all memory."""
 STEP = "finalize_loading"
-"""What vLLM asks of a compiled function it has read from its cache."""
+"""Method that vLLM calls on a compiled function from its cache."""
 
 
 class EngineError(ValueError):
@@ -72,10 +71,9 @@ def check_versions(vllm: str) -> None:
 
 
 def before_import(device: str, compiles: bool = False) -> None:
-    """Environment that vLLM and torch read when they are imported.
+    """Sets the environment that vLLM and torch read at import.
 
-    Args:
-        compiles: the configuration asks for compiled code somewhere.
+    ``compiles`` tells whether the configuration turns compilation on.
     """
     # Colocated means in this process.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -90,10 +88,10 @@ def before_import(device: str, compiles: bool = False) -> None:
 
 
 def take_port() -> None:
-    """A port of this process's own for the engine's rendezvous.
+    """Sets a free port for the engine's rendezvous.
 
-    TRL takes the first of four fixed ports that nobody listens on yet, so two trainings that begin at the same time
-    on one machine take the same one, and the second ends with ``EADDRINUSE``. Ranks have theirs from their launcher.
+    TRL takes the first of four fixed ports that is free, so two trainings that begin at the same time on one machine
+    take the same one, and the second ends with ``EADDRINUSE``. Ranks have their port from their launcher.
     """
     if "MASTER_PORT" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return
@@ -103,10 +101,10 @@ def take_port() -> None:
 
 
 def leave_out(device: str) -> None:
-    """A trainer that does not use vLLM need not wait for its import. To be called before TRL is imported.
+    """Keeps TRL from importing vLLM for a trainer that does not use it; call it before TRL is imported.
 
-    What the import does to the trainer is done all the same. TRL imports vLLM wherever it is installed, and on a GPU
-    vLLM takes cuDNN's attention from torch (``vllm/platforms/cuda.py``), which plans anew for each length.
+    The import's effect on the trainer is kept: TRL imports any installed vLLM, and on a GPU vLLM turns off torch's
+    cuDNN attention (``vllm/platforms/cuda.py``), which plans anew for each length.
     """
     checks: Any = importlib.import_module("trl.import_utils")
     if not hasattr(checks, "is_vllm_available"):
@@ -117,7 +115,7 @@ def leave_out(device: str) -> None:
 
 
 def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:
-    """Arguments of ``vllm.LLM`` for the knobs among ``seams`` that are the engine's."""
+    """Returns the arguments of ``vllm.LLM`` for the engine's knobs among ``seams``."""
     found = {ENGINE_SEAMS[knob]: _in_vllms_words(knob, value) for knob, value in seams.items() if knob in ENGINE_SEAMS}
     compilation = {key: seams[knob] for knob, key in COMPILATION.items() if knob in seams}
     if "mode" in compilation:
@@ -138,20 +136,19 @@ def _in_vllms_words(knob: str, value: Any) -> Any:
 
 
 def graph_sizes(rows: int) -> List[int]:
-    """Batch sizes that ``rows`` sequences can come to while they are decoded, in the steps of vLLM's own list.
+    """Returns the batch sizes of decoding ``rows`` sequences, in the steps of vLLM's own list.
 
-    vLLM captures up to twice ``max_num_seqs`` (0.31, vllm/config/vllm.py:2458). Where no sequence waits for another's
-    place, no decoding step is larger than ``rows``: the graphs beyond cost start-up and are not used.
+    vLLM captures up to twice ``max_num_seqs`` (0.31, vllm/config/vllm.py:2458). If no sequence has to wait, no decoding
+    step is larger than ``rows``: further graphs cost start-up and are not used.
     """
     steps = [1, 2, 4, *range(8, 256, 8), *range(256, MOST_CAPTURED, 16)]
     return [size for size in steps if size < rows] + [rows]
 
 
 def _capture_no_more(arguments: Dict[str, Any], rows: Optional[int]) -> None:
-    """Adds ``graph_sizes`` to the arguments of ``vllm.LLM`` where nothing else says what is captured.
+    """Adds ``graph_sizes`` to the arguments of ``vllm.LLM`` unless they set the capture sizes.
 
-    Args:
-        rows: of one generation, as TRL gives them to its engine as ``max_num_seqs``.
+    ``rows`` are those of one generation, which TRL passes to its engine as ``max_num_seqs``.
     """
     compilation = dict(arguments.get("compilation_config") or {})
     if rows is None or rows > MOST_CAPTURED or (arguments.get("max_num_seqs") or 0) < rows:
@@ -202,12 +199,11 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
 
 
 def read_what_was_compiled() -> None:
-    """Let vLLM take from its cache what torch's own backend compiled, which is the backend of a CPU.
+    """Lets vLLM read functions of torch's own backend, a CPU's, from its compile cache.
 
-    It keeps that as everything compiled, but asks what it has read for a step only its own backend's functions have
-    (vLLM 0.31: "'function' object has no attribute 'finalize_loading'"), and then compiles anew at every start. What
-    was compiled is kept apart for each kind of CPU, because code for one may not run on another and torch compares
-    no more than versions.
+    vLLM stores them like others, but calls a method on the read function that only its own backend's have (0.31:
+    "'function' object has no attribute 'finalize_loading'"), and so compiles anew at every start. The cache is separate
+    for each kind of CPU, because code for one may not run on another and torch compares only versions.
     """
     try:
         decorators: Any = importlib.import_module("vllm.compilation.decorators")
@@ -244,7 +240,7 @@ def read_what_was_compiled() -> None:
 
 
 def cpu() -> str:
-    """Identity of this CPU for compiler caches: model name and instruction sets of one core."""
+    """Returns the identity of this CPU for compiler caches: model name and instruction sets of one core."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
             lines = stream.read().split("\n\n")[0].splitlines()
@@ -255,7 +251,7 @@ def cpu() -> str:
 
 
 def held_bytes(device: str) -> int:
-    """Memory in use: of the GPU by the driver, of this process on a CPU."""
+    """Returns the memory in use, in bytes: of the GPU by the driver; on a CPU of this process."""
     if device == "cuda":
         import torch
 
@@ -266,7 +262,7 @@ def held_bytes(device: str) -> int:
 
 
 def sync_by_reload(generation: Any) -> None:
-    """Weights to the engine by its layerwise reload, which packs or quantises them as at the start."""
+    """Sends weights to the engine by its layerwise reload, which packs or quantises them as at the start."""
     if generation.mode != "colocate":
         raise EngineError("weights are reloaded in place only where the engine is colocated")
     if generation.enable_sleep_mode:
@@ -280,7 +276,7 @@ def sync_by_reload(generation: Any) -> None:
 
 
 def pack_tied_head(model: Any) -> None:
-    """A head that shares the embedding's weights is not among what was loaded, and its packed copy is the old one."""
+    """Updates the packed output head if it shares the embedding's weights; a reload does not include it."""
     head = getattr(model, "lm_head", None)
     method = getattr(head, "quant_method", None)
     if head is None or not hasattr(head, "cpu_linear") or method is None:
@@ -328,5 +324,5 @@ class EngineWatch:
         self._preempted, self._usage = 0, 0.0
 
     def end(self) -> Tuple[int, float]:
-        """(preemptions, highest share of the cache in use)."""
+        """Returns (preemptions, highest share of the cache in use)."""
         return self._preempted, self._usage

@@ -1,7 +1,7 @@
 """Compares the engine settings that vLLM uses with those requested.
 
-It changes some values with no more than a line in its log: a capture size is cut to one it has, prefix caching is
-turned off where a model cannot have it. The knob would be measured without acting.
+vLLM changes some values with only a line in its log: it cuts a capture size, or turns prefix caching off for some
+models. The knob would be measured without an effect.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ PLACES: Mapping[str, Tuple[str, str]] = {
 }
 """Knob -> part and name in the engine's ``vllm_config``; alike in vLLM 0.26 and 0.31."""
 ROUNDING = ("rollout_quantization", "kv_cache_dtype")
-"""A figure of these must not stand under a rounding that did not happen."""
+"""Knobs that round: a figure must not be recorded for a rounding that did not happen."""
 FREE = (None, "none", "auto")
-"""Asked for so, the engine may have whatever it finds right."""
+"""Values that leave the choice to the engine."""
 
 
 def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
-    """Engine settings that differ from the requested ones, by knob.
+    """Returns the engine settings that differ from the requested ones, by knob.
 
-    A place that this vLLM does not have tells nothing.
+    A setting that this vLLM does not have is skipped.
 
-    Raises:
-        EngineError: it rounds in another way than asked for.
+    Raises EngineError if the engine rounds in another way than requested.
     """
     config = getattr(getattr(llm, "llm_engine", None), "vllm_config", None)
     found: Dict[str, Any] = {}
@@ -52,7 +51,7 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _alike(knob: str, asked: Any, has: Any) -> bool:
-    """Whether vLLM's value equals the requested one; an FP8 format has several names."""
+    """Tells whether vLLM's value equals the requested one; an FP8 format has several names."""
     if knob in ROUNDING and str(asked).startswith("fp8"):
         return "fp8" in str(has).lower()
     return bool(has == asked)

@@ -1,6 +1,6 @@
-"""Imports of a TRL trial, and what has to be in the environment by then.
+"""Imports of a TRL trial, and the environment that must be set before them.
 
-A process that has done this for one trial can be forked for every other with the same ``key``.
+A process with the imports of one trial can be forked for every other with the same ``key``.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ LATER = {
 }
 """With vLLM or without: what a trial on a CPU imports when it builds its engine."""
 REWARDS = {"reasoning_gym": ("reasoning_gym",)}
-"""Kind of reward -> modules it imports in the trial's own process."""
+"""Kind of reward -> modules that it imports in the trial's own process."""
 
 
 def uses_vllm(spec: TrialSpec) -> bool:
-    """Whether completions come from vLLM, in this process or by its server."""
+    """Tells whether completions come from vLLM, in this process or from its server."""
     return bool(spec.settings.get("use_vllm"))
 
 
 def key(spec: TrialSpec) -> str:
-    """Key of a trial's imports: specs with equal keys do the same until everything is imported."""
+    """Returns the key of a trial's imports: specs with equal keys import the same modules."""
     return import_key(spec, compiles(spec), _rewards(spec))
 
 
 def before_import(spec: TrialSpec) -> None:
-    """The environment that torch, TRL and vLLM read when they are imported.
+    """Sets the environment that torch, TRL and vLLM read at import.
 
-    Raises:
-        IllegalSettingError: the user's own variables cannot be set, or nobody said which rank this is.
+    Raises IllegalSettingError if the user's variables cannot be set, or without a rank in the environment.
     """
     put_trial_environment(spec)
     engine.before_import(spec.device, compiles=compiles(spec))
@@ -46,7 +45,7 @@ def before_import(spec: TrialSpec) -> None:
 
 
 def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
-    """(``build``, ``drive``), and with them TRL."""
+    """Imports TRL and returns (``build``, ``drive``)."""
     if not uses_vllm(spec):
         engine.leave_out(spec.device)
     from . import build, drive
@@ -55,7 +54,7 @@ def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
-    """Imports all that a trial of this key imports, also what it would only import later.
+    """Imports all modules that a trial of this key imports, late ones included.
 
     Raises:
         IllegalSettingError, ImportError: the trial would fail with this.
@@ -75,7 +74,7 @@ def _rewards(spec: TrialSpec) -> Tuple[str, ...]:
 
 
 def _model_module(spec: TrialSpec) -> Tuple[str, ...]:
-    """The file of transformers that holds the model's class."""
+    """Returns the module of transformers with the model's class."""
     try:
         with open(os.path.join(spec.model, "config.json"), encoding="utf-8") as stream:
             kind = str(json.load(stream)["model_type"]).replace("-", "_")

@@ -1,8 +1,8 @@
 """Keeps a colocated engine between two TRL trials of a warm worker, and resets everything else.
 
-Kept: the imported packages, and a colocated engine whose arguments are equal. Everything else is made anew by the
-code a trial in a process of its own runs too, the weights read from the folder they came from: they are in the
-page cache, and a second copy in the process would be memory that no real run has.
+Kept: the imported packages, and a colocated engine with equal arguments. Everything else is made anew by the code of a
+trial in a process of its own. Weights are read again from their folder: they are in the page cache, and a second copy
+in the process would be memory that no real run has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..hf_trainer.compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
 
 OURS = "trl."
-"""Modules in which seams replace what stands there."""
+"""Prefix of modules whose attributes seams replace."""
 
 
 @dataclass
@@ -39,18 +39,18 @@ class Held:
 
     engine: Any
     arguments: str
-    """Exactly those it was built with."""
+    """Arguments of the engine's constructor."""
     random: Tuple[Any, ...]
-    """State of the generators right after it was built: building it draws numbers, handing it on does not."""
+    """State of the random generators right after the engine was built: building draws numbers, reuse does not."""
     environment: Dict[str, str]
-    """Variables that building it set."""
+    """Variables that building the engine set."""
     watch: Optional[EngineWatch] = None
 
 
 def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
-    """Whether this process runs ``spec`` as one of its own would; asked before anything of the trial is recorded.
+    """Tells whether this process runs ``spec`` as a new process would; called before anything is recorded.
 
-    An engine that was ended and built again with other arguments leaves memory behind, so it is not tried.
+    An engine that was ended and built again with other arguments leaves memory behind, so that is never done.
     """
     if kept.get("compiles", compiles(spec)) != compiles(spec) and spec.device != "cuda":
         return False  # torch was imported with TORCHDYNAMO_DISABLE, or without it
@@ -70,7 +70,7 @@ def begin(trial: TrialContext) -> None:
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
-    """The module and class attributes that seams replace, to be restored afterwards."""
+    """Returns the module and class attributes that seams replace, to be restored afterwards."""
     found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
     generation = sys.modules.get(MODULE)
     if generation is not None and hasattr(generation, "VLLMGeneration"):
@@ -90,7 +90,7 @@ def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wishes(spec: TrialSpec) -> str:
-    """The parts of a spec that determine the engine's arguments; the arguments themselves are compared as well."""
+    """Returns the parts of a spec that determine the engine's arguments; the arguments are compared as well."""
     given = spec.settings
     settings = sorted((name, value) for name, value in given.items() if "vllm" in name)
     seams = sorted((name, value) for name, value in spec.seams.items() if name in ENGINE_KNOBS)
@@ -100,23 +100,23 @@ def _wishes(spec: TrialSpec) -> str:
 
 
 def watch_leaks(trial: TrialContext, **things: Any) -> None:
-    """``put_back`` will say which of these are still there."""
+    """Registers ``things``, so that ``put_back`` reports the objects that still exist."""
     if trial.kept is not None:
         watched = trial.kept.setdefault("watched", {})
         watched.update({name: weakref.ref(thing) for name, thing in things.items()})
 
 
 def note(trial: TrialContext) -> None:
-    """Writes a note of which worker runs this trial, as which of its trials, and what was started for it."""
+    """Writes a note on the worker that runs this trial, the trial's number in it, and the restart."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))
 
 
 def hand_on(trial: TrialContext) -> None:
-    """Let TRL's next engine be the kept one; to be called before the seams are set.
+    """Makes TRL's next engine the kept one; call it before the seams are set.
 
-    What TRL then calls raises ``MeterError`` if the engine would be built with other arguments.
+    TRL's constructor call raises ``MeterError`` if the engine would be built with other arguments.
     """
     kept = trial.kept
     if kept is None:
@@ -147,7 +147,7 @@ def hand_on(trial: TrialContext) -> None:
 
 
 def watch_of(trial: TrialContext, engine: Any, held_bytes: int) -> EngineWatch:
-    """The engine's watch; a kept engine has the one of its first trial."""
+    """Returns the engine's watch; a kept engine has the watch of its first trial."""
     held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
     if held is None or held.engine is not engine:
         return EngineWatch(engine, held_bytes)
@@ -192,9 +192,9 @@ def put_back(kept: Dict[str, Any]) -> str:
 
 
 def end_compile_workers() -> None:
-    """End the processes that torch's compiler keeps to compile with, one for each core; it starts them again on demand.
+    """Ends the processes of torch's compiler, one for each core; it starts them again on demand.
 
-    A worker with processes beside it is not used for another trial, because they might belong to the last one.
+    A worker with other processes is not used for another trial, because they might belong to the last one.
     """
     compiling: Any = sys.modules.get("torch._inductor.async_compile")
     shut_down = getattr(compiling, "shutdown_compile_workers", None)
@@ -203,10 +203,10 @@ def end_compile_workers() -> None:
 
 
 def _clear_frames() -> None:
-    """Forget the variables of calls that have returned.
+    """Clears the variables of calls that have returned.
 
-    vLLM keeps the errors of optional imports that failed in the first trial, and with them every frame of the call that
-    led there, ``run_trial`` with its model and trainer among them.
+    vLLM keeps the errors of optional imports that failed in the first trial, and with them every frame of that call,
+    ``run_trial`` with its model and trainer among them.
     """
     several = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     for frame in [found for found in gc.get_objects() if isinstance(found, FrameType)]:
@@ -216,8 +216,7 @@ def _clear_frames() -> None:
 
 
 def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """Objects of the trial that are still referenced; a surviving trainer or model is emptied, so that it holds no
-    memory."""
+    """Returns the objects of the trial that are still referenced; empties a surviving trainer or model."""
     left = []
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()

@@ -1,6 +1,6 @@
-"""What training processes with DeepSpeed need to be in place before TRL is imported, and right after.
+"""Prepares training processes for DeepSpeed, before TRL is imported and right after.
 
-On CUDA nothing: accelerate and DeepSpeed are at home there. On a CPU they are helped along (``cpu_deepspeed``).
+Does nothing on CUDA, which accelerate and DeepSpeed support. On a CPU it applies patches (``cpu_deepspeed``).
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from . import cpu_deepspeed
 
 
 def on_cpu(spec: TrialSpec) -> bool:
-    """Whether DeepSpeed trains without a GPU: then nothing may say ``use_cpu``, which turns DeepSpeed off."""
+    """Tells whether DeepSpeed trains without a GPU; ``use_cpu`` must then be unset, as it turns DeepSpeed off."""
     return spec.device == "cpu" and bool(spec.settings.get("deepspeed"))
 
 
 def before_import(spec: TrialSpec) -> None:
-    """Call before torch, accelerate or TRL is imported: they read the environment then.
+    """Sets variables that torch, accelerate and TRL read at import; call it before.
 
-    Raises:
-        IllegalSettingError: nobody said which rank this is.
+    Raises IllegalSettingError without a rank in the environment.
     """
     if on_cpu(spec):
         try:
@@ -29,10 +28,9 @@ def before_import(spec: TrialSpec) -> None:
 
 
 def after_import(spec: TrialSpec) -> None:
-    """Call when TRL is imported and nothing is built yet.
+    """Patches the imported packages; call it before anything is built.
 
-    Raises:
-        IllegalSettingError: DeepSpeed is missing, or of a version whose inside is not known here.
+    Raises IllegalSettingError if DeepSpeed is missing, or has unknown internals.
     """
     if on_cpu(spec):
         try:

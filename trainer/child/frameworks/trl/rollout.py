@@ -13,10 +13,10 @@ from .server_rollout import install_lengths
 
 
 class TrlRollout(MeteredRollout):
-    """The lengths of each generation, set and tallied where TRL generates."""
+    """Sets and counts the lengths of each generation in TRL."""
 
     def install(self) -> None:
-        """Wrap the trainer's and the model's methods; nothing of theirs is edited."""
+        """Wraps methods of the trainer and the model; no source is edited."""
         trainer = self._trainer
         trainer._tokenize_prompts = self._wrap_tokenize(trainer._tokenize_prompts)
         trainer._generate_single_turn = self._wrap_turn(trainer._generate_single_turn)
@@ -78,10 +78,10 @@ class TrlRollout(MeteredRollout):
         return generate_with_lengths
 
     def _wrap_engine(self, generate: Any) -> Any:
-        """vLLM takes sampling parameters for each prompt.
+        """Sets vLLM's sampling parameters for each prompt.
 
-        The end-of-sequence token is let through instead of forbidden: then the engine's log-probs stay
-        those of the policy, which the importance-sampling correction compares with the trainer's.
+        The end-of-sequence token is ignored rather than forbidden: so the engine's log-probs stay those of the policy,
+        which the importance-sampling correction compares with the trainer's.
         """
 
         @functools.wraps(generate)
@@ -99,7 +99,7 @@ class TrlRollout(MeteredRollout):
         return None if self._pending is None else self._of_all(len(self._pending))
 
     def _clipped(self, completion_ids: Any) -> int:
-        """Completions cut off at the maximum; a row that was made to stop short of it is none."""
+        """Returns the completions cut off at the maximum; a row with a shorter set length is none."""
         if self._pending is not None:
             return sum(1 for length in self._pending if length >= self._max_completion)
         ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}

@@ -56,10 +56,9 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def convert(trial: TrialContext, model: Any) -> None:
-    """FP8 in ``model`` where the trial asks for it; what was done is among the trial's facts.
+    """Converts ``model`` to FP8 if the trial asks for it; the result is among the trial's facts.
 
-    Raises:
-        IllegalSettingError: it cannot be done with this model, here, in this environment.
+    Raises IllegalSettingError if the model, machine or environment does not support it.
     """
     from ..hf_trainer import float8
 
@@ -73,10 +72,9 @@ def convert(trial: TrialContext, model: Any) -> None:
 
 
 def install(trial: TrialContext, watches: List[Watch]) -> None:
-    """vLLM with the trial's arguments; the colocated engine's watch is added to ``watches`` when it is there.
+    """Installs vLLM with the trial's arguments; adds the colocated engine's watch to ``watches`` once it is built.
 
-    Raises:
-        IllegalSettingError: this vLLM or TRL is not one the seams know.
+    Raises IllegalSettingError for a vLLM or TRL that the seams do not know.
     """
     from . import kept
 

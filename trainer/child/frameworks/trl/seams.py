@@ -1,6 +1,6 @@
-"""Knobs TRL has no setting for, set from outside its code.
+"""Sets knobs without a TRL setting from outside its code.
 
-This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SeamError(ValueError):
 
 
 def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
-    """Raises ``SeamError`` for a seam this framework does not have, or a value it cannot take."""
+    """Applies the seams. Raises ``SeamError`` for an unknown seam, or a value that it cannot take."""
     for name, value in seams.items():
         if name not in SEAMS:
             raise SeamError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))
@@ -30,7 +30,7 @@ def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
 
 
 def _logprob_rows(rows: int, trainer: Any) -> None:
-    """Rows of a pass without gradients (old and reference log-probs); the update's own is left alone."""
+    """Sets the rows of a pass without gradients (old and reference log-probs); the update's pass stays unchanged."""
     compute = trainer._get_per_token_logps_and_entropies
 
     @functools.wraps(compute)
@@ -43,12 +43,12 @@ def _logprob_rows(rows: int, trainer: Any) -> None:
 
 
 def _token_chunk(tokens: int, _: Any) -> None:
-    """Tokens of an LM-head tile. Only this module's: another kernel has one of the same name."""
+    """Sets the tokens of an LM-head tile in this module only; another kernel has a constant of the same name."""
     _set_constant("trl.kernels.chunked_logprob", "TOKEN_CHUNK_SIZE", tokens)
 
 
 def _vocab_chunk(width: int, _: Any) -> None:
-    """Vocabulary entries of an LM-head tile, in every module that took the constant by value."""
+    """Sets the vocabulary entries of an LM-head tile, in every module that copied the constant."""
     name = "_CHUNKED_LOGPROB_CHUNK_SIZE"
     _set_constant("trl.trainer.utils", name, width)
     for module_name, module in list(sys.modules.items()):
@@ -57,7 +57,7 @@ def _vocab_chunk(width: int, _: Any) -> None:
 
 
 def _activation_offload(wanted: bool, trainer: Any) -> None:
-    """Activations wait for the backward pass in host memory, as TRL's SFT and DPO trainers have it themselves."""
+    """Keeps activations in host memory until the backward pass, as TRL's SFT and DPO trainers do."""
     if not wanted:
         return
     if trainer.accelerator.device.type != "cuda":

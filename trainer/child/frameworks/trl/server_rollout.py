@@ -1,8 +1,8 @@
-"""Exact completion lengths from a rollout server, and what its engine counts.
+"""Sets exact completion lengths in a rollout server, and reads its engine's counters.
 
-TRL's client asks for all rows of a generation in one request, with one limit for all. A row can only have
-a length of its own in a request of its own, so one is sent for each different length, all at the same time;
-the engine schedules the same sequences either way, and shares a group's prompt by its prefix cache.
+TRL's client requests all rows of a generation at once, with one limit for all. A row can only have its own length in
+its own request, so one is sent for each different length, all at the same time; the engine schedules the same sequences
+either way, and shares a group's prompt by its prefix cache.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ...failures import MeterError
 from .engine import EngineWatch
 
 PREEMPTIONS = "vllm:num_preemptions_total"
-"""Counter of the server's ``/metrics``, one for each replica."""
+"""Counter in the server's ``/metrics``, one for each replica."""
 PER_ROW = ("completion_ids", "logprobs", "logprob_token_ids")
 
 
 def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]]]) -> None:
-    """Wrap ``generate`` of TRL's ``VLLMClient``.
+    """Wraps ``generate`` of TRL's ``VLLMClient``.
 
     Args:
-        client: of the main process; the others have none.
-        lengths_of: tokens of every row of the generation about to run, over all ranks and in their order;
-            ``None`` lets the model stop where it wants.
+        client: the main process's client; other processes have none.
+        lengths_of: returns the tokens of every row of the next generation, over all ranks in order; ``None`` leaves
+            the lengths to the model.
     """
     generate = client.generate
 
@@ -44,7 +44,7 @@ def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]
 def by_length(
     generate: Any, prompts: Sequence[Any], features: Any, n: int, lengths: Sequence[int], sampling: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """The answer of ``generate``, prompt by prompt and ``n`` rows of each, with every row of the given length."""
+    """Returns the answer of ``generate``, prompt by prompt and ``n`` rows of each, with the length of every row."""
     rows_of: Dict[int, List[int]] = {}
     for row, length in enumerate(lengths):
         rows_of.setdefault(length, []).append(row)
@@ -75,14 +75,14 @@ def by_length(
 
 
 def exactly(sampling: Mapping[str, Any], length: int) -> Dict[str, Any]:
-    """The request's parameters for completions of ``length`` tokens, as ``sampling.exactly``."""
+    """Returns the request's parameters for completions of ``length`` tokens, like ``sampling.exactly``."""
     own = {**(sampling.get("generation_kwargs") or {}), "max_tokens": length, "ignore_eos": True}
     own = {name: value for name, value in own.items() if name not in ("stop", "stop_token_ids")}
     return {**sampling, "max_tokens": length, "generation_kwargs": own}
 
 
 class ServerWatch:
-    """Preemptions since ``begin``; the cache's use is only known moment by moment, so it is not told."""
+    """Preemptions since ``begin``; the server reports its cache's use only at a moment, so it is left out."""
 
     engine_bytes: Optional[int] = None
     """The server's GPUs are not this process's to ask."""
@@ -95,7 +95,7 @@ class ServerWatch:
         self._before = self._count()
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """(preemptions, highest share of the cache in use); ``None`` for what the server does not tell."""
+        """Returns (preemptions, highest share of the cache in use); ``None`` for an unreported figure."""
         now = self._count()
         return (None if now is None or self._before is None else now - self._before), None
 
@@ -105,7 +105,7 @@ class ServerWatch:
 
 
 def counted(text: str, name: str) -> Optional[int]:
-    """The sum of counter ``name`` over its labels in Prometheus text; ``None`` if it is not there."""
+    """Returns the sum of counter ``name`` over its labels in Prometheus text; ``None`` if it is absent."""
     lines = (line.rpartition(" ") for line in text.splitlines())
     values = [float(value) for key, _, value in lines if key.partition("{")[0] == name]
     return int(sum(values)) if values else None
@@ -115,7 +115,7 @@ Watch = Union[EngineWatch, ServerWatch]
 
 
 def watch_server(trainer: Any) -> List[Watch]:
-    """The watch of the trainer's server; none without one, and on a rank that does not speak to it."""
+    """Returns the watch of the trainer's server; empty without a server, or on a rank without its client."""
     if not trainer.use_vllm or trainer.vllm_generation.mode != "server" or not trainer.accelerator.is_main_process:
         return []
     return [ServerWatch(trainer.vllm_generation.vllm_client)]

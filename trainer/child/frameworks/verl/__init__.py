@@ -9,25 +9,25 @@ from .metrics import LIMITS, MetricsError, StepLayout, cycle_of, read_log, recor
 
 
 def run_trial(trial: Any) -> None:
-    """See ``run.run_trial``; imported only then, because verl's own processes import this package as well."""
+    """Runs a trial (``run.run_trial``); imported late, because verl's own processes import this package as well."""
     from .run import run_trial as run
 
     run(trial)
 
 
 def key(spec: TrialSpec) -> str:
-    """Key of the imports a process can share: the framework alone."""
+    """Returns the key of the imports that a process can share: the framework alone."""
     return spec.framework
 
 
 def bring_in_ahead(_: TrialSpec) -> None:
-    """Does nothing: verl is a process of its own."""
+    """Returns at once: verl is a process of its own."""
 
 
 def rehearse() -> bool:
-    """Does nothing: there is nothing that a fork could break."""
+    """Returns true at once: a fork cannot break anything."""
     return True
 
 
 LEFT = "what verl has started"
-"""Of a trial, so that its process runs no other: each has a Ray of its own, which ends with the process tree."""
+"""State of verl that remains after a trial, so that its process runs no other: its own Ray."""

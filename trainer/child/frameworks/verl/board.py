@@ -1,7 +1,7 @@
 """Files through which a trial and its code inside verl's processes communicate.
 
-The trial writes the board: how long the completions of each step are to be. What runs within verl waits for its step,
-and tells each completion and each score as it is made. Lines are appended whole, by several processes at once.
+The trial writes the board with the completion lengths of each step. The code within verl waits for its step, and
+reports each completion and each score. Lines are appended whole, by several processes at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...contract import CycleKind, RunPaths, decode, dumps, iter_complete_lines,
 from ...failures import MeterError
 
 TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
-"""Names the trial's folder to what runs within verl."""
+"""Variable with the trial's folder, for the code within verl."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class StepTargets:
 
     kind: CycleKind
     lengths: Optional[Tuple[int, ...]] = None
-    """Completion length of each row, in tokens; ``None`` leaves them to the model."""
+    """Completion length of each row, in tokens; ``None`` leaves the lengths to the model."""
     stretched: bool = False
     """Every prompt is made as long as prompts may be."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """The steps decided so far."""
+    """Steps decided so far."""
 
     prompts: int
     """Of a step."""
@@ -43,7 +43,7 @@ class Board:
     longest_prompt: int
     """Tokens."""
     steps: Tuple[StepTargets, ...] = ()
-    """Those decided, in order; the first is verl's step 1."""
+    """Decided steps, in order; the first is verl's step 1."""
 
     @property
     def rows(self) -> int:
@@ -62,7 +62,7 @@ class ReportedFailure:
 
 @dataclass(frozen=True)
 class Places:
-    """The files, all in one folder."""
+    """Paths of the files, all in one folder."""
 
     root: Path
     """The trial's."""
@@ -101,7 +101,7 @@ def publish(places: Places, board: Board) -> None:
 
 
 def read_board(places: Places) -> Optional[Board]:
-    """The board, or ``None`` before there is one."""
+    """Reads the board; returns ``None`` before the first."""
     found = _read(Board, places.board)
     return found if isinstance(found, Board) else None
 
@@ -113,7 +113,7 @@ def tell_failure(places: Places, failure: ReportedFailure) -> None:
 
 
 def read_failure(places: Places) -> Optional[ReportedFailure]:
-    """The recorded failure; ``None`` if there is none."""
+    """Reads the recorded failure; returns ``None`` if there is none."""
     found = _read(ReportedFailure, places.failed)
     return found if isinstance(found, ReportedFailure) else None
 
@@ -136,13 +136,13 @@ def append(path: Path, values: List[Any]) -> None:
 
 @dataclass
 class NewLines:
-    """Whole lines of a file that grows, each once; a last one without its end waits for it."""
+    """Whole lines of a growing file, each once; an unfinished last line is read later."""
 
     path: Path
     _read: int = 0
 
     def take(self) -> List[bytes]:
-        """Lines since the last call; none while there is no file."""
+        """Returns the lines since the last call; empty without a file."""
         try:
             with self.path.open("rb") as stream:
                 stream.seek(self._read)
@@ -169,8 +169,7 @@ class FileTally:
     def look(self) -> bool:
         """Reads new lines; returns whether there were any.
 
-        Raises:
-            MeterError: a line that is not one of these.
+        Raises MeterError for a malformed line.
         """
         rows, scores = self._rows.take(), self._scores.take()
         try:

@@ -27,13 +27,13 @@ from .metrics import StepLayout, cycle_of, data_of
 from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
 
 TRAINED = ("actor/loss", "actor/grad_norm")
-"""Metrics that verl's logger writes as null where they are not finite."""
+"""Metrics that verl's logger writes as null if they are not finite."""
 DIFFERENCE = 0.01
-"""Share by which the tokens verl logs may differ from those it generated before it is noted."""
+"""Relative difference between logged and generated tokens above which a note is written."""
 
 
 def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
-    """Kinds of all steps, in order; verl runs them without pause, so no step can be repeated."""
+    """Returns the kinds of all steps, in order; verl runs them without pause, so no step can be repeated."""
     plan = once(protocol)
     found: List[CycleKind] = []
     while (kind := plan.next()) is not None:
@@ -43,7 +43,7 @@ def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
 
 
 def once(protocol: Protocol) -> CyclePlan:
-    """The plan of a trial whose disturbed cycles are kept, marked."""
+    """Returns the plan of a trial that keeps and marks disturbed cycles."""
     return CyclePlan(replace(protocol, max_repeats=0))
 
 
@@ -56,7 +56,7 @@ class StepClock:
     wall: float
     machine: Optional[MachineCpu]
     own: TreeUse
-    """Of verl with all its processes."""
+    """CPU use of verl with all its processes."""
 
     @classmethod
     def now(cls) -> StepClock:
@@ -72,7 +72,7 @@ class StepSequence:
     tally: FileTally
     kinds: Tuple[CycleKind, ...] = ()
     steps: List[StepTargets] = field(default_factory=list)
-    """Those published."""
+    """Published steps."""
     done: int = 0
     """Steps whose lines were read."""
     noted: bool = False
@@ -98,7 +98,7 @@ class StepSequence:
 
     @property
     def generated(self) -> bool:
-        """Whether all completions of the step under way are there."""
+        """Whether all completions of the current step exist."""
         return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
 
     def begin(self) -> None:
@@ -118,7 +118,7 @@ class StepSequence:
         publish(self.places, Board(prompts, group, total, longest, tuple(self.steps)))
 
     def _targets(self, kind: CycleKind, turn: int) -> Optional[Tuple[int, ...]]:
-        """verl itself deals rows to micro-batches, so the whole warm-up is of the greatest length."""
+        """Returns the lengths of a step; verl itself deals rows to micro-batches, so all of a warm-up is longest."""
         longest = self.spec.max_completion_length
         if kind is CycleKind.NATURAL:
             return None
@@ -128,12 +128,12 @@ class StepSequence:
         return doubled(dealt, longest) if kind is CycleKind.DOUBLE else dealt
 
     def line(self, line: bytes) -> List[Record]:
-        """Processes one line of verl's log; lines other than a step's are ignored.
+        """Reads one line of verl's log; ignores lines that do not end a step.
 
         Raises:
-            MetricsError: it is not what verl writes.
-            MeterError: the step was not what it was to be.
-            NotFiniteError: what was trained on is not finite.
+            MetricsError: the line is not in verl's format.
+            MeterError: the step differs from its plan.
+            NotFiniteError: a trained value is not finite.
         """
         number = self.done + 1
         data = data_of(line, number)
@@ -155,7 +155,7 @@ class StepSequence:
         return records
 
     def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
-        """Seconds from the line before to this one: what verl does between two steps counts as well."""
+        """Returns the record with the seconds between two log lines, which include verl's work between steps."""
         before, seconds, cpu, outside, process = self._before, record.seconds, 0.0, None, None
         if before is not None:
             seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own.cpu - before.own.cpu)
@@ -182,10 +182,9 @@ class StepSequence:
         )
 
     def _rows(self, number: int) -> List[Tuple[int, int]]:
-        """Tokens of prompt and completion of each row, in order.
+        """Returns the tokens of prompt and completion of each row, in order.
 
-        Raises:
-            MeterError: some are missing, which verl passes over, or are not as long as they were to be.
+        Raises MeterError for missing rows, which verl ignores, or rows of other lengths than set.
         """
         found = self.tally.rows.get(number, {})
         if len(found) < self._step.rows:
@@ -213,7 +212,7 @@ class StepSequence:
         )
 
     def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
-        """A note, once, if verl's own token count differs."""
+        """Returns a note, once, if verl's own token count differs."""
         generated = sum(completion for _, completion in rows)
         if self.noted or abs(record.completion_tokens - generated) <= DIFFERENCE * generated:
             return []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 PATIENCE_S = 120.0
-"""A demand that has stood for so long is not being met."""
+"""Seconds after which a pending demand counts as unmet."""
 LOOK_EVERY_S = 5.0
 TAIL_BYTES = 1 << 15
 _STATUS = "Autoscaler status:"
@@ -20,9 +20,9 @@ _ASKED = re.compile(r"'(\w+)': ([\d.]+)")
 
 
 def unmet(log: str) -> str:
-    """The demands that what is free cannot meet, and what there is, by the last state in ``log``; empty without any.
+    """Returns the demands that free resources cannot meet, and the resources, by the last state in ``log``; else empty.
 
-    A demand that what is free could meet is one that Ray is about to meet.
+    Ray is about to meet a demand that free resources cover.
     """
     last = log.rpartition(_STATUS)
     usage, _, demands = last[2].partition("Pending Demands:")
@@ -53,10 +53,9 @@ class RayDemands:
     _looked: float = float("-inf")
 
     def stuck(self, now: float) -> str:
-        """The sentence's part on what verl has waited for longer than ``PATIENCE_S``; empty while it has not.
+        """Returns the part of a sentence on a demand pending for over ``PATIENCE_S``; empty if there is none.
 
-        Args:
-            now: monotonic seconds.
+        ``now`` is in monotonic seconds.
         """
         if now - self._looked < LOOK_EVERY_S:
             return ""
@@ -72,7 +71,7 @@ class RayDemands:
 
 
 def _end_of(path: Optional[Path]) -> str:
-    """The last ``TAIL_BYTES`` of a file; empty while there is none."""
+    """Returns the last ``TAIL_BYTES`` of a file; empty without a file."""
     if path is None:
         return ""
     try:

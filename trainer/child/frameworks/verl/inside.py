@@ -19,7 +19,7 @@ __all__ = ["here", "sampling", "stretch"]
 
 LOOK_S = 0.02
 WAIT_S = 600.0
-"""A trial that decides nothing for so long is gone."""
+"""Seconds without a decision after which the trial counts as gone."""
 
 
 class Inside:
@@ -39,14 +39,14 @@ class Inside:
         return found
 
     def _read(self) -> Optional[Board]:
-        """The board, read anew every ``LOOK_S`` seconds at most, not for each waiting row."""
+        """Reads the board at most every ``LOOK_S`` seconds, not for each waiting row."""
         if time.monotonic() - self._looked >= LOOK_S:
             self._looked = time.monotonic()
             self._board = read_board(self.places) or self._board
         return self._board
 
     async def step(self, number: int) -> StepTargets:
-        """Step ``number`` of verl's, from 1 on, when it is decided. Raises ``RuntimeError``: it never is."""
+        """Waits for verl's step ``number``, from 1 on. Raises ``RuntimeError`` if it is not decided in time."""
         until = time.monotonic() + WAIT_S
         while len(self.board.steps) < number:
             if time.monotonic() >= until:
@@ -56,12 +56,12 @@ class Inside:
         return self.board.steps[number - 1]
 
     def row(self, prompt: Any, generation: Any) -> int:
-        """Row of its step: of the prompt with this number, from the trial's first on, the generation."""
+        """Returns the row of a completion within its step: by the prompt's number in the trial, and the generation."""
         board = self.board
         return int(prompt) % board.prompts * board.generations + int(generation)
 
     def tell_row(self, step: int, row: int, prompt: int, completion: int) -> None:
-        """A completion is there; tokens."""
+        """Appends one finished completion to the trial's board: step, row, prompt tokens, completion tokens."""
         append(self.places.rows, [step, row, prompt, completion])
 
     def tell_score(self, prompt: Any, score: float) -> None:
@@ -71,14 +71,14 @@ class Inside:
 
 @functools.lru_cache(maxsize=None)
 def here() -> Inside:
-    """The trial that this process belongs to."""
+    """Returns the access to this process's trial."""
     return Inside(Path(os.environ[TRIAL_VARIABLE]))
 
 
 def sampling(own: Mapping[str, Any], step: StepTargets, row: int) -> Dict[str, Any]:
-    """vLLM's sampling parameters for a row: as long as the step says, whatever the model would do.
+    """Returns vLLM's sampling parameters for a row with the length of its step.
 
-    Nothing but the limit ends such a completion, and no token is forbidden.
+    Only the limit ends such a completion, and no token is forbidden.
     """
     if step.lengths is None:
         return dict(own)

@@ -34,16 +34,16 @@ LIMITS: Mapping[str, str] = {
     "zero_std_groups": "verl does not log how many groups had the same reward throughout",
     "logp_mismatch": "verl logs differences of probabilities, not of log-probs",
 }
-"""Figure -> what about it differs from other frameworks' records; goes with them as a note."""
+"""Figure -> its difference from other frameworks' records, written as a note."""
 STALE = "training/off_policy/evicted_samples"
 """Prompts whose completions verl dropped as stale in a step (``trainer/ppo/v1/replay_buffer.py``); the lengths that a
 step logs are those of rows it trains on."""
 _SLACK = 0.001
-"""Share of a step by which its timers may exceed it: they are read from the same clock, one after the other."""
+"""Share of a step by which its timers may exceed it: they read the same clock one after the other."""
 
 
 class MetricsError(ValueError):
-    """A line that is not what verl writes, and what was expected."""
+    """A line that is not in verl's format; the message names the expected one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class StepLayout:
     epochs: int
     """Times each completion is trained on."""
     packed: bool
-    """Rows are trained on without padding, so that the tokens computed are those there are."""
+    """Whether rows are trained on without padding, so that computed tokens equal useful ones."""
     warmup: int = 1
     """First steps that are not timed."""
     group: int = 1
@@ -65,7 +65,7 @@ class StepLayout:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> StepLayout:
-        """The layout that ``TrialSpec.settings`` (verl's keys) gives."""
+        """Returns the layout of ``TrialSpec.settings`` (verl's keys)."""
         actor = "actor_rollout_ref.actor."
         prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
         packed = settings["actor_rollout_ref.model.use_remove_padding"] and not settings[actor + "pad_to_length"]
@@ -75,15 +75,14 @@ class StepLayout:
 
 
 def read_log(path: Path, plan: StepLayout) -> Iterator[Record]:
-    """``records`` of the whole lines that are in ``path`` by now."""
+    """Yields ``records`` of the whole lines in ``path`` so far."""
     return records(iter_complete_lines(path.read_bytes()), plan)
 
 
 def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Record]:
-    """A note about the limits, then a cycle for each step that was timed; validation is passed over.
+    """Yields a note on the limits, then a cycle for each timed step; validation is skipped.
 
-    Raises:
-        MetricsError: a line verl's file logger would not have written, by its number.
+    Raises MetricsError with the number of a line that is not in verl's format.
     """
     yield NoteRecord("verl_figures", dict(LIMITS))
     index = 0
@@ -95,10 +94,10 @@ def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Re
 
 
 def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str = "step") -> CycleRecord:
-    """The cycle record of one step.
+    """Returns the cycle record of one step.
 
     Args:
-        data: metric -> number, or ``None`` where it was not finite.
+        data: metric -> number, or ``None`` if it is not finite.
 
     Raises:
         MetricsError: a figure every step has is missing, or the phases do not fit into the step.
@@ -128,10 +127,9 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
 
 
 def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
-    """Metric -> number of a line; messages call it by ``number``.
+    """Returns metric -> number of a line; ``number`` names the line in messages.
 
-    Raises:
-        MetricsError: verl would not have written it.
+    Raises MetricsError for a line that is not in verl's format.
     """
     try:
         found = json.loads(line)
@@ -144,7 +142,7 @@ def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
 
 
 def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, float]:
-    """Seconds by phase; time that no timer of verl covers is idle."""
+    """Returns seconds by phase; time without a timer of verl is idle."""
     found: Dict[str, float] = {}
     for timer, phase in TIMERS.items():
         if "timing_s/" + timer in data:
@@ -159,7 +157,7 @@ def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, fl
 
 
 def _tokens(data: Mapping[str, Any], kind: str, rows: int, where: str) -> int:
-    """All tokens of a step, from the mean that verl logs."""
+    """Returns all tokens of a step, from verl's mean."""
     return round(_number(data, kind + "/mean", where) * rows)
 
 

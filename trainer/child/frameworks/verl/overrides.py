@@ -18,7 +18,7 @@ from .board import TRIAL_VARIABLE, Places
 
 MODULE = "verl.trainer.main_ppo"
 WITHIN = Path(__file__).resolve().parent / "within"
-"""What verl's processes import; nothing else is in it, because it goes on their path."""
+"""Folder of the modules that verl's processes import; it is on their path and has no others."""
 LOOP = "autotune"
 """Name of the agent loop."""
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -28,14 +28,14 @@ WITHOUT_LENGTHS: Mapping[str, str] = {
     ROLLOUT + "multi_turn.enable": "a completion of several turns has no one length",
     "algorithm.filter_groups.enable": "verl generates groups anew until enough of them differ in reward",
 }
-"""Key -> why a trial that has it cannot replay recorded lengths."""
+"""Key -> reason why a trial with it cannot replay recorded lengths."""
 WHOLE_FILES = (2, 10)
-"""The torch from which on a compiled file is written whole or not at all."""
+"""First torch version that writes a compiled file whole or not at all."""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 def settings_of(spec: TrialSpec) -> Dict[str, Any]:
-    """verl's keys: the workload's, then the configuration's."""
+    """Returns verl's keys: the workload's, then the configuration's."""
     passed = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
     return {**passed, **spec.settings}
 
@@ -51,7 +51,7 @@ def check(spec: TrialSpec) -> None:
 
 
 def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]:
-    """The overrides: the user's keys, then the configuration's, then what measuring needs."""
+    """Returns the overrides: the user's keys, then the configuration's, then the meter's."""
     loops = Places(paths.root).folder / "loops.yaml"  # JSON is YAML
     loops.write_text(json.dumps([{"name": LOOP, "_target_": "autotune_verl_rows.Measured"}]), encoding="utf-8")
     measuring: Dict[str, Any] = {
@@ -85,10 +85,10 @@ def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]
 
 
 def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dict[str, str]:
-    """Environment of verl and of every process of its Ray: ``own``, with the trial's places.
+    """Returns the environment of verl and its Ray processes: ``own``, with the trial's paths.
 
-    verl has every engine compile anew (``verl/trainer/constants_ppo.py``), for torch before 2.10 could leave half a
-    file in vLLM's cache; where ``torch`` is newer the cache is used. It moves the start-up alone.
+    verl makes every engine compile anew (``verl/trainer/constants_ppo.py``), because torch before 2.10 could leave half
+    a file in vLLM's cache; with a newer ``torch`` the cache is used. This changes only the start-up.
     """
     path = own.get("PYTHONPATH", "")
     places = Places(paths.root)
@@ -113,20 +113,19 @@ def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dic
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
-    """The first two numbers of a version; none where it is not known."""
+    """Returns the first two numbers of a version; empty if unknown."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def override(key: str, value: Any) -> str:
-    """``key=value``, with ``++`` for all but Hydra's own: it sets a key whether or not verl's own files have it."""
+    """Formats ``key=value``, with ``++`` except for Hydra's own keys: it also sets keys that verl's files lack."""
     return "%s%s=%s" % ("" if key.startswith("hydra.") else "++", key, written(value))
 
 
 def written(value: Any) -> str:
-    """``value`` as Hydra 1.3 reads it back (``hydra/grammar/OverrideParser.g4``); text is always quoted.
+    """Formats ``value`` as Hydra 1.3 reads it (``hydra/grammar/OverrideParser.g4``); text is always quoted.
 
-    Raises:
-        IllegalSettingError: a number that is not finite, or a mapping's key Hydra has no way to write.
+    Raises IllegalSettingError for a number that is not finite, or a mapping's key that Hydra cannot write.
     """
     if value is None:
         return "null"
@@ -144,7 +143,7 @@ def written(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` between single quotes; backslashes are doubled only where a quote follows, as Hydra has it."""
+    """Returns ``text`` in single quotes; as in Hydra, backslashes are doubled only before a quote."""
     escaped = re.sub(r"(\\*)'", lambda found: found.group(1) * 2 + "\\'", text)
     ending = len(escaped) - len(escaped.rstrip("\\"))
     return "'%s%s'" % (escaped, "\\" * ending)

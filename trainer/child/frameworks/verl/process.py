@@ -33,15 +33,15 @@ _PLACES = (
     (re.compile(r"update_weights"), Phase.SYNC),
     (re.compile(r"generate_sequences"), Phase.GENERATE),
 )
-"""Functions of verl's that a traceback names -> the phase they are."""
+"""Function of verl in a traceback -> phase."""
 
 
 class VerlFailedError(Exception):
-    """verl ended before the trial was done; the message holds its exit status and its telling line."""
+    """verl ended before the trial was done; the message has its exit status and the line with the cause."""
 
 
 class Verl:
-    """One run of ``python -m verl.trainer.main_ppo``. What it says goes to this process's own output."""
+    """One run of ``python -m verl.trainer.main_ppo``; its output goes to this process's own."""
 
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self._child = subprocess.Popen(
@@ -58,7 +58,7 @@ class Verl:
 
     @property
     def status(self) -> Optional[int]:
-        """Exit status, negative for a signal; ``None`` while it runs."""
+        """Exit status, negative for a signal; ``None`` while verl runs."""
         return self._child.poll()
 
     def _listen(self) -> None:
@@ -79,13 +79,13 @@ class Verl:
             sys.stdout.flush()
 
     def said(self) -> str:
-        """The last lines of its output; when it has ended, to the last."""
+        """Returns the last lines of the output; after the end, up to the last."""
         if self.status is not None:
             self._listener.join(LAST_WORDS_S)
         return "\n".join(list(self._lines))
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within ``seconds``."""
+        """Waits at most ``seconds`` for the end; tells whether verl has ended."""
         try:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -93,7 +93,7 @@ class Verl:
         return True
 
     def end(self) -> None:
-        """Ask it to end its Ray and itself, then kill it. Whatever else it has started is the tuner's to sweep."""
+        """Ends verl and its Ray, by a kill if needed; the tuner sweeps other processes that verl started."""
         if self.status is None:
             self._child.terminate()
             if not self.wait(TERMINATE_S):
@@ -103,7 +103,7 @@ class Verl:
 
 
 def failure(status: int, output: str) -> VerlFailedError:
-    """The exception for a run of verl that ended by itself."""
+    """Returns the exception for a run of verl that ended by itself."""
     if status < 0:
         # As launchers write it, so that the tuner asks the kernel whether this was for want of memory.
         ended = "verl was ended by a signal (exitcode: %d)" % status
@@ -114,7 +114,7 @@ def failure(status: int, output: str) -> VerlFailedError:
 
 
 def telling(output: str) -> str:
-    """The line that states the cause, without Ray's prefix: a known error text, else the last exception."""
+    """Returns the line with the cause, without Ray's prefix: a known error text, else the last exception."""
     reading = read_log(output, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
@@ -125,7 +125,7 @@ def telling(output: str) -> str:
 
 
 def place(output: str) -> Optional[Phase]:
-    """The phase that the last traceback of the output came out of, where it names one of verl's functions."""
+    """Returns the phase of verl's function in the last traceback of the output; ``None`` without one."""
     traced = output.rpartition("Traceback (most recent call last)")
     if not traced[1]:
         return None
@@ -134,10 +134,9 @@ def place(output: str) -> Optional[Phase]:
 
 
 def make_sockets(folder: Path) -> None:
-    """The folder Ray has its sockets in, empty and this user's alone.
+    """Makes Ray's socket folder, empty and accessible to this user alone.
 
-    Raises:
-        OSError: somebody else has one of that name.
+    Raises OSError if another user has a folder of that name.
     """
     try:
         folder.mkdir(mode=0o700)

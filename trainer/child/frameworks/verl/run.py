@@ -27,11 +27,11 @@ from .demands import PATIENCE_S, RayDemands
 from .metrics import LIMITS
 
 SUPPORTED = ((0, 9, 1), (0, 10))
-"""verl versions whose files and words are known: from the first, below the second."""
+"""verl versions whose files and keys this package knows: from the first, below the second."""
 LOOK_S = 0.02
 PACKAGES = ("verl", "torch", "transformers", "vllm", "ray", "tensordict", "TransferQueue")
 KNOWN_HERE = ("lengths", "zero_std_groups")
-"""What a log alone cannot tell and a trial has from its own agent loop and reward."""
+"""Limits of verl's log that do not apply: a trial has these figures from its own agent loop and reward."""
 OF_TRIALS: Dict[str, str] = {
     "load": "verl does not tell its imports, Ray, loading, the engine and its capture apart: all of it is under load",
     "first_batch": "there is none apart: the warm-up is verl's first step",
@@ -65,7 +65,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None:
-    """verl from its start to its end, or to the last cycle that is wanted."""
+    """Runs verl from its start to its end, or to the last required cycle."""
     trial.part = StartupPart.LOAD
     trial.journal.mark(StartupPart.LOAD.value)
     torch = trial.facts["versions"].get("torch", "")
@@ -92,11 +92,11 @@ class VerlFollower:
         self._demands = RayDemands(trial.paths.sockets / "ray")
 
     def is_over(self) -> bool:
-        """Look at everything once; whether no more is wanted.
+        """Reads verl's files once; tells whether the trial is over.
 
         Raises:
             VerlFailedError: verl ended before its last step.
-            RewardFailedError, NotFiniteError, MeterError, MetricsError: its figures would not be true.
+            RewardFailedError, NotFiniteError, MeterError, MetricsError: its figures would be wrong.
         """
         status = self._verl.status  # before the look, so that nothing written until then is missed
         self._look()
@@ -141,7 +141,7 @@ class VerlFollower:
             )
 
     def _started(self) -> None:
-        """verl makes its log when everything is built."""
+        """Ends the start-up: verl makes its log after everything is built."""
         self._trial.part = None
         self._trial.journal.write(StartupRecord(StartupPart.LOAD, time.perf_counter() - self._began))
         self._mark(Phase.GENERATE)
@@ -151,7 +151,7 @@ class VerlFollower:
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
     def _is_enough(self) -> bool:
-        """Whether the parent says that the recorded cycles made so far are. verl is not kept waiting for it."""
+        """Tells whether the parent has ended the recorded cycles; verl does not wait for the answer."""
         if not self._trial.spec.protocol.looks or (read_answer(self._trial.paths) or (-1, ""))[1] != END:
             return False
         kinds = self._course.kinds[: self._course.done]
@@ -160,7 +160,7 @@ class VerlFollower:
 
 
 def versions() -> Dict[str, str]:
-    """Versions of the packages that move the figures, as far as they are there."""
+    """Returns the versions of the installed packages that affect the figures."""
     found = {}
     for name in PACKAGES:
         try:

@@ -1,6 +1,6 @@
-"""A study's rewards as verl asks for them: one completion at a time, from several threads of a reward worker.
+"""A study's rewards in verl's form: one completion at a time, from several threads of a reward worker.
 
-verl logs a reward that fails and trains on what is left; here it is told, so that the trial ends for it.
+verl logs a failed reward and trains on the rest; this module reports the failure, so that the trial ends.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> float:
-    """The sum of the rewards of one completion; ``None`` of a reward counts nothing.
+    """Returns the sum of the rewards of one completion; a reward of ``None`` counts as 0.
 
     Args:
         truth: the prompt's line of the prompts file, as JSON.
-        extra: with ``index``, the prompt's number.
+        extra: mapping with ``index``, the prompt's number.
     """
     inside = here()
     with _ONE_AT_A_TIME:

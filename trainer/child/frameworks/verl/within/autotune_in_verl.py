@@ -1,4 +1,4 @@
-"""Loads the trial's own package in a process of verl's, under the name it has in the trial's."""
+"""Loads the trial's own package in a process of verl, under the same name as in the trial's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = Path(__file__).resolve().parents[3] / "start.py"
 
 
 def ours(name: str) -> Any:
-    """A module of the trial's part for verl: ``inside`` or ``scoring``."""
+    """Returns a module of the trial's part for verl: ``inside`` or ``scoring``."""
     if PACKAGE not in sys.modules:
         spec = importlib.util.spec_from_file_location("_autotune_start", START)
         if spec is None or spec.loader is None:

@@ -16,7 +16,7 @@ inside = ours("inside")
 
 
 def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
-    """A line in the columns verl asks for; what the reward reads travels as text beside the prompt."""
+    """Converts a line to verl's columns; the columns that the reward reads travel as text."""
     prompt = columns["prompt"]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
@@ -28,7 +28,7 @@ def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class Prompts(RLHFDataset):  # type: ignore[misc]
-    """The trial's prompts; one epoch holds the whole trial."""
+    """Prompts of the trial; one epoch holds the whole trial."""
 
     def _read_files_and_tokenize(self) -> None:
         rows = []
@@ -38,12 +38,12 @@ class Prompts(RLHFDataset):  # type: ignore[misc]
         self.dataframe = self.maybe_filter_out_long_prompts(datasets.Dataset.from_list(rows))
 
     def __len__(self) -> int:
-        """Prompts of all steps."""
+        """Returns the number of prompts of all steps."""
         board = inside.here().board
         return int(board.prompts * board.total)
 
     def __getitem__(self, item: int) -> Any:
-        """The prompt with this number."""
+        """Returns the prompt with this number."""
         row = super().__getitem__(int(item) % len(self.dataframe))
         row["extra_info"] = {**row["extra_info"], "index": int(item)}
         row["index"] = int(item)

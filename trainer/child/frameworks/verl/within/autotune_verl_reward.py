@@ -12,6 +12,6 @@ scoring = ours("scoring")
 def compute_score(
     data_source: Any, solution_str: str, ground_truth: str, extra_info: Any = None, **_others: Any
 ) -> float:
-    """Score of one completion."""
+    """Returns the score of one completion."""
     del data_source
     return float(scoring.score(solution_str, ground_truth, extra_info))

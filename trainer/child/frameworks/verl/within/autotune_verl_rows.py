@@ -1,4 +1,4 @@
-"""verl's own single-turn agent loop, with the length of each completion set and told.
+"""verl's own single-turn agent loop, which sets and reports the length of each completion.
 
 verl loads it by ``actor_rollout_ref.rollout.agent.agent_loop_config_path``, one object for each completion.
 """
@@ -19,7 +19,7 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
     _width = 0
 
     async def run(self, sampling_params: Any, **kwargs: Any) -> Any:
-        """As verl's own, of the length that the trial has decided for this row."""
+        """Runs verl's own loop with the length that the trial has decided for this row."""
         here = inside.here()
         number, row = int(kwargs["global_steps"]), here.row(kwargs["index"], kwargs["session_id"])
         step = await here.step(number)
@@ -29,6 +29,6 @@ class Measured(SingleTurnAgentLoop):  # type: ignore[misc]
         return output
 
     async def ct_build_initial_tokens(self, *args: Any, **kwargs: Any) -> List[int]:
-        """The prompt's tokens."""
+        """Returns the prompt's tokens, stretched in the worst case."""
         found = await super().ct_build_initial_tokens(*args, **kwargs)
         return inside.stretch(found, self._width)  # type: ignore[no-any-return]
