@@ -32,9 +32,6 @@ benchmarks/tables/search-cpu-*.jsonl.gz differ by a standard deviation of 0.02 t
 MOST_RUNS = 48
 """Most runs of the likelihood, the latest ones: more add little and cost their third power."""
 
-BINS = 300
-"""Bins of an interval's variances. Square roots in one bin differ by up to 3 %; each bin is represented by its mean."""
-
 _PROCESS = np.geomspace(LEAST_PROCESS_SPREAD, 1.0, 48)
 _DRIFT = np.geomspace(0.003, 1.0, 16)
 _CYCLE = np.linspace(-4.0, 6.0, 31)
@@ -84,9 +81,9 @@ class Components:
 
 
 def _binned(masses: Array, values: Array) -> tuple[Array, Array]:
-    """Merges neighbouring values into at most ``BINS`` bins. Returns the bins' masses and mean values."""
+    """Merges neighbouring values into at most 300 bins. Returns the bins' masses and mean values."""
     logs = np.log(values)
-    bins = ((logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * (BINS - 1)).astype(np.intp)
+    bins = ((logs - logs.min()) / max(float(np.ptp(logs)), 1e-9) * 299).astype(np.intp)
     sums: Array = np.bincount(bins, masses).astype(np.float64)
     some = sums > 1e-12
     return sums[some], np.bincount(bins, masses * values)[some] / sums[some]

@@ -58,14 +58,11 @@ def test_what_others_used_counts_as_far_as_our_threads_waited(
     tmp_path: Path, files: Files, waited_s: float | None, taken_s: float
 ) -> None:
     tick, taken = os.sysconf("SC_CLK_TCK"), other_load.TakenTime(files)
-    _stat(tmp_path, 1500 * tick, 10**6, {})
-    if waited_s is not None:
-        _write(tmp_path, "proc/7/task/8/schedstat", "5 1000000000 7\n")
-    assert taken.total(500 * tick, (7,)) == 0.0
-    _stat(tmp_path, 1520 * tick, 10**6, {})  # of these 20 s 10 were ours
-    if waited_s is not None:
-        _write(tmp_path, "proc/7/task/8/schedstat", f"5 {int((1 + waited_s) * 1e9)} 7\n")
-    assert taken.total(510 * tick, (7,)) == pytest.approx(taken_s)  # of two CPUs
+    for used, own, waits, expected in ((1500, 500, 0.0, 0.0), (1520, 510, waited_s, taken_s)):  # 20 s, 10 of them ours
+        _stat(tmp_path, used * tick, 10**6, {})
+        if waited_s is not None:
+            _write(tmp_path, "proc/7/task/8/schedstat", f"5 {int((1 + (waits or 0)) * 1e9)} 7\n")
+        assert taken.total(own * tick, (7,)) == pytest.approx(expected)  # of two CPUs
 
 
 def test_no_time_passed_says_nothing(tmp_path: Path, files: Files) -> None:
