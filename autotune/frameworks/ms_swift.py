@@ -17,7 +17,7 @@ from trainer.frameworks.ms_swift.megatron import PREFIX
 from trainer.frameworks.ms_swift.plugin import PLUGIN
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
-"""Arguments that ms-swift derives to load a model and read its prompts if the user names none."""
+"""Arguments that a trial adds to load a model and read its prompts if the user sets none."""
 
 
 class SwiftFramework(Integration):
