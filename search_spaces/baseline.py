@@ -23,11 +23,11 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 
     - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
       as the frameworks have it.
-    - Each knob of ``names`` that is not set gets the framework's default. One without a default stays unset
-      where it acts.
-    - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
-    - ``logprob_rows`` is at most the rows a rank generates.
-    - A rollout server whose share of memory is not set has that of the framework's own command.
+    - Each knob of ``names`` that is not set gets the framework's default. A knob without a default and with an effect
+      stays unset.
+    - A knob without an effect (a vLLM knob under transformers generation) gets the framework's default.
+    - ``logprob_rows`` is at most the rows that a rank generates.
+    - The share of memory of a rollout server has the default of the framework's own command.
     - Replicas of a rollout server that are not set fill its GPUs, and on one machine all other GPUs train.
 
     Completing twice changes nothing more.

@@ -94,9 +94,9 @@ class ModelFacts:
     experts: int | None = None
     """Experts of a mixture-of-experts layer; 0 for a dense model."""
     expert_parameters: int | None = None
-    """Of all experts together."""
+    """Parameters of all experts together."""
     chosen_experts: int | None = None
-    """That a token goes to in a layer."""
+    """Experts of a layer that one token uses."""
 
     @property
     def head(self) -> int | None:
@@ -119,7 +119,7 @@ class Resources:
     """
 
     gpus: int = 0
-    """Of each node."""
+    """GPUs of each node."""
     nodes: int = 1
     cpu_cores: int = 1
     device: str = "cpu"

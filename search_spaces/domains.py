@@ -40,8 +40,8 @@ MAX_BATCHES = 20_000
 class SpacePart:
     """All combinations with the same switches.
 
-    ``context`` holds what does not vary here. ``variables`` are independent choices; each option of a
-    variable sets the same knobs, but for an empty one, which leaves its knob to the framework.
+    ``context`` holds the fixed knobs. ``variables`` are independent choices; each option of a variable sets the same
+    knobs, except an empty option, which leaves its knob to the framework.
     """
 
     context: dict[str, KnobValue]

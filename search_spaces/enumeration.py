@@ -60,7 +60,7 @@ class Legal:
     groups: tuple[LegalGroup, ...]
     """One empty group means that the part has no legal combination."""
     exact: bool = True
-    """False if a group was too large to be looked at whole."""
+    """False if a group was too large to enumerate."""
 
     @property
     def count(self) -> int:
@@ -159,7 +159,7 @@ def _solve(
 
     Args:
         options: for each variable the numbers of the options to combine.
-        seed: of what is drawn where there are too many.
+        seed: seed of the sample of a larger set.
     """
     numbered: list[list[int]] = [numbers.tolist() for numbers in options.values()]
     total = size(numbered)

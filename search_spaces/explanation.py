@@ -28,7 +28,7 @@ class Explanation:
     examples: Mapping[str, Violation]
     """Rule -> the first combination's sentence."""
     exact: bool = True
-    """False if the numbers are estimates because the space is too large to be looked at whole."""
+    """False if the numbers are estimates because the space is too large to enumerate."""
 
     def as_json(self) -> dict[str, object]:
         return {

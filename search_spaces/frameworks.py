@@ -1,6 +1,6 @@
-"""The training frameworks: what they are called, and what one does and another does not, as facts used by their names.
+"""Facts on the training frameworks: names and differences.
 
-The values of a framework that is not listed are those of ``Facts`` itself.
+A framework that is not listed has the defaults of ``Facts``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         ),
     }
 )
-"""By the catalogue's name."""
+"""Name of the framework in the catalogue -> its facts."""
 _UNKNOWN = Facts()
 
 

@@ -1,4 +1,4 @@
-"""A search space: which knobs are searched, which are fixed, and what is legal of it on a machine."""
+"""A search space: its searched knobs, its fixed knobs, and its legal configurations on a machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Count(NamedTuple):
 
     legal: int
     exact: bool
-    """False if the number is an estimate because the space is too large to be looked at whole."""
+    """False if the number is an estimate because the space is too large to enumerate."""
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ class Requirements:
     device: str = ""
     """``cpu`` or ``cuda``; empty for any."""
     gpus: int = 0
-    """On each node, at least."""
+    """Least GPUs on each node."""
     nodes: int = 1
-    """At least."""
+    """Least nodes."""
     frameworks: tuple[str, ...] = ()
     """Empty for any."""
 

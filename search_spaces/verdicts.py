@@ -34,7 +34,7 @@ class VerdictTable:
     holds: NDArray[np.bool_]
     """One axis for each variable, over the distinct values of its options."""
     codes: tuple[Codes, ...]
-    """For each variable: the place on its axis of each option."""
+    """For each variable: index of each option on the variable's axis."""
 
     def of(self, options: Sequence[Codes]) -> NDArray[np.bool_]:
         """Returns the verdict on each row; ``options`` has one column of option numbers for each variable."""

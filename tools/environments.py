@@ -1,7 +1,7 @@
-"""The environments of a checkout: the tool's own, and those of what it runs. Standard library only.
+"""Makes the environments of a checkout: the tool's, and those of the training frameworks. Standard library only.
 
-An environment carries the digest of what it was made from, so making it again when nothing changed
-costs milliseconds, and a half-made one is recognised and finished.
+An environment stores the digest of its inputs. So a current one costs milliseconds, and a half-made one is detected and
+finished.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The knob catalogue: every knob once, with what it changes, where it acts and who has it."""
+"""The knob catalogue: every knob once, with its effect, its phases, and its setting in each framework."""
 
 from __future__ import annotations
 

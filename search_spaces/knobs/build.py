@@ -78,9 +78,9 @@ def cache(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEff
 
 
 OF_SWIFT, IN_SWIFT = "vllm_", "vllm_engine_kwargs."
-"""Before the engine's argument, in ms-swift: an argument of its own, or a place among vLLM's own."""
+"""Prefixes in ms-swift: of its own engine arguments, and of vLLM's."""
 OF_VERL, IN_VERL = "actor_rollout_ref.rollout.", "+actor_rollout_ref.rollout.engine_kwargs.vllm."
-"""The same in verl."""
+"""Prefixes in verl: of its own engine arguments, and of vLLM's."""
 
 
 def engine_settings(

@@ -1,9 +1,9 @@
-"""Training with Megatron-Core instead of PyTorch's own modules: how a model is split, and what is computed twice.
+"""Knobs of training with Megatron-Core instead of PyTorch's own modules: splits of the model, and recomputation.
 
 verl's settings are fields of ``McoreEngineConfig`` (``verl/workers/config/engine.py``, files in
 ``verl/trainer/config/engine/megatron.yaml``), ms-swift's are arguments of ``megatron rlhf`` (4.6,
-``swift/megatron/arguments/megatron_args.py``, class ``MegatronArguments``); what a split of a sequence is, is
-``sequence_parallel_size`` there too.
+``swift/megatron/arguments/megatron_args.py``, class ``MegatronArguments``). The split of a sequence is the knob
+``sequence_parallel_size`` here too.
 """
 
 from __future__ import annotations

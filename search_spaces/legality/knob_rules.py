@@ -1,4 +1,4 @@
-"""Rules of a knob by itself: it exists, has a value it may have, can be reached, and acts."""
+"""Rules of a single knob: it exists, has a legal value, has a setting in the framework, and has an effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A published baseline on the user's GPUs, at the same rows per update. Pure.
+"""Scales a published baseline to the user's GPUs, at the same rows per update. Pure.
 
-Published configurations are written for machines of their authors. What is learned from an update hangs on its
-rows, so those are kept; the accumulation takes up what the GPUs are fewer, or more.
+Published configurations are written for their authors' machines. The learning of an update depends on its rows, so the
+rows stay; the accumulation makes up for the number of GPUs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lists the keys that the installed TRL's GRPO script accepts: a command of ``start.py``, which writes ``result.json``.
 
-``config.json`` is ``{"config": {...}}`` with the keys of a user's own file as YAML has them, or ``{}``; with
-``"framework": "ms_swift"`` it is about ``swift rlhf``, and each key has the list of its words. Given
-keys are put through TRL's own parser and dataclasses, so that what TRL would refuse at launch is known now.
+``config.json`` is ``{"config": {...}}`` with the keys of a user's file as YAML has them, or ``{}``; with ``"framework":
+"ms_swift"`` the keys are those of ``swift rlhf``, each with a list of words. TRL's own parser and dataclasses check the
+given keys, so that a refusal is known before the launch.
 """
 
 from __future__ import annotations

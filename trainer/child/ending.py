@@ -24,9 +24,8 @@ ECHOES = (
 class ResultClaim:
     """A rank's claim to write the trial's result.
 
-    With several ranks a failure is told by the first rank that has one of its own: the others then only lose their
-    connection to it, or are ended by the launcher. What nobody tells (a rank was killed) stands in the launcher's
-    log, so nothing must be in its way.
+    With several ranks, the first rank with a failure of its own reports it: the others only lose their connection to
+    it, or are ended by the launcher. If no rank reports (one was killed), the launcher's log has the reason.
     """
 
     def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1, leads: Optional[bool] = None) -> None:

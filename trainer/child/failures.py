@@ -39,8 +39,7 @@ class ThrashError(_InPhaseError):
 
 
 class OverLimitError(_InPhaseError):
-    """The host memory of a phase exceeded the trial's limit for less time than lies between two checks of the
-    watchdog."""
+    """The host memory of a phase exceeded the trial's limit between two checks of the watchdog."""
 
 
 class QualityError(_InPhaseError):

@@ -62,7 +62,7 @@ class TreeUse:
     """CPU seconds in the kernel, part of ``cpu``."""
     minor_faults: int = 0
     waits: Mapping[int, float] = field(default_factory=dict)
-    """Seconds that each living thread was ready to run and had no CPU; empty if the kernel does not tell."""
+    """Seconds that each living thread waited for a CPU; empty if the kernel does not report them."""
 
     def waited_since(self, before: "TreeUse") -> float:
         """Returns the seconds that threads waited for a CPU since ``before``; infinite if unknown."""
@@ -114,7 +114,7 @@ def taken_share(before: MachineCpu, now: MachineCpu, own: float, waited: float, 
 
     Args:
         own: CPU seconds that the trial used.
-        waited: seconds its threads waited for a CPU; what others used of CPUs that it did not want took nothing.
+        waited: seconds its threads waited for a CPU; without a wait, CPU time of other programs took nothing.
         seconds: length of the time between.
     """
     if seconds <= 0:

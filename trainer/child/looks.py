@@ -14,7 +14,7 @@ from .contract import RunPaths
 GO, END = "go", "end"
 
 ANSWER_S = 2.0
-"""A parent that takes longer is not waited for: the next cycle is made, and what it says later counts then."""
+"""Seconds after which the next cycle starts without the parent's answer; a later answer counts then."""
 POLL_S = 0.01
 
 

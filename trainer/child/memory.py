@@ -46,7 +46,8 @@ class OutsideSharers:
     """
 
     origin: Tuple[int, ...] = ()
-    """Forked from: at most one. Its private anonymous pages are what the fork has replaced or freed meanwhile."""
+    """Process that this one was forked from, if any; its private anonymous pages are those the fork replaced or freed.
+    """
     others: Tuple[int, ...] = ()
     """Map the same files."""
 
@@ -107,10 +108,10 @@ def limit_data(memory_limit: int) -> int:
 
 
 class HostPeak:
-    """The kernel's own high-water mark of this process, taken and reset in some 50 microseconds.
+    """The kernel's own high-water mark of this process, read and reset in some 50 microseconds.
 
-    It counts resident pages whole; shared ones are put right once per cycle (``correction``). Where it
-    cannot be reset (no ``clear_refs``) the resident size at the end of a phase stands in.
+    Resident pages count whole; shared ones are corrected once per cycle (``correction``). Without ``clear_refs`` to
+    reset the mark, the resident size at the end of a phase is used.
     """
 
     def __init__(self) -> None:

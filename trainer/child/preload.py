@@ -44,7 +44,7 @@ ENV_START, ENV_END = 47, 48
 MESSAGE = 1 << 16
 REHEARSAL_S = 60.0
 SETTLE_S = 0.5
-"""For threads that an import started and that end by themselves."""
+"""Seconds for threads that an import started and that end by themselves."""
 
 
 def main(directory: Path) -> Result:

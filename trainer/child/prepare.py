@@ -87,7 +87,7 @@ class Preparation:
     folder: Optional[str] = None
     """The user's working directory."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
-    """As of ``TrialSpec``; the environment and the chat template's arguments are used."""
+    """Same as in ``TrialSpec``; the environment and the chat template's arguments are used."""
     seed: int = 0
     framework: str = "trl"
     """Framework whose conversation format applies to the prompts (``CONVERSATIONS``)."""

@@ -175,7 +175,7 @@ def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> 
 def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:
     """Returns the FLOP/s of the square product of a size that takes ``LEAST`` seconds.
 
-    A CPU's average is that of one as thin as a model's: there threads wait for one another as often as in a training.
+    A CPU's average is of a product as small as a model's, whose threads wait for one another as in a training.
     """
 
     def seconds_of(size: int) -> float:

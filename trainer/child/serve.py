@@ -1,8 +1,8 @@
 """Entry of a trial's rollout server: ``python /abs/trainer/child/serve.py FRAMEWORK DIRECTORY WORD...``.
 
-The framework's own server, started by its own function with WORD... as its command line, beside the trial in DIRECTORY.
-Two things of it are replaced: a request says how long each of its completions shall be, and weights are met on this
-machine's loopback. They are replaced at the top level, because each process that the server or vLLM spawns imports this
+Starts the framework's own server by its own function, with WORD... as its command line, for the trial in DIRECTORY. Two
+parts of it are patched: a request gives the length of each of its completions, and weights are transferred on this
+machine's loopback. The patches are at the top level, because each process that the server or vLLM spawns imports this
 file again, as ``__mp_main__``.
 """
 

@@ -1,13 +1,12 @@
 """Entry of every child: ``python /abs/trainer/child/start.py COMMAND --directory DIR``.
 
-Started by file path, so nothing of ours has to be importable in the user's interpreter; the package
-around this file is loaded under a private name, so that a ``trainer`` or ``rewards`` of the user's own
-is never shadowed by ours, nor ours by theirs.
+Started by file path, so that the user's interpreter need not import our package. The package around this file is loaded
+under a private name, so that it and a ``trainer`` or ``rewards`` of the user do not hide each other.
 
-Commands: ``trial`` runs the spec in DIR; ``probe``, ``probe_speed``, ``prepare`` and ``describe`` answer one
-question each. They leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after
-the other. ``preload`` imports what the trial in DIR would, and is forked for it and others. Exit code 0 says OK, 1 a
-failure that ``result.json`` explains.
+Commands: ``trial`` runs the spec in DIR; ``probe``, ``probe_speed``, ``prepare`` and ``describe`` answer one question
+each. They leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other.
+``preload`` imports the modules of the trial in DIR, and is forked for it and others. Exit code 0 means OK, 1 a failure
+that ``result.json`` explains.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Warm worker: runs the trials of its mailbox one after the other, and cleans up between them.
 
-It goes on only after a trial that ended OK: whatever else happened leaves a process nobody should measure in. It
-goes as soon as whoever started it is gone.
+It continues only after a trial that ended OK, because a failure may leave state that disturbs measurements. It ends as
+soon as the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WarmWorker:
         self._served = 0
         self._threads = 0
         self.ending: Optional[ResultClaim] = None
-        """Of the trial that runs; ``None`` between trials."""
+        """Claim of the running trial; ``None`` between trials."""
 
     def serve(self) -> Result:
         result = Result(ok=True)

@@ -6,11 +6,10 @@ import math
 from typing import Optional
 
 LOGP_MISMATCH = 1.1
-"""Mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout|).
+"""Largest mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout|).
 
-NeMo-RL's ``token_mult_prob_error`` (its guide "Add New Models"); its own runs are held to a median below 1.1, where
-weights are rounded for the rollout, and below 1.05 elsewhere.
-"""
+NeMo-RL's ``token_mult_prob_error`` (its guide "Add New Models"); its own runs keep a median below 1.1 if weights are
+rounded for the rollout, and below 1.05 otherwise."""
 
 GRADIENT_NOISE = 1.0 / math.sqrt(3.0)
 """Largest norm of the rounding error over that of the gradient.

@@ -1,6 +1,6 @@
-"""The lines of a log that can tell why a process ended: whose they are, and which of them are errors.
+"""Finds the lines of a log that show why a process ended: the process of each line, and the errors among the lines.
 
-Warnings, notes and what a later error makes void are left out. A log is of several processes, whose lines are mixed.
+Warnings, notes and lines that a later error cancels are left out. A log mixes the lines of several processes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SOFT = re.compile(
     r"|(?i:^\W*(?:warning|note|hint)\b)"
     r"|(?i:\bfall(?:ing|s)?[ -]?back (?:to|on)\b)"
 )
-"""A line that tells of no failure: by its level, as a Python warning, or of something that went on another way. NCCL
-has no level above WARN, so its failures are written at it."""
+"""A line without a failure: by its level, as a Python warning, or with a fallback that worked. NCCL has no level above
+WARN, so its failures have that level."""
 _HARD = re.compile(r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?=[\s\])|:])|^\W*[EF]\d{3,4} \d\d:")
 _BEFORE = re.compile(r"^(?:\w+ )?(?:ERROR|CRITICAL|FATAL)\W[^\]]{0,40}\[[^\]]*\]\s?|^\[?\d{4}-\d\d-\d\d[^\]]*\]\s?")
 """Prefix of vLLM and others before an error's own words."""

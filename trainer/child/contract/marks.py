@@ -21,8 +21,9 @@ class PhaseMark:
         self._fd = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o644)
 
     def set(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
-        """Rewrites the mark. One that cannot be written is left out: a disk that fails is told by the next record, and
-        whoever is marked here, a reward perhaps, has no part in it."""
+        """Rewrites the mark; ignores a failed write, because the next record reports a failing disk, and marked code
+        such as a reward must not fail for it.
+        """
         text = "%s %d %s" % (phase, cycle, cycle_kind)
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, text.ljust(self.WIDTH - 1).encode("ascii")[: self.WIDTH - 1] + b"\n", 0)

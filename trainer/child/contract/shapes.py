@@ -11,12 +11,11 @@ from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, Star
 
 @dataclass(frozen=True)
 class Protocol:
-    """Measurement protocol of a trial: which cycles, how many, and what makes one not count.
+    """Measurement protocol of a trial: the kinds and numbers of its cycles, and the limits of a disturbed cycle.
 
-    ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every
-    RECORDED cycle; empty means "take them from this trial's own NATURAL cycles".
-    Order of cycles: ``warmup``, ``natural``, then ``recorded`` (with ``maximum`` cycles alternating
-    after them, R M R M ...), then ``double``.
+    ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every RECORDED cycle; empty
+    means "take them from this trial's own NATURAL cycles". Order of cycles: ``warmup``, ``natural``, then ``recorded``
+    (with ``maximum`` cycles alternating after them, R M R M ...), then ``double``.
     """
 
     warmup: int = 1
@@ -140,7 +139,7 @@ class CycleRecord:
     lengths: Tuple[int, ...] = ()
     """Completion length of every row, in tokens."""
     peaks: Mapping[str, Peaks] = field(default_factory=dict)
-    """By ``Phase`` value; the key ``cycle`` is the whole cycle."""
+    """Memory peaks by ``Phase`` value; the key ``cycle`` is the whole cycle."""
     cpu_seconds: float = 0.0
     drift: Optional[float] = None
     """Relative difference of the reference kernel before and after the cycle; recorded, never a reason to discard."""
@@ -150,7 +149,7 @@ class CycleRecord:
     reference_seconds: Optional[float] = None
     """Seconds of one product of the reference kernel, the mean of before and after the cycle: the machine's speed."""
     accepted: bool = True
-    """False: the clock guard discarded it, or it still was a warm-up; kept for the record and never ranked on."""
+    """False if the clock guard discarded the cycle, or it was still warm-up; such a cycle is never ranked on."""
     noisy: bool = False
     """Disturbed, and accepted because no repeats were left: its time is an upper bound, never a measurement."""
     clipped_share: Optional[float] = None
@@ -174,8 +173,8 @@ class CycleRecord:
     """Times the CUDA allocator freed its cache and retried."""
     process: Optional[ProcessUse] = None
     gpu: Mapping[str, GpuUse] = field(default_factory=dict)
-    """Of all GPUs of the trial, in rank 0's record; by ``Phase`` value, ``cycle`` is the whole cycle. The parent adds
-    it when it reads the record."""
+    """Use of all GPUs of the trial, in rank 0's record; by ``Phase`` value, ``cycle`` is the whole cycle. The parent
+    adds the figures when it reads the record."""
     rank: int = 0
     started: float = 0.0
     """``time.time()`` at the cycle's start."""
@@ -215,7 +214,7 @@ Record = Union[StartupRecord, CycleRecord, WorstCaseRecord, NoteRecord]
 
 @dataclass(frozen=True)
 class Result:
-    """``result.json``: how the child itself says it ended. Exit codes only confirm it."""
+    """``result.json``: the child's own report of its end; exit codes only confirm the report."""
 
     ok: bool
     reason: Optional[FailureReason] = None

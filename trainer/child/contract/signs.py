@@ -20,7 +20,7 @@ class Nearness(IntEnum):
     ECHO = 0
     """Reports the end of another process, whose own text may be elsewhere."""
     DEATH = 1
-    """Says how a process ended, not why."""
+    """Shows how a process ended, not why."""
     CAUSE = 2
 
 
@@ -56,7 +56,7 @@ def signs_of(
 
 
 illegal = signs_of(FailureReason.ILLEGAL)
-"""Of a setting that the framework refuses."""
+"""Signs of a setting that the framework refuses."""
 infra = signs_of(FailureReason.INFRA)
 """Signs of faults of the machine."""
 echo = signs_of(FailureReason.CRASH, nearness=Nearness.ECHO)

@@ -50,8 +50,8 @@ class ProcessUse:
 class GpuUse:
     """NVML's readings of the trial's GPUs in a phase or cycle, read from outside several times a second.
 
-    Shares, clocks and temperatures are means over samples and GPUs; joules and bytes are sums over GPUs. ``None``:
-    NVML does not say it of such a GPU.
+    Shares, clocks and temperatures are means over samples and GPUs; joules and bytes are sums over GPUs. ``None``
+    for a figure that NVML does not have for the GPU.
     """
 
     samples: int = 0
@@ -71,8 +71,8 @@ class GpuUse:
     nvlink_sent: Optional[float] = None
     nvlink_received: Optional[float] = None
     power_capped: Optional[float] = None
-    """Share of the samples in which the driver held the clock down for power."""
+    """Share of the samples in which the driver lowered the clock for power, 0 to 1."""
     hot: Optional[float] = None
-    """Share of the samples in which the driver held the clock down for heat."""
+    """Share of the samples in which the driver lowered the clock for heat, 0 to 1."""
     celsius: Optional[float] = None
     """Highest temperature."""

@@ -70,7 +70,7 @@ class FailureReason(str, Enum):
 
     @property
     def blames_configuration(self) -> bool:
-        """Whether the configuration is at fault. INFRA is the machine's fault, CANCELLED is nobody's."""
+        """Whether the configuration is at fault; INFRA is the machine's fault, CANCELLED has no fault."""
         return self not in (FailureReason.CANCELLED, FailureReason.INFRA)
 
 
@@ -78,7 +78,7 @@ class CycleKind(str, Enum):
     """Source of the completion lengths of a cycle."""
 
     WARMUP = "warmup"
-    """Not timed; holds a micro-batch at maximum prompt + completion length."""
+    """Untimed cycle with a micro-batch at maximum prompt and completion length."""
     NATURAL = "natural"
     """Completions end where the model ends them; only these cycles give rewards."""
     RECORDED = "recorded"

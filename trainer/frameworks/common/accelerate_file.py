@@ -1,4 +1,4 @@
-"""The file that ``accelerate launch`` is given: what of it decides a trial, and what a study decides itself. Pure.
+"""Reads the file of ``accelerate launch``: keys that decide a trial, and keys that a study decides itself. Pure.
 
 Keys of accelerate 1.4 to 1.10 (``commands/config/config_args.py``, ``BaseConfig`` and ``ClusterConfig``).
 """
@@ -52,7 +52,7 @@ _ZERO_LAUNCH = frozenset(
         *("offload_optimizer_nvme_path", "offload_param_nvme_path"),
     }
 )
-"""How DeepSpeed starts, loads and saves: a study decides that itself."""
+"""Keys on DeepSpeed's start, loading and saving, which a study decides itself."""
 SHORT_ZERO: Mapping[str, str] = {
     "zero_stage": "zero_stage",
     "offload_optimizer": "offload_optimizer_device",

@@ -43,7 +43,7 @@ class Faults:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Collects a ``ConfigError`` raised inside, and goes on."""
+        """Collects a ``ConfigError`` raised inside the ``with`` block, and continues after the block."""
         try:
             yield
         except ConfigError as error:

@@ -115,7 +115,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "peer": LOOK_UP,
     "launcher": LOOK_UP,
 }
-"""By the name of the sign. One that is missing depends on the phase: see ``suggest``."""
+"""Name of a sign -> suggestion; a missing one depends on the phase (``suggest``)."""
 
 BY_REASON: Mapping[FailureReason, str] = {
     FailureReason.TIMEOUT: "give the study more time, or shorten completions",

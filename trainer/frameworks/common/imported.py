@@ -1,4 +1,4 @@
-"""A user's own config, understood: what every framework's reader makes of it."""
+"""A user's own config, as every framework's reader returns it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Imported:
     notes: tuple[str, ...] = ()
     """Notes that the user may not expect, a sentence each with file and line."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: the value is known to a shell only, and
-    which option of the command line gives it."""
+    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: its value is known to a shell only, and
+    a named option gives it."""
     processes: int = 0
-    """Training processes that the launch starts on all nodes; of verl the GPUs that train. 0 if nothing says it."""
+    """Training processes that the launch starts on all nodes, for verl the training GPUs; 0 if unknown."""
     max_prompt_length: int | None = None
     """Tokens; for Open-R1 the limit at which TRL 0.18 cuts a prompt at its left."""
 

@@ -15,7 +15,7 @@ from trainer.frameworks.common.texts import fill
 MODULE = "autotune_reward"
 VERIFIER = "autotune_math_verifier.py"
 COMPLETION_S = 5.0
-"""As in a trial."""
+"""Seconds for one completion, the same as in a trial."""
 
 _STANDARD = ("functools", "importlib.util", "inspect", "json", "os", "sys")
 _FOR_MATH = ("atexit", "select", "subprocess", "time")

@@ -21,7 +21,7 @@ _OWN_FOLDER = (
 )
 """Commands by which a script looks up its own folder, or one ``below`` it."""
 CUT_OFF = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}")
-"""The same, without a program."""
+"""Expansion that gives a script's own folder without a program."""
 _FINDS_ITSELF = re.compile(rf"{_DIRNAME}|{CUT_OFF.pattern}")
 
 

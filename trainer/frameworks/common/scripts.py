@@ -12,7 +12,7 @@ from trainer.frameworks.common.exported import Command, ExportRequest
 from trainer.frameworks.common.serving import split
 
 HERE = "{here}"
-"""In a word: the folder of the script."""
+"""Placeholder of the script's folder in a word."""
 FIND_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

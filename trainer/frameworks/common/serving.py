@@ -11,13 +11,13 @@ from trainer.child import contract
 HOST = "127.0.0.1"
 """Address of a rollout server: local only, because a client can make the server run any code."""
 READY_S = 900.0
-"""How long a server may take to start; a large model is loaded, compiled and captured in that time."""
+"""Seconds that a server may take to start: enough to load, compile and capture a large model."""
 CONNECT_S = 60.0
-"""How long the trainer waits for a server that has answered before."""
+"""Seconds that the trainer waits for a server that has answered before."""
 BY_THE_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """Numbers GPUs by bus; CUDA by itself numbers the fastest first."""
 IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
-"""Of a trial's server: its sockets go to its working directory, whose whole path may be too long for a socket."""
+"""Variables of a trial's server: sockets go to its working directory, whose whole path may be too long for a socket."""
 PORT_VARIABLE = "AUTOTUNE_TRIAL_GROUP_PORT"
 """Variable with the port of the weight group, for a trainer without a setting for it (child: ``weight_group.py``)."""
 SERVE = str(Path(contract.__file__).parent.parent / "serve.py")

@@ -46,7 +46,7 @@ _PARAMETER = re.compile(
     re.DOTALL,
 )
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
-"""A command that asks for an NPU fails: no trial runs on one."""
+"""Matches a command that asks for an NPU, which fails: no trial runs on one."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
 """Programs that start a training; a word or here-document with one of them may be a script."""
 _PASSES_ON = ("cat", "tee", "python", "python3")
@@ -54,9 +54,9 @@ _PASSES_ON = ("cat", "tee", "python", "python3")
 _SUCCEEDS = frozenset(
     {"cd", "pushd", "source", ".", "mkdir", "set", "shopt", "ulimit", "conda", "module", "pip", "sleep"}
 )
-"""Commands that a script goes on behind, or is of no use."""
+"""Commands whose success is assumed."""
 _OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
-"""How an option or an override begins, and no command."""
+"""Matches the beginning of an option or an override."""
 _SETTING = ("export", "declare", "local", "readonly", "typeset")
 _LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
 _COUNTED = re.compile(r"\$#|\$\{#\}|\bgetopts\b")
@@ -151,7 +151,7 @@ class _Runner:
     def __init__(self, folder: str, state: _State, steps: list[int] | None = None, depth: int = 0) -> None:
         self.found: list[Command] = []
         self.printed: list[str] | None = []
-        """By ``echo``; ``None``: not known."""
+        """Output of ``echo``; ``None`` if unknown."""
         self._folder, self._state = folder, state
         self._steps, self._depth, self._line = steps if steps is not None else [0], depth, 1
 
@@ -187,7 +187,7 @@ class _Runner:
         return True
 
     def _apart(self, body: Statements) -> bool | None:
-        """Runs statements in a subshell: what it sets is gone behind it."""
+        """Runs statements in a subshell; their variables do not remain."""
         before = self._state.copy()
         status = self.run(body)
         self._state.become(before)

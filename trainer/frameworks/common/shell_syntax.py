@@ -77,7 +77,7 @@ class Simple:
 
 @dataclass(frozen=True)
 class Arm:
-    """Of ``if``: what is done where the condition holds; of ``else``: without one."""
+    """A branch of ``if`` with its condition; of ``else`` without one."""
 
     condition: Statements
     body: Statements
@@ -106,7 +106,7 @@ class Loop:
     """``for``, ``while``, ``until``, ``select``."""
 
     name: str
-    """Of the variable; empty: it goes on as long as something holds."""
+    """Variable of the loop; empty for a loop with a condition."""
     words: tuple[Token, ...]
     body: Statements
     written: str
@@ -118,7 +118,7 @@ class Group:
 
     body: Statements
     own: bool = False
-    """In brackets: what it sets is gone behind them."""
+    """Whether the list stands in brackets, a subshell."""
 
 
 @dataclass(frozen=True)

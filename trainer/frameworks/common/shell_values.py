@@ -99,7 +99,7 @@ def holds(words: Sequence[str | None], *, patterns: bool) -> bool | None:
 
     Args:
         words: words between the brackets; ``None`` for an unknown value.
-        patterns: between double brackets, where ``==`` compares with a pattern.
+        patterns: whether the brackets are double, in which ``==`` compares with a pattern.
     """
     for signs, whole in ((("||", "-o"), any), (("&&", "-a"), all)):
         places = [place for place, word in enumerate(words) if word in signs]

@@ -47,7 +47,7 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
 
 
 def own_program(program: Word, name: str, trials: str) -> ConfigError:
-    """Returns the refusal of a program of the user's own: a trial would not do what it does in code.
+    """Returns the refusal of a user's own program: a trial cannot do its work in code.
 
     Args:
         trials: what a trial runs.

@@ -81,7 +81,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "swift_torchvision": "uninstall torchvision in the training environment, or install the build of its torch",
     "swift_msgspec": "install msgspec in the training environment: ms-swift 4.6 imports it and does not ask for it",
 }
-"""By the name of the sign. One that is missing depends on the phase: see ``suggest``."""
+"""Name of a sign -> suggestion; a missing one depends on the phase (``suggest``)."""
 
 FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes whole logits"
 

@@ -52,7 +52,7 @@ class Argument:
     inner: dict[str, int] = field(default_factory=dict)
     """Key of a mapping -> its line."""
     spans: tuple[tuple[int, int], ...] = ()
-    """In a script: where the argument's own word and those behind it stand."""
+    """Places of the argument's own word and of its values in a script."""
     unknown: str = ""
     """Part of the words that only a shell knows, as written; only for arguments that a trial does not need."""
 
@@ -66,23 +66,23 @@ class Given:
     serves: bool = False
     """Whether the script also starts its rollout server, with ``swift rollout``."""
     served: frozenset[str] = frozenset()
-    """Arguments that stand at the script's ``swift rollout``."""
+    """Arguments of the script's ``swift rollout``."""
     end: int = 0
-    """In a script: after the last word of ``swift rlhf``."""
+    """Index after the last word of ``swift rlhf`` in a script."""
     forwards: bool = False
-    """In a script: that command is given the script's own arguments too."""
+    """Whether a script passes its own arguments on to the command."""
     launch: Launch = field(default_factory=Launch)
-    """In a script: what the launcher in front of that command is told."""
+    """Options of the launcher in front of the command, in a script."""
     hidden: Mapping[str, Argument] = field(default_factory=dict)
-    """In a script: variables whose value only a shell would know."""
+    """Variables of a script whose value only a shell knows."""
     in_place: bool = True
     """Whether every word stands at the command itself, so that an edit changes nothing else."""
     megatron: bool = False
     """Whether the run is ``megatron rlhf``, which has other arguments."""
     engine: Mapping[str, Argument] = field(default_factory=dict)
-    """Arguments of a rollout server that stand at the training."""
+    """Arguments of a rollout server in the training command."""
     folder: str | None = ""
-    """In a script: where it trains (``Command.folder``)."""
+    """Working directory of the training in a script (``Command.folder``)."""
 
 
 def is_file(name: str) -> bool:

@@ -36,7 +36,7 @@ ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
 """Knobs in DeepSpeed's configuration; ms-swift never prefetches for GRPO."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
 SERVER = frozenset({"rollout_gpus", "training_gpus"})
-"""Of the launch: the GPUs of the server's replicas, and of the training."""
+"""Knobs of the launch: GPUs of the server's replicas, and of the training."""
 
 BUCKET_VARIABLE = "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE"
 ENVIRONMENT = frozenset({*keys_of(FRAMEWORK, Reach.ENVIRONMENT), "weight_sync_bucket_mib"})
@@ -61,7 +61,7 @@ KEYS = frozenset(
         *("generation_batch_size", "optim", "bf16", "fp16", "torch_dtype", "use_vllm", ALL_REDUCE, "deepspeed", "fsdp"),
     }
 )
-"""Arguments that hold knobs. Of these an exported file holds what ``to_keys`` gives and no other."""
+"""Arguments that hold knobs; an exported file sets them only as ``to_keys`` gives them."""
 
 SERVED = (
     *("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_data_parallel_size", "vllm_max_model_len"),

@@ -1,7 +1,7 @@
 """Megatron-SWIFT (``megatron rlhf``): its arguments as knobs and back. Pure.
 
-What ms-swift 4.6 makes of them is in ``swift/megatron/arguments/megatron_args.py``. It counts completions:
-``global_batch_size`` are an update's, and ``steps_per_generation`` counts updates, not micro-batches.
+ms-swift 4.6 reads them in ``swift/megatron/arguments/megatron_args.py``. It counts completions: ``global_batch_size``
+are an update's, and ``steps_per_generation`` counts updates, not micro-batches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.frameworks.ms_swift.key_values import rest as engine_rest
 
 WORD = "megatron"
 PREFIX = "megatron."
-"""Of Megatron-SWIFT's arguments among the fields of the installed ms-swift."""
+"""Prefix of Megatron-SWIFT's arguments among the fields of the installed ms-swift."""
 SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
 """Offloaded share of the optimizer and its switch; the share counts only with the switch on, and is 1 by default."""
 _SHARE_KNOB = "optimizer_offload_share"

@@ -1,7 +1,7 @@
-"""ms-swift's rollout server: its command line, and what the trainer is told. Pure.
+"""ms-swift's rollout server: its command line, and settings of the trainer. Pure.
 
 ``swift rollout`` takes the engine's arguments under the names that ``swift rlhf`` has for a colocated one. A trial's is
-started by ``serving.SERVE``, which calls what ``swift rollout`` does, and takes the model from the trial itself.
+started by ``serving.SERVE``, which calls the function of ``swift rollout``, and takes the model from the trial itself.
 """
 
 from __future__ import annotations

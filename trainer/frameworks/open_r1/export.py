@@ -30,7 +30,7 @@ from trainer.frameworks.open_r1.keys import wants_server
 from trainer.frameworks.open_r1.server import PORT, server_command
 
 SCRIPT = "src/open_r1/grpo.py"
-"""In a checkout of Open-R1."""
+"""Path of the script in a checkout of Open-R1."""
 KIND = "open_r1"
 """Kind of a ``RewardSpec`` whose name is in Open-R1's registry."""
 

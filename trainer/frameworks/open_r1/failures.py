@@ -28,7 +28,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "openr1_no_liger": "set fused_loss false, or install liger-kernel in the training environment",
     "openr1_groups": SHARED["groups"],
 }
-"""By the name of the sign."""
+"""Name of a sign -> suggestion."""
 
 
 OWN: tuple[Sign, ...] = (

@@ -1,7 +1,7 @@
 """The rollout server of TRL 0.18, ``trl vllm-serve``: its command line from knobs, and back. Pure.
 
-Whoever reaches its port may give it weights, so it listens on this machine's loopback. It is started by its module:
-by the command of that name it crashes with several replicas of one GPU (``trl/cli.py``). A trial's is started by
+Any client of its port may send it weights, so it listens on this machine's loopback. It is started as a module, because
+the command of that name crashes with several replicas of one GPU (``trl/cli.py``). A trial's is started by
 ``serving.SERVE``, which calls that module.
 """
 

@@ -1,7 +1,7 @@
-"""A configuration as files that TRL's own GRPO script trains from, and the command that does. Pure.
+"""Exports a configuration as files for TRL's own GRPO script, and the command that trains. Pure.
 
-The user's own configuration is edited in place where there is one; else the whole of it is written. What TRL has
-no key for goes through a launcher that sets it and runs the same script.
+Edits the user's own configuration in place; without one, writes a whole one. Knobs without a key in TRL are set by a
+launcher that runs the same script.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Part:
     """A module of a trial that the launcher uses, copied unchanged."""
 
     name: str
-    """Of the child's module; the copy is ``autotune_<name>.py``."""
+    """Name of the child's module; the copy is ``autotune_<name>.py``."""
     seams: Mapping[str, KnobValue]
     """Arguments of the module."""
     why: str = ""

@@ -24,7 +24,7 @@ NESTED: Mapping[str, tuple[str, str]] = {
 """Knob -> (key, key in its mapping); other entries of the mapping stay the user's."""
 
 TRAINER_SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk", "activation_offload"})
-"""Set on the built trainer (child: ``seams.py``)."""
+"""Seams of the built trainer (child: ``seams.py``)."""
 ENGINE_SEAMS = frozenset(
     knob
     for knob, place in keys_of(FRAMEWORK, Reach.SEAM).items()
@@ -32,7 +32,7 @@ ENGINE_SEAMS = frozenset(
 )
 """Arguments of the vLLM engine (child: ``engine.py``; a server takes them on its command line)."""
 FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
-"""Of the loaded model (child: ``float8.py``); ``precision`` only as fp8."""
+"""Seams of the loaded model (child: ``float8.py``); ``precision`` only as fp8."""
 SEAMS = TRAINER_SEAMS | ENGINE_SEAMS | {"fp8_emulate"}
 """Knobs without a key for any value."""
 
@@ -61,4 +61,4 @@ KEYS = frozenset(
         *("vllm_enable_sleep_mode", "deepspeed", "fsdp"),
     }
 )
-"""TRL's keys that hold knobs. Of these an exported file holds what ``config_text`` writes and no other."""
+"""TRL's keys that hold knobs; an exported file sets them only as ``config_text`` writes them."""

@@ -14,7 +14,7 @@ from trainer.frameworks.trl.server import DEVELOPMENT, server_command, wants_ser
 
 CONFIG = "grpo.yaml"
 PORT, GROUP_PORT = 8000, 51216
-"""Of an exported rollout server, and of the group that weights are sent in: TRL's own."""
+"""Ports of an exported rollout server and of the weight group: TRL's defaults."""
 
 
 def by_torchrun(request: ExportRequest) -> bool:

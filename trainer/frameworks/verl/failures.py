@@ -120,7 +120,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "ray_disk": "free disk space where Ray keeps its session",
     "ray_killed": shared.LOOK_UP,
 }
-"""By the name of the sign."""
+"""Name of a sign -> suggestion."""
 
 _REWARD_IN_GEN = "verl scores completions inside generation; look for the reward's own traceback further up"
 

@@ -37,7 +37,7 @@ UNTRIED = frozenset(
         *("weight_sync_backend", ENGINE_KNOB, *OF_MEGATRON),
     }
 )
-"""Of verl's asynchronous modes, and of Megatron: written and read, but no trial runs with them."""
+"""Knobs of verl's asynchronous modes and of Megatron: written and read, but no trial runs with them."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED, dotted=True)
 """Knob -> key. The value goes over as it is, but for ``custom_all_reduce`` and ``vllm_compile_mode``."""
 
@@ -50,7 +50,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     # The one validate_config looks at; the engine reads the other, which takes this one's value if it is above 1.
     "sequence_parallel_size": (ACTOR + "ulysses_sequence_parallel_size",),
 }
-"""Knob -> keys that get the same value. The reference model's are those of the actor's log-prob pass."""
+"""Knob -> further keys with the same value; the reference model's are those of the actor's log-prob pass."""
 
 MIXED = FSDP + "mixed_precision"
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
@@ -99,7 +99,7 @@ WHOLE = (OPTIONS, GUESSES)
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
 WRITTEN = frozenset({*NATIVE, *TRANSLATED, *ENVIRONMENT})
-"""Knobs that verl's overrides can say."""
+"""Knobs that verl's overrides can set."""
 SUPPORTED = WRITTEN - UNTRIED
 """Knobs a verl trial can set."""
 

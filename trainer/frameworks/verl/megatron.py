@@ -1,8 +1,8 @@
 """verl's Megatron engine: its keys as knobs and back. Pure.
 
-What verl 0.9.1 reads of them is in ``verl/workers/config/engine.py`` (``McoreEngineConfig``) and
-``verl/workers/engine/megatron/transformer_impl.py``. Gradients wait on the host where weights do (``to``, line 740), so
-``grad_offload`` is no knob.
+verl 0.9.1 reads them in ``verl/workers/config/engine.py`` (``McoreEngineConfig``) and
+``verl/workers/engine/megatron/transformer_impl.py``. Gradients are offloaded together with weights (``to``, line 740),
+so ``grad_offload`` is no knob.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORD = "megatron"
 MEGATRON = ACTOR + "megatron."
 DTYPE = MEGATRON + "dtype"
 SHARE, ON_HOST = "optimizer_offload_fraction", "optimizer_cpu_offload"
-"""Of ``override_optimizer_config``: the share counts where the switch is on."""
+"""Keys of ``override_optimizer_config``: the offloaded share, and the switch without which it has no effect."""
 _SHARE_KNOB = "optimizer_offload_share"
 OWN: Mapping[str, str] = {
     name: key_of(name, FRAMEWORK).removeprefix("+")

@@ -1,8 +1,8 @@
-"""CPUs of a trial's Ray: as many as verl reserves. Pure.
+"""Number of CPUs of a trial's Ray: the number that verl reserves. Pure.
 
-Ray counts CPUs, it holds none back from a process. TransferQueue's storage units and its controller ask for one each
-(``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the pool of workers for three beside
-each GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). Where Ray has fewer, verl waits for ever.
+Ray counts CPUs and does not bind processes to them. TransferQueue's storage units and its controller reserve one each
+(``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the pool of workers three with each
+GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). If Ray has fewer, verl waits for ever.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _FOLLOWS = re.compile(r"\$\{([A-Za-z_]\w*(?:\.\w+)*)\}")
 _WORKED_OUT = re.compile(r"\$\{\s*(?!oc\.select\b)[\w.]+\s*:")
 """Matches a value that Hydra computes at run time; ``oc.select`` names another key, as in verl's own files."""
 _DEFAULTS = "defaults"
-"""In a YAML file: what Hydra begins with."""
+"""Key of Hydra's base files in a YAML file."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     Args:
         text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
             list of overrides (Hydra's own ``overrides.yaml``); or one override a line.
-        folder: that the file stands in.
+        folder: folder of the file.
 
     Raises:
-        ConfigError: it is none of these, or an override cannot be read; naming the line.
+        ConfigError: the text is none of these, or an override cannot be read; naming the line.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise problem(name, 0, f"a script of more than {MAX_BYTES} bytes is not read")

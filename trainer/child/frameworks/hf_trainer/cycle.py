@@ -136,7 +136,7 @@ class Clocked:
     phases: Dict[str, float]
     peaks: Any
     retries: Optional[Mapping[str, int]] = None
-    """Of the CUDA allocator, by phase."""
+    """Retries of the CUDA allocator, by phase."""
     process: Optional[ProcessUse] = None
 
 

@@ -1,11 +1,10 @@
 """FP8 matrix products for training, put into the loaded model by torchao before the trainer is built.
 
-This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+This file is also copied unchanged into an exported configuration, so it imports nothing of ours.
 
-Weights, gradients and the optimizer keep their precision; the linear layers' three matrix products (output,
-gradient of the input, gradient of the weight) take FP8 operands with one scale for each tensor, made anew
-each time, and everything around them is computed as with bf16. The LM head stays out: its output are the
-log-probs that are trained on.
+Weights, gradients and the optimizer keep their precision. The three matrix products of a linear layer (output, gradient
+of the input, gradient of the weight) take FP8 operands with one new scale for each tensor; all other operations run as
+with bf16. The LM head is left out, because its output is the log-probs that are trained on.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import torch
 
 FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
 MULTIPLE = 16
-"""Both sizes of a layer have to be multiples of this: what ``torch._scaled_mm`` takes."""
+"""Divisor of both sizes of a convertible layer, required by ``torch._scaled_mm``."""
 CAPABILITY = (8, 9)
 """The first compute capability with FP8 matrix products."""
 
 
 class Float8Error(ValueError):
-    """FP8 training is not possible with this model, device or environment; the message says why."""
+    """FP8 training is not possible with this model, device or environment; the message gives the reason."""
 
 
 def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[str, Any]:

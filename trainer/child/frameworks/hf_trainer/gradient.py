@@ -38,7 +38,7 @@ class Gradients:
 
     cosine: float
     ratio: float
-    """Norm with the trial's rounding over that of bf16's."""
+    """Norm of the gradient with the trial's rounding over the norm with bf16."""
     tokens: int
     parameters: int
     change: str

@@ -43,7 +43,7 @@ class MeteredRollout:
         self._masked = self.masks_truncated
         self.tally = CycleTally()
         self.shapes = ShapesMet()
-        """Of the model's forward passes in this trial, those of an engine of its own aside."""
+        """Shapes of the model's forward passes in this trial, without a rollout engine's."""
         self.before_sleep: Callable[[], None] = lambda: None
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 

@@ -62,9 +62,9 @@ def install_phases(trainer: Any, meter: Meter, rollout: SwiftRollout, seen: cycl
 
 
 class SwiftQuality(Quality):
-    """Whether rollout and trainer agree; ms-swift computes the trainer's log-probs in every cycle anyway.
+    """Guard of the agreement of rollout and trainer, from the log-probs that ms-swift computes in every cycle.
 
-    Gradients are not compared with those of bf16, and that is noted.
+    Gradients are not compared with those of bf16; a note states it.
     """
 
     def install(self) -> None:

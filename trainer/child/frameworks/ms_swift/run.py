@@ -1,4 +1,4 @@
-"""An ms-swift trial, from spec to the last cycle: what ``swift rlhf`` runs, with the trainer's methods wrapped."""
+"""Runs an ms-swift trial from spec to the last cycle: the entry point of ``swift rlhf`` with wrapped methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPPORTED = ((4, 6), (4, 7))
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
@@ -91,7 +91,7 @@ class _Opened:
         self._trial = trial
         self._part: Any = None
         self.built = False
-        """The trainer is there: what fails from now on is no setting that ms-swift refuses."""
+        """Whether the trainer is built; a later failure is no refused setting."""
 
     def begin(self, part: StartupPart) -> None:
         self.end()

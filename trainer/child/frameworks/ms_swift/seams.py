@@ -20,7 +20,7 @@ class SeamError(ValueError):
 
 
 def install(seams: Mapping[str, Any]) -> None:
-    """Installs the seams; called before the trainer is built. Raises ``SeamError`` for what cannot be set."""
+    """Installs the seams; called before the trainer is built. Raises ``SeamError`` for an impossible seam."""
     for name, value in seams.items():
         if name != "logprob_rows":
             raise SeamError("ms-swift has no seam %r; it has logprob_rows" % name)

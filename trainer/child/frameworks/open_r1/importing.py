@@ -23,7 +23,7 @@ VERSIONS = ((0, 18), (0, 19))
 """TRL versions whose methods the meter knows: from the first, below the second."""
 TRAINER = "trl.trainer.grpo_trainer"
 OTHERS = ("open_r1.configs", "open_r1.rewards", "open_r1.utils.callbacks")
-"""Of the checkout: what ``grpo.py`` imports."""
+"""Modules of the checkout that ``grpo.py`` imports."""
 
 
 def script() -> Path:

@@ -13,7 +13,7 @@ from ...failures import IllegalSettingError
 from ...user_environment import ENVIRONMENT_KEY
 
 KIND = "open_r1"
-"""Of a reward that Open-R1's registry has."""
+"""Kind of a reward in Open-R1's registry."""
 SYSTEM = "system_prompt"
 COLUMN = "prompt"
 

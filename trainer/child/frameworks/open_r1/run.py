@@ -25,7 +25,7 @@ class FinishedError(Exception):
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     script = importing.script()
     importing.before_import(spec)

@@ -48,7 +48,7 @@ ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION) | frozenset(SPEC
 """All that this file sets."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 MOST_CAPTURED = 512
-"""Largest batch vLLM captures by itself, but on compute capability 10."""
+"""Largest batch that vLLM captures by default, except on compute capability 10."""
 FIRST_CACHE = 1 << 30
 """Default bytes of KV cache on a CPU; the backend would take a share of all memory."""
 STEP = "finalize_loading"
@@ -161,8 +161,8 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
     """Patches TRL's engine; called after TRL is imported and before the trainer is built.
 
     Args:
-        seams: knobs by name; those that are not the engine's are left alone.
-        built: told the engine, and the bytes it took, when it is there.
+        seams: knobs by name; knobs that are not the engine's are ignored.
+        built: called with the engine and its bytes of memory once it is built.
 
     Raises:
         EngineError: vLLM is missing or of another version, or TRL builds its engine in another way.
@@ -289,10 +289,10 @@ class EngineWatch:
 
     Args:
         engine: the ``vllm.LLM``.
-        held: bytes it took when it was built.
+        held: bytes of memory that building the engine took.
 
     Raises:
-        EngineError: its scheduler is not where it is in the supported versions.
+        EngineError: the scheduler has another place than in the supported versions.
     """
 
     def __init__(self, engine: Any, held: int) -> None:

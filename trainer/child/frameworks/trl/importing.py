@@ -19,7 +19,7 @@ LATER = {
     True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
     False: (),
 }
-"""With vLLM or without: what a trial on a CPU imports when it builds its engine."""
+"""Uses vLLM or not -> modules that a trial on a CPU imports when it builds its engine."""
 REWARDS = {"reasoning_gym": ("reasoning_gym",)}
 """Kind of reward -> modules that it imports in the trial's own process."""
 

@@ -173,7 +173,7 @@ def put_back(kept: Dict[str, Any]) -> str:
     """Cleans up after a trial: trainer, model, optimizer and seams are released.
 
     Returns:
-        What of the trial could not be got rid of; empty if nothing.
+        The parts of the trial that remained; empty if none did.
     """
     _restore_attributes(kept["modules"])
     restore_environment(kept["environment"])

@@ -16,7 +16,7 @@ from .server_rollout import Watch, watch_server
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):

@@ -35,7 +35,7 @@ class Board:
     """Steps decided so far."""
 
     prompts: int
-    """Of a step."""
+    """Prompts of a step."""
     generations: int
     """Completions of a prompt."""
     total: int

@@ -49,7 +49,7 @@ def once(protocol: Protocol) -> CyclePlan:
 
 @dataclass(frozen=True)
 class StepClock:
-    """End of a step: time, and what was used until then."""
+    """End of a step: time, and the resources used so far."""
 
     at: float
     """Monotonic seconds."""

@@ -1,4 +1,4 @@
-"""Resources that verl asks of Ray and Ray lacks, by the log of Ray's monitor: verl would wait for them for ever.
+"""Finds resources that verl requests and Ray lacks, in the log of Ray's monitor: verl would wait for them for ever.
 
 The monitor writes its whole state every five seconds (``ray/autoscaler/_private/util.py``, ``format_info_string``).
 """

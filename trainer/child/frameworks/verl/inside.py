@@ -1,6 +1,6 @@
 """The part of a trial that runs inside verl's processes. Standard library only.
 
-The files beside (``within/``) are what verl is told to load: they hold nothing but verl's classes, and ask this.
+verl loads the files in ``within/``, which hold only verl's classes and call this module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Converts verl's file log to cycle records: one verl step is one cycle.
 
 verl 0.9.1 writes a line ``{"step": n, "data": {...}}`` for each step (``verl/utils/tracking.py``, logger ``file``);
-what the keys hold is in ``trainer/ppo/v1/trainer_base.py`` and ``trainer/ppo/metric_utils.py``. What it does not
-separate is not guessed: see ``LIMITS``.
+``trainer/ppo/v1/trainer_base.py`` and ``trainer/ppo/metric_utils.py`` define its keys. Figures that verl does not
+separate are not guessed: see ``LIMITS``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ...contract import SIGNS, Nearness, Phase, read_log
 
 TERMINATE_S = 5.0
 EXIT_S = 30.0
-"""For Ray to be shut down when the last step is done."""
+"""Seconds for Ray's shutdown after the last step."""
 LAST_WORDS_S = 1.0
 """Ray's daemons may hold the output open when verl has ended."""
 LINES = 2000

@@ -1,7 +1,6 @@
-"""A verl trial: ``python -m verl.trainer.main_ppo``, as it is, with a Ray of its own, measured by what it logs.
+"""A verl trial: ``python -m verl.trainer.main_ppo``, unchanged, with a Ray of its own, measured by its log.
 
-Completion lengths are set where verl lets anybody generate otherwise: by an agent loop (``within/``). Not yet run on a
-GPU.
+Completion lengths are set by an agent loop (``within/``), verl's own extension point. One trial has run on a GPU.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ OF_TRIALS: Dict[str, str] = {
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises the error of a failure (``failures.classify``)."""
     spec, paths = trial.spec, trial.paths
     sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
     put_environment(spec.passthrough)
@@ -132,7 +131,7 @@ class VerlFollower:
             self._mark(Phase.IDLE if self._course.generated else Phase.GENERATE)
 
     def _check_demands(self) -> None:
-        """Raises ``IllegalSettingError``: verl waits for what Ray does not have, so its start never ends."""
+        """Raises ``IllegalSettingError`` if verl waits for resources that Ray lacks: its start would never end."""
         waited = self._demands.stuck(time.monotonic()) if self._trial.part is not None else ""
         if waited:
             raise IllegalSettingError(

@@ -1,4 +1,4 @@
-"""A trial's prompts for verl: those of the prompts file in their order, begun again as often as the trial needs.
+"""A trial's prompts for verl: the prompts file in order, repeated as needed.
 
 verl loads it by ``data.custom_cls.path``.
 """
