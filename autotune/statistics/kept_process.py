@@ -6,6 +6,8 @@ On a GPU a search trial may run in the process of the previous one, without a ne
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
@@ -41,13 +43,19 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Tells whether a process serves several trials: presumed until a trial that could reuse one started anew."""
+    """Tells whether the newest process serves another trial: presumed until it has served as many as the one before it that
+    was replaced, though the next trial could have run in it."""
     longest = max((start_s(t) for t in trials), default=0.0)
-    for before, after in zip(reversed(trials[:-1]), reversed(trials[1:]), strict=True):
+    served, most = 1, math.inf
+    for before, after in itertools.pairwise(trials):
         could = before.fits and after.number == before.number + 1 and bool(after.startup)
-        if could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE:
-            return start_s(after) <= WARM * longest
-    return True
+        could = could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE
+        is_kept = could and start_s(after) <= WARM * longest
+        if is_kept:
+            served, most = served + 1, most if served < most else math.inf
+        else:
+            served, most = 1, served if could else most
+    return served < most
 
 
 def start_s(trial: Trial) -> float:
