@@ -15,8 +15,6 @@ from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import StartupPart
 
-FIRST_BATCH = StartupPart.FIRST_BATCH.value
-"""Part of every trial's start-up, also in a reused process."""
 WARM = 0.5
 """Share of the longest start up to which a start counts as one in a reused process."""
 RECENT = 50
@@ -24,17 +22,12 @@ RECENT = 50
 
 
 def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
-    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial.
+    """Tells whether a search trial of ``configuration`` would run in the process of the newest of all trials.
 
-    Args:
-        trials: all trials of the study, by number.
-        framework: framework whose knobs the configurations have.
-        device: ``Resources.device``; on a CPU no process is reused.
+    Confirmations have processes of their own, and on a CPU (``device``) no process is kept.
     """
     newest = trials[-1] if trials else None
-    if newest is None or device != "cuda" or not newest.fits:
-        return False
-    if not newest.kind.is_searched:  # confirmations have processes of their own
+    if newest is None or device != "cuda" or not newest.fits or not newest.kind.is_searched:
         return False
     if restart_between(newest.configuration, configuration, framework) is not Restart.NONE:
         return False
@@ -50,8 +43,7 @@ def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
     for before, after in itertools.pairwise(trials):
         could = before.fits and after.number == before.number + 1 and bool(after.startup)
         could = could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE
-        is_kept = could and start_s(after) <= WARM * longest
-        if is_kept:
+        if could and start_s(after) <= WARM * longest:
             served, most = served + 1, most if served < most else math.inf
         else:
             served, most = 1, served if could else most
@@ -60,4 +52,4 @@ def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
 
 def start_s(trial: Trial) -> float:
     """Returns the seconds of the recorded start-up, without the first batch."""
-    return sum(seconds for part, seconds in trial.startup.items() if part != FIRST_BATCH)
+    return sum(seconds for part, seconds in trial.startup.items() if part != StartupPart.FIRST_BATCH.value)

@@ -192,7 +192,7 @@ def _fresh_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
     fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
     if not fresh:
         return _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
-    return _beside_s(fresh[-1]) - (_once_s(fresh[-1], measured) if len(fresh) == 1 else 0.0)
+    return _beside_s(fresh[-1]) - _tried_s(fresh[-1], measured)
 
 
 def _measured(trials: Sequence[Trial]) -> list[Trial]:

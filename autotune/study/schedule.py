@@ -255,12 +255,6 @@ def _ended(trials: Sequence[Trial]) -> list[Trial]:
     return [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
 
 
-def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
-    """Wall seconds from now until the study will end; ``None`` without a time limit."""
-    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
-    return None if left is None else max(0.0, left)
-
-
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
     whole = budget.seconds_on(study.spec.resources.total_gpus)
