@@ -235,13 +235,9 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
     Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
     """
-    tried = _tried_s(trial, measured)
-    if trial.configuration.get("enforce_eager") is not False:
-        return tried
-    engine = StartupPart.ENGINE.value
-    alike = _alike(measured, trial.configuration)
+    tried, engine, alike = _tried_s(trial, measured), StartupPart.ENGINE.value, _alike(measured, trial.configuration)
     starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
-    if not starts:
+    if not starts or trial.configuration.get("enforce_eager") is not False:
         return tried
     # A trial in a used process started no engine: ``_spared_s`` has given it the longest start of its kind.
     own = trial.startup.get(engine, 0.0) if StartupPart.SPAWN.value in trial.startup else max(starts)
@@ -249,8 +245,8 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Seconds that no part of a start names, beyond the fewest of its kind's starts, or of all where there was only
-    this one: imports that cannot be shared are tried once for each kind."""
+    """Returns the seconds that no part of a start names, beyond the fewest of its kind's starts, or of all where it was
+    the only one: imports that cannot be shared are tried once for each kind."""
     whole = [t for t in measured if t.startup and not _was_cut(t)]
     starts = [t for t in _alike(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
     unnamed = [_beside_s(t) - sum(t.startup.values()) for t in (trial, *(starts if len(starts) > 1 else whole))]

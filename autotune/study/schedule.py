@@ -241,7 +241,7 @@ def deadline(
 def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
     """Seconds of a trial if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
     if trial.kind is TrialKind.SEARCH:
-        cost = predict_search(_ended(trials), trial.configuration, kept=False) or cost
+        cost = predict_search([t for t in trials if t.state.is_finished], trial.configuration, kept=False) or cost
     return cost.total(trial.protocol)
 
 
@@ -249,10 +249,6 @@ def _first_server(study: Study, trials: Sequence[Trial], configuration: Configur
     """Whether it needs a rollout server, and no trial's start has shown how long one takes."""
     known = any(StartupPart.SERVER.value in t.startup for t in trials)
     return not known and serving_gpus(configuration, study.spec.resources) > 0
-
-
-def _ended(trials: Sequence[Trial]) -> list[Trial]:
-    return [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
@@ -340,7 +336,7 @@ def _cost(
     """
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
-    others = _ended(trials)
+    others = [t for t in trials if t.state.is_finished]
     last = others if here is None else here
     kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)
