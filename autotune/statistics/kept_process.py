@@ -36,8 +36,8 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Tells whether the newest process serves another trial: presumed until it has served as many as the one before it that
-    was replaced, though the next trial could have run in it."""
+    """Tells whether the newest process serves another trial: presumed until it has served as many as the process before
+    it that was replaced although the next trial could have run in it."""
     longest = max((start_s(t) for t in trials), default=0.0)
     served, most = 1, math.inf
     for before, after in itertools.pairwise(trials):
