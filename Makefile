@@ -7,7 +7,7 @@ MEMORY_LIMIT ?=
 TORCH_INDEX ?=
 CPU ?=
 ARGS ?=
-ARCH ?= qwen2.5-0.5b
+ARCH ?= qwen2.5-1.5b
 OUT ?= $(CURDIR)/.bench/$(ARCH)
 
 TOOL := $(CURDIR)/.venv
@@ -121,8 +121,8 @@ docs: setup-tool ## the documents as a site, in build/site; fails at a link that
 bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, in 7 minutes (ARGS=)
 	"$(TOOL)/bin/python" -m benchmarks.api $(ARGS)
 
-bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
-	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)
+bench-gpu: setup ## questions, a study of eight minutes and the GPU tests on this GPU, as far as ten minutes hold them (OUT=)
+	@"$(TOOL)/bin/python" -m benchmarks.gpu.visit --arch "$(ARCH)" --out "$(OUT)" --work "$(OUT)/work" --python "$(TRAINING_PYTHON)" $(ARGS)
 
 env-search: ## the tool beside torch, for the Gaussian process of `python -m benchmarks.worlds`: .venv-search
 	@$(RUN_SETUP) --tool-only --peers "$(PEERS)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")

@@ -6,6 +6,8 @@ On a GPU a search trial may run in the process of the previous one, without a ne
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
@@ -13,8 +15,6 @@ from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import StartupPart
 
-FIRST_BATCH = StartupPart.FIRST_BATCH.value
-"""Part of every trial's start-up, also in a reused process."""
 WARM = 0.5
 """Share of the longest start up to which a start counts as one in a reused process."""
 RECENT = 50
@@ -22,17 +22,12 @@ RECENT = 50
 
 
 def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: str, device: str) -> bool:
-    """Tells whether a search trial of ``configuration`` would run in the process of the newest trial.
+    """Tells whether a search trial of ``configuration`` would run in the process of the newest of all trials.
 
-    Args:
-        trials: all trials of the study, by number.
-        framework: framework whose knobs the configurations have.
-        device: ``Resources.device``; on a CPU no process is reused.
+    Confirmations have processes of their own, and on a CPU (``device``) no process is kept.
     """
     newest = trials[-1] if trials else None
-    if newest is None or device != "cuda" or not newest.fits:
-        return False
-    if not newest.kind.is_searched:  # confirmations have processes of their own
+    if newest is None or device != "cuda" or not newest.fits or not newest.kind.is_searched:
         return False
     if restart_between(newest.configuration, configuration, framework) is not Restart.NONE:
         return False
@@ -41,15 +36,20 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
 
 def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Tells whether a process serves several trials: presumed until a trial that could reuse one started anew."""
+    """Tells whether the newest process serves another trial: presumed until it has served as many as the process before
+    it that was replaced although the next trial could have run in it."""
     longest = max((start_s(t) for t in trials), default=0.0)
-    for before, after in zip(reversed(trials[:-1]), reversed(trials[1:]), strict=True):
+    served, most = 1, math.inf
+    for before, after in itertools.pairwise(trials):
         could = before.fits and after.number == before.number + 1 and bool(after.startup)
-        if could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE:
-            return start_s(after) <= WARM * longest
-    return True
+        could = could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE
+        if could and start_s(after) <= WARM * longest:
+            served, most = served + 1, most if served < most else math.inf
+        else:
+            served, most = 1, served if could else most
+    return served < most
 
 
 def start_s(trial: Trial) -> float:
     """Returns the seconds of the recorded start-up, without the first batch."""
-    return sum(seconds for part, seconds in trial.startup.items() if part != FIRST_BATCH)
+    return sum(seconds for part, seconds in trial.startup.items() if part != StartupPart.FIRST_BATCH.value)

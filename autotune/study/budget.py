@@ -11,7 +11,7 @@ from autotune.ports import Clock, Store
 from autotune.statistics import retries
 from trainer.child.contract import StartupPart
 
-GRACE_S = 60.0
+GRACE_S = 10.0
 """A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
 
 PERSIST_EVERY_S = 1.0
@@ -20,9 +20,9 @@ PERSIST_EVERY_S = 1.0
 KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
 """Of the start-up, what a process that ran a trial before is spared."""
 
-READ_AGAIN = 0.75
-"""Of an engine's first start that compiles, what its second is presumed to take. The recorded one took 0.58 (58 and
-34 s, one H100)."""
+READ_AGAIN = 0.6
+"""Of an engine's first start that compiles, what its second is presumed to take. Recorded: 34 s of 58, and of 72 where
+nothing had been compiled (H100)."""
 
 
 @dataclass(frozen=True)
@@ -172,24 +172,27 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
         return found
     cycle = statistics.median([_cycle_s(t) for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    start_up = _kept_start_s(alike) if kept else _fresh_start_s(alike)
+    start_up = _kept_start_s(alike, measured) if kept else _fresh_start_s(alike, measured)
     maximum = statistics.median(longest) if longest else cycle
     return replace(found, start_up=start_up, cycle=cycle, maximum_cycle=maximum)
 
 
-def _kept_start_s(alike: Sequence[Trial]) -> float:
+def _kept_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
     """Start-up seconds of a trial in a running process: as measured, else of a fresh start without what is kept."""
     used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
     spared = (*KEPT_PARTS, StartupPart.SPAWN.value)
-    return max(0.0, min(_beside_s(t) - sum(t.startup.get(part, 0.0) for part in spared) for t in alike))
+    parts = (sum(t.startup.get(part, 0.0) for part in spared) for t in alike)
+    return max(0.0, min(_beside_s(t) - _tried_s(t, measured) - part for t, part in zip(alike, parts, strict=True)))
 
 
-def _fresh_start_s(alike: Sequence[Trial]) -> float:
+def _fresh_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
     """Start-up seconds of a trial in its own process: of the newest such start; what compiles has compiled."""
     fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
-    return _beside_s(fresh[-1]) if fresh else _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
+    if not fresh:
+        return _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
+    return _beside_s(fresh[-1]) - _tried_s(fresh[-1], measured)
 
 
 def _measured(trials: Sequence[Trial]) -> list[Trial]:
@@ -227,20 +230,27 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Seconds of the engine's compilation that the next start reads from a cache instead.
+    """Seconds that the next start of a kind is spared: what was tried once, and the engine's compilation, which is read
+    from a cache.
 
     Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
     """
-    if trial.configuration.get("enforce_eager") is not False:
-        return 0.0
-    engine = StartupPart.ENGINE.value
-    alike = _alike(measured, trial.configuration)
+    tried, engine, alike = _tried_s(trial, measured), StartupPart.ENGINE.value, _alike(measured, trial.configuration)
     starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
-    if not starts:
-        return 0.0
+    if not starts or trial.configuration.get("enforce_eager") is not False:
+        return tried
     # A trial in a used process started no engine: ``_spared_s`` has given it the longest start of its kind.
     own = trial.startup.get(engine, 0.0) if StartupPart.SPAWN.value in trial.startup else max(starts)
-    return own - (min(starts) if len(starts) > 1 else READ_AGAIN * starts[0])
+    return tried + own - (min(starts) if len(starts) > 1 else READ_AGAIN * starts[0])
+
+
+def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
+    """Returns the seconds that no part of a start names, beyond the fewest of its kind's starts, or of all where it was
+    the only one: imports that cannot be shared are tried once for each kind."""
+    whole = [t for t in measured if t.startup and not _was_cut(t)]
+    starts = [t for t in _alike(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
+    unnamed = [_beside_s(t) - sum(t.startup.values()) for t in (trial, *(starts if len(starts) > 1 else whole))]
+    return unnamed[0] - min(unnamed) if trial in starts else 0.0
 
 
 def _alike(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:

@@ -15,7 +15,7 @@ from search_spaces.native import emulated
 RESTLESS = 0.5
 """Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
 JUDGED_FROM = 4
-"""Cycles before that is asked: those of a first trial all of whose cycles were disturbed, a repeat among them."""
+"""Cycles before that is asked: fewer than those of a first trial."""
 MOST_REPEATS = 12
 """Of a trial that a gain rests on."""
 
@@ -77,11 +77,7 @@ def is_noisy_machine(trials: Sequence[Trial]) -> bool:
 
 
 def disturbed_share(trials: Sequence[Trial]) -> float:
-    """Returns the share of repeatable cycles in which other programs took time; 0 before ``JUDGED_FROM`` cycles.
-
-    A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of
-    the machine; without repeats such cycles would have to stay.
-    """
-    kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
-    judged = [(t.protocol, c) for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
+    """Returns the share of cycles after the warm-up in which other programs took time; 0 before ``JUDGED_FROM``."""
+    of_rank_0 = ((t.protocol, c) for t in trials for c in t.cycles if c.rank == 0)
+    judged = [(how, c) for how, c in of_rank_0 if c.cycle_kind is not CycleKind.WARMUP]
     return sum(how.objects(c.outside_cpu) for how, c in judged) / len(judged) if len(judged) >= JUDGED_FROM else 0.0

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Budget, CycleRecord, Outcome, Study, Trial
 from autotune.ports import Observer, Store
-from autotune.study import schedule
-from autotune.study.budget import Ledger
+from autotune.study.budget import Ledger, remaining_s
 from autotune.study.judging import Judge
 from trainer.child.contract import CurrentPhase, NoteRecord, Record, StartupRecord, WorstCaseRecord
 
@@ -58,7 +57,8 @@ class Recorder:
         self.ledger.persist()
         self.check(self.trial)
         spent = self.ledger.spent()
-        self.observer.tick(spent.wall_s, schedule.predicted_end_s(self.study, self.budget, spent))
+        left = remaining_s(self.budget, spent, self.study.spec.resources.total_gpus)
+        self.observer.tick(spent.wall_s, None if left is None else max(0.0, left))
 
 
 def store_record(store: Store, study_id: int, trial: Trial, record: Record) -> None:

@@ -241,7 +241,7 @@ def deadline(
 def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
     """Seconds of a trial if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
     if trial.kind is TrialKind.SEARCH:
-        cost = predict_search(_ended(trials), trial.configuration, kept=False) or cost
+        cost = predict_search([t for t in trials if t.state.is_finished], trial.configuration, kept=False) or cost
     return cost.total(trial.protocol)
 
 
@@ -249,16 +249,6 @@ def _first_server(study: Study, trials: Sequence[Trial], configuration: Configur
     """Whether it needs a rollout server, and no trial's start has shown how long one takes."""
     known = any(StartupPart.SERVER.value in t.startup for t in trials)
     return not known and serving_gpus(configuration, study.spec.resources) > 0
-
-
-def _ended(trials: Sequence[Trial]) -> list[Trial]:
-    return [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
-
-
-def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
-    """Wall seconds from now until the study will end; ``None`` without a time limit."""
-    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
-    return None if left is None else max(0.0, left)
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
@@ -346,7 +336,7 @@ def _cost(
     """
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
-    others = _ended(trials)
+    others = [t for t in trials if t.state.is_finished]
     last = others if here is None else here
     kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)
@@ -379,10 +369,10 @@ def _unused(left: float, needed: float, what: str) -> str:
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
     """The due confirmation: the other half of an open round, or a round that is due although the search goes on."""
-    plan = confirmation.half_done(study, trials)
+    plan, over = confirmation.half_done(study, trials), GRACE_S / 2
     if plan is None and left is not None:
-        plan = confirmation.between(study, trials, spent.wall_s)
-    return None if plan is None else _fitting(trials, plan, left)
+        plan, over = confirmation.between(study, trials, spent.wall_s), 0.0
+    return None if plan is None else _fitting(trials, plan, left, over)
 
 
 def _search(
@@ -424,11 +414,13 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
     return StudyEnd(_unused(left or 0.0, needed, "a round of confirmation takes"))
 
 
-def _fitting(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None) -> NextTrial | None:
+def _fitting(
+    trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None, over: float = 0.0
+) -> NextTrial | None:
     """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
 
-    A first round without its extras is still proof; a study that stops before it has none. The second half of a round
-    may use a part of the grace, or the first half has shown nothing.
+    A first round without its extras is still proof; a study that stops before it has none. ``over``: seconds of the
+    grace that the second half of a round may use, or the first half has shown nothing.
     """
     draft = plan.draft
     protocols = [draft.protocol]
@@ -438,7 +430,7 @@ def _fitting(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left:
         if left is None or left >= _round_s(trials, plan, protocol):
             return NextTrial(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
     last = confirmation.barest(draft.protocol)
-    if len(plan.round) == 1 and left is not None and left + GRACE_S / 2 >= _round_s(trials, plan, last):
+    if over and left is not None and left + over >= _round_s(trials, plan, last):
         return NextTrial(replace(draft, protocol=last))
     return None
 

@@ -34,8 +34,8 @@ from autotune.specification.request import Request
 from benchmarks.cycles.processes import COLD, FORKED, MODES, PLAIN, Bench, Round
 from benchmarks.gpu import inputs
 from benchmarks.gpu.architectures import Architecture
-from benchmarks.gpu.checks import ROOT
 from benchmarks.gpu.run import Asked
+from benchmarks.gpu.visit import ROOT
 from benchmarks.ratios import interval
 
 NEVER = 10**6

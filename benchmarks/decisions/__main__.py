@@ -5,9 +5,10 @@ take seconds. The truth is known here, so that what a study claims can be judged
 the seconds of budget a study needs to a proven gain within 5 % of the best configuration.
 
 Machines (``--machine``):
-  h100          one H100, 1.5B parameters, 128 rows: cycles as TRL's own trainer had them, starts as recorded
-  h100-metered  the same as the tuner recorded it: slow first cycles, no process kept after compiled code
-  h100-aims     the same as h100, with vLLM starts of 15 s after the first: an aim, not measured
+  h100        one H100, 1.5B parameters, 128 rows, the best case: cycles as TRL's own trainer had them, processes kept
+  h100-cold   nothing compiled, nothing forked, processes that serve three trials, cycles repeated to settle
+  h200        the visit of 2026-11-28 as it was: slow first cycles, and vLLM's engine crashes whenever it starts
+  h200-once   the same, but vLLM's engine crashes only when it first starts
 
 Examples:
   python -m benchmarks.decisions                              # h100, ours, all budgets, 20 studies each
@@ -36,7 +37,7 @@ from benchmarks.decisions.machine import Costs
 from benchmarks.decisions.studies import Place, h100
 from benchmarks.worlds.arms import ARMS, lacks
 
-BUDGETS = (300.0, 480.0, 900.0, 3600.0)
+BUDGETS = (300.0, 400.0, 480.0, 600.0, 900.0)
 STUDIES = 20
 MACHINES = tuple(str(costs) for costs in Costs)
 

@@ -1,4 +1,4 @@
-"""One H100 as a cost model: seconds by phase, start-ups and memory of any configuration of the recorded study's space.
+"""The GPUs of two visits as cost models: seconds by phase, start-ups and memory of any configuration of the space.
 
 Pinned at what ``recorded`` holds. What is extrapolated from it, and how:
 
@@ -13,6 +13,8 @@ Pinned at what ``recorded`` holds. What is extrapolated from it, and how:
   tokens^2.
 * an engine that sleeps (level 2) gives its memory back in the update and takes ``WAKE_S`` to wake; nobody has measured
   it.
+* the H200 of visit E: an update is fitted to the recorded ones by micro-batch and checkpointing; memory and all of vLLM
+  are the H100's.
 * everything not named here (optimizer, batched tokens, chunks of the LM head, continuous batching) is taken to cost no
   time.
 """
@@ -127,25 +129,33 @@ class Machine(Port):
         """From the last cycle to the end of the attempt."""
         ...
 
-    def keeps(self, configuration: Configuration) -> bool:
-        """Whether a process that ran this may run another trial."""
+    def keeps(self, configuration: Configuration, served: int) -> bool:
+        """Whether a process that ran this, its ``served``-th trial, may run another one."""
+        ...
+
+    def between_s(self, trials: int) -> float:
+        """From the end of the newest of so many trials to the beginning of the next of the search."""
         ...
 
 
 class Costs(StrEnum):
-    """Which of the recorded costs are taken."""
+    """Which of the recorded costs are taken. Each says what it is of: ``recorded`` names the visits."""
 
-    METERED = "h100-metered"
-    """As the tuner recorded them on 2026-11-27: slow first cycles with transformers' generation, starts that wait for
-    a preloaded process that cannot be forked, no process kept after compiled code."""
     PLAIN = "h100"
-    """Cycles as TRL's own trainer had them; all starts as recorded, but without that wait; processes are kept."""
-    AIMED = "h100-aims"
-    """The same with vLLM starts of ``AIMED_START_S`` after the first in a study. That is an aim: nobody has measured
-    it."""
+    """The best case of visit A: cycles as TRL's own trainer had them, all that can be shared is, processes are kept."""
+    COLD = "h100-cold"
+    """A machine that has compiled nothing, with imports that open the GPU: a process is forked for no trial, and trying
+    it costs its seconds once for each kind. Processes serve ``r.SERVED`` trials; the first timed cycle of those without
+    vLLM is repeated."""
+    LAST = "h200"
+    """Visit E as it was: slow first cycles, each start of vLLM ends in a CRASH, processes serve ``r.SERVED`` trials."""
+    ONCE = "h200-once"
+    """The same, but only vLLM's first start crashes; the later ones cost what they do in ``COLD``."""
 
-
-AIMED_START_S = 15.0
+    @property
+    def cold(self) -> bool:
+        """Whether processes are given up, cycles repeated and proposals waited for, as on the visits."""
+        return self is not Costs.PLAIN
 
 
 def spread(groups: tuple[tuple[float, ...], ...]) -> float:
@@ -166,13 +176,20 @@ class H100:
         means = {name: statistics.fmean(seconds) for name, seconds in r.VLLM_PHASES_S.items()}
         found = {UPDATE: self._update(configuration), IDLE: means[IDLE], SYNC: 0.0, LOGPROB: 0.0}
         if configuration["rollout_engine"] != "vllm":
-            return {GENERATE: statistics.median(r.PLAIN_GENERATE_S), **found}
+            return {GENERATE: statistics.median(r.H200_GENERATE_S if self.on_h200 else r.PLAIN_GENERATE_S), **found}
         found[LOGPROB] = self._logprob(configuration, means[LOGPROB])
         found[SYNC] = means[SYNC] + (WAKE_S if configuration["sleep_level"] else 0.0)
         return {GENERATE: self._generate(configuration, means[GENERATE]), **found}
 
+    @property
+    def on_h200(self) -> bool:
+        """Whether it is the machine of visit E."""
+        return self.costs in (Costs.LAST, Costs.ONCE)
+
     def _update(self, configuration: Configuration) -> float:
         micro, saved = int(configuration["micro_batch_size"]), bool(configuration["gradient_checkpointing"])
+        if self.on_h200:  # a part by micro-batches, and one by rows
+            return r.H200_MICRO_BATCH_S * ROWS / micro + r.H200_UPDATE_S[saved]
         # The first recorded point: a step less its generation, the host launching 16 micro-batches with checkpointing.
         steps = zip(r.PLAIN_STEP_S, r.PLAIN_GENERATE_S, strict=True)
         host = statistics.median(step - generate for step, generate in steps) / (ROWS / 8)
@@ -201,26 +218,36 @@ class H100:
         if configuration["rollout_engine"] == "vllm":
             warm = [w / statistics.fmean(cycles) for w, cycles in zip(r.VLLM_WARMUP_S, r.VLLM_S, strict=True)]
             return statistics.fmean(warm) if kind is CycleKind.WARMUP else 1.0
-        steady = statistics.median(r.PLAIN_STEP_S)
-        if self.costs is not Costs.METERED or kept:
-            return r.PLAIN_FIRST_S / steady if kind is CycleKind.WARMUP else 1.0
-        if place < 2:
-            return statistics.fmean(cycles[place] for cycles in r.METERED_S) / steady
-        return statistics.fmean(s for cycles in r.METERED_S for s in cycles[2:]) / steady
+        if self.on_h200:
+            return r.H200_FACTORS[kept][place] if place < 2 else 1.0
+        if self.costs.cold and place == 1:
+            return r.H200_FACTORS[True][1]
+        return r.PLAIN_FIRST_S / statistics.median(r.PLAIN_STEP_S) if kind is CycleKind.WARMUP else 1.0
 
     def start(self, configuration: Configuration, engines: int, *, kept: bool) -> Start:
         if kept:
             return r.KEPT_START
         if configuration["rollout_engine"] != "vllm":
-            return r.TRANSFORMERS_START
-        found = r.VLLM_LATER if engines else r.VLLM_FIRST
+            return self._without_engine(engines)
+        if self.costs is Costs.LAST or (self.costs is Costs.ONCE and not engines):
+            return r.H200_CRASH
+        first = engines == (1 if self.costs is Costs.ONCE else 0)
+        found = r.VLLM_FIRST if first else r.VLLM_LATER
         parts = dict(found.parts)
         if configuration["enforce_eager"]:
-            parts["engine"] = r.VLLM_EAGER_ENGINE_S[1 if engines else 0]
-        unnamed = found.unnamed if self.costs is Costs.METERED else r.TRANSFORMERS_START.unnamed
-        if self.costs is Costs.AIMED and engines:
-            rest = sum(parts.values()) - parts["engine"] - parts["import"] + unnamed
-            parts |= {"import": 0.0, "engine": min(parts["engine"], AIMED_START_S - rest)}
+            parts["engine"] = r.VLLM_EAGER_ENGINE_S[0 if first else 1]
+        elif self.costs.cold and first:
+            parts["engine"] = r.COLD_ENGINE_S
+        refused = r.REFUSED_S["vllm"] if self.costs is Costs.COLD and first else 0.0
+        return Start(parts, r.TRANSFORMERS_START.unnamed + refused)
+
+    def _without_engine(self, before: int) -> Start:
+        parts, unnamed = dict(r.TRANSFORMERS_START.parts), r.TRANSFORMERS_START.unnamed
+        if self.costs is Costs.COLD:  # imports by itself, each time
+            parts |= {"spawn": r.VLLM_LATER.parts["spawn"], "import": parts["spawn"]}
+            return Start(parts, unnamed + (0.0 if before else r.REFUSED_S["transformers"]))
+        if self.on_h200 and before:
+            parts["spawn"] = r.H200_FORK_S
         return Start(parts, unnamed)
 
     def peaks(self, configuration: Configuration, draw: float) -> Mapping[str, Peaks]:  # noqa: ARG002
@@ -255,20 +282,22 @@ class H100:
 
     def ooms(self, configuration: Configuration, draw: float) -> tuple[str, Pool] | None:  # noqa: ARG002
         found = self._gib(configuration)
-        if found[IDLE] > r.CAPACITY_GIB:  # D, trial 1: the optimizer's state found no room beside the engine
+        capacity = r.H200_CAPACITY_GIB if self.on_h200 else r.CAPACITY_GIB
+        if found[IDLE] > capacity:  # D, trial 1: the optimizer's state found no room beside the engine
             return StartupPart.FIRST_BATCH.value, Pool.DEVICE
-        return (UPDATE, Pool.DEVICE) if found[UPDATE] > r.CAPACITY_GIB else None
+        return (UPDATE, Pool.DEVICE) if found[UPDATE] > capacity else None
 
     def fits(self, configuration: Configuration) -> float:
-        return float(self.ooms(configuration, 0.0) is None)
+        crashes = self.costs is Costs.LAST and configuration["rollout_engine"] == "vllm"
+        return float(self.ooms(configuration, 0.0) is None and not crashes)
 
-    def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:
-        if discarded:
-            return r.DISCARDED_END_S
+    def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:  # noqa: ARG002
         if kept:
             return r.KEPT_END_S
         return r.VLLM_END_S if configuration["rollout_engine"] == "vllm" else r.TRANSFORMERS_END_S
 
-    def keeps(self, configuration: Configuration) -> bool:
-        compiled = configuration["rollout_engine"] == "vllm" and not configuration["enforce_eager"]
-        return not (compiled and self.costs is Costs.METERED)
+    def keeps(self, configuration: Configuration, served: int) -> bool:  # noqa: ARG002
+        return served < r.SERVED or not self.costs.cold
+
+    def between_s(self, trials: int) -> float:
+        return r.BETWEEN_S[trials % len(r.BETWEEN_S)] if self.costs.cold else 0.0

@@ -9,6 +9,7 @@ Everything in this file is recorded; nothing is estimated. Sources, by letter:
   of the first trainer.
 * C: ``benchmarks/tables/h100-study-0.5b-eager-2026-11-22.jsonl``: 0.5B parameters, 64 rows, vLLM without compiled code.
 * D: ``benchmarks/tables/h100-study-1.5b-defaults-2026-11-22.jsonl``: 1.5B parameters, 64 rows.
+* E: ``benchmarks/tables/h200-study-2026-11-28.jsonl``: A's study on one H200, cut after 462 s; trial 1 is vLLM's.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ class Start:
     """By ``StartupPart``."""
     unnamed: float
     """What no part names."""
+    crash: str = ""
+    """Error with which the attempt then ends."""
 
 
 TRANSFORMERS_START = Start({"spawn": 9.54, "import": 0.0, "load": 2.21, "engine": 0.41, "first_batch": 0.32}, 0.8)
 """A, trial 0. Trial 2 took 11.8 s in all."""
 VLLM_FIRST = Start({"spawn": 0.12, "import": 13.87, "load": 1.73, "engine": 58.21, "first_batch": 0.03}, 20.3)
-"""A, trial 1: the first vLLM process of the study. The unnamed seconds are a preloaded process that imported
-everything, opened the GPU and therefore could not be forked; then the trial was started without it."""
+"""A, trial 1: vLLM's first process of the study; its engine had been built on the machine a minute before. The unnamed
+seconds are a preloaded process that imported everything, opened the GPU and therefore could not be forked."""
 VLLM_LATER = Start({"spawn": 0.11, "import": 14.62, "load": 1.75, "engine": 33.98, "first_batch": 0.02}, 15.2)
 """A, trial 3: the same engine again, in a new process."""
 VLLM_EAGER_ENGINE_S = (47.5, 7.1)
@@ -55,9 +58,6 @@ at the end."""
 
 TRANSFORMERS_END_S, VLLM_END_S, KEPT_END_S = 0.4, 1.5, 1.5
 """From the last cycle to the end of an attempt: A, trials 2 and 3; C, trials 1 and 2."""
-DISCARDED_END_S = 7.7
-"""A, trial 1: the same where the process was to be kept and was found unfit ("the last trial left 17 processes
-running")."""
 OOM_AFTER_START = 0.7
 """D, trial 1: seconds of a cycle until it ran out of memory, over those of a whole one: it took some 5 s beyond start
 and fork."""
@@ -68,8 +68,6 @@ PLAIN_STEP_S = (8.48, 8.93, 8.47, 8.64, 9.76)
 generates."""
 PLAIN_FIRST_S = 11.04
 """B: the first step."""
-METERED_S = ((19.98, 22.95, 9.50, 11.60, 8.58, 7.74), (20.50, 19.73, 9.87, 7.77, 12.29))
-"""A: the same settings as trials 0 and 2 of the tuner, cycle by cycle, the warm-up first."""
 VLLM_S = ((5.94, 5.87, 5.15), (5.69, 5.97, 5.34))
 """A: recorded-length cycles of trials 1 and 3."""
 VLLM_WARMUP_S = (7.73, 6.94)
@@ -102,3 +100,30 @@ CAPACITY_GIB, TOTAL_GIB = 79.18, 79.65
 """D and A: what the device has by the allocator's own words, and by NVML."""
 PROCESS_PAIRS = ((6.298e6, 6.284e6), (3.827e6, 3.569e6))
 """A: tokens/hour of the two configurations that ran in two processes."""
+
+COLD_ENGINE_S = 72.2
+"""Start of an engine with compiled code on a machine that has compiled none: 0.5B, 2026-11-22."""
+REFUSED_S: Mapping[str, float] = {"transformers": 10.0, "vllm": 19.5}
+"""Imports whose process then could not be forked: A, trial 1, without what else is unnamed; without vLLM as long as a
+trial's imports."""
+SERVED = 3
+"""Trials of a process at most: E, trials 2 to 4."""
+BETWEEN_S = (0.31, 0.03, 2.94, 0.08, 0.06)
+"""E: between the end of a trial and the start of the next, by the number of trials."""
+H200_CRASH = Start(
+    {"spawn": 0.09, "import": 10.33, "load": 1.68}, 53.3 + 9.1,
+    "InductorError: RuntimeError: Failed to run autotuning code block: '_EventPlaceholder' object has no attribute",
+)  # fmt: skip
+"""E, trial 1: vLLM's; and what the next trial's imports took, which were shared before."""
+H200_FORK_S = 0.03
+"""E, trials 5 to 7: start of a process forked from one that has imported."""
+H200_GENERATE_S = (5.05, 4.37, 4.08, 4.85, 4.88, 4.79, 4.44, 4.04, 4.19)
+"""E: generation of the accepted recorded-length cycles of trials 0, 3 and 4."""
+H200_MICRO_BATCH_S, H200_UPDATE_S = 0.1, {True: 2.5, False: 1.9}
+"""E: fitted to the mean updates of (micro-batch, checkpointing): (8, True) 4.1 s, (32, True) 2.9, (64, True) 2.8,
+(8, False) 3.8, (32, False) 2.3."""
+H200_FACTORS = {False: (15.9 / 8.0, 19.5 / 8.0), True: (6.3 / 7.6, 9.1 / 6.2)}
+"""E: seconds of the warm-up and of the first timed cycle over those of a steady one, in a fresh process (trials 0, 2,
+5, 6) and in a kept one (3, 4; the first timed one over the one that it is compared with)."""
+H200_CAPACITY_GIB = 139.5
+"""E: what the device has, by the driver's words."""

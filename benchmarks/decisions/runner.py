@@ -213,13 +213,18 @@ class SimulatedRunner:
     _process: Process | None = None
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:  # noqa: ARG002
-        trial, began = assignment.trial, self.clock.monotonic()
+        trial = assignment.trial
+        if trial.kind is TrialKind.SEARCH:
+            self.clock.advance(self.machine.between_s(trial.number))
+        began = self.clock.monotonic()
         process = self._process_for(trial, _chance(self._key(trial, "process")))
         kept = process.served > 0
         self.restarts["kept" if kept else "started"] += 1
         outcome = _Attempt(self, trial, process, watcher, assignment.deadline_s).run(kept=kept)
         process.served += 1
-        discarded = process.wanted is not None and outcome.ok and not self.machine.keeps(trial.configuration)
+        discarded = (
+            process.wanted is not None and outcome.ok and not self.machine.keeps(trial.configuration, process.served)
+        )
         if outcome.ok:
             self.clock.advance(self.machine.end_s(trial.configuration, kept=kept, discarded=discarded))
         if process.wanted is None or discarded or not outcome.ok:
@@ -302,6 +307,8 @@ class _Attempt:
         for part, seconds in start.parts.items():
             self._pass(seconds)
             self.watcher.record(StartupRecord(StartupPart(part), seconds))
+        if start.crash:
+            return Outcome(FailureReason.CRASH, StartupPart.ENGINE.value, message=start.crash)
         short = machine.ooms(configuration, self.process.draw)
         if short is None:
             return None
@@ -325,7 +332,7 @@ class _Attempt:
             luck = math.exp(noise.of_cycle(chance) + noise.of_time(self.runner.seed, now))
             phases = {name: luck * seconds for name, seconds in self._seconds(kind, place, kept=kept).items()}
             self._pass(sum(phases.values()))
-            accepted, noisy = plan.judge(kind, 0.0, 0.0)
+            accepted, noisy = plan.judge(kind, 0.0)
             record = self._record(place, kind, phases, accepted=accepted, noisy=noisy)
             for settled in settling.pass_on(record):
                 self.watcher.record(settled)

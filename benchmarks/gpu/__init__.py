@@ -1,1 +1,1 @@
-"""Real trials all over a space, on whatever CUDA GPU is at hand: ``python -m benchmarks.gpu --help``."""
+"""What a machine with a GPU is used for, a quarter of an hour at a time: ``python -m benchmarks.gpu.visit --help``."""

@@ -1,9 +1,8 @@
-"""Finished trials and checks as lines of JSON: what was acknowledged is kept, whatever ends the process."""
+"""Finished trials as lines of JSON."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,6 @@ from autotune.errors import UsageError
 from trainer.child.contract import ContractError, decode, encode, iter_complete_lines
 
 Row = dict[str, Any]
-
-
-def append(path: Path, row: Row) -> None:
-    """Durable when this returns. A line that a killed process left half written is ended first."""
-    text = json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n"
-    with path.open("ab+") as stream:
-        if stream.tell() > 0:
-            stream.seek(-1, os.SEEK_END)
-            text = text if stream.read(1) == b"\n" else "\n" + text
-        stream.write(text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def rows(path: Path) -> Iterator[Row]:

@@ -2,8 +2,8 @@
 
 A round runs TRL's defaults, competent ones and the study's answer, each in a fresh process, in turned-round order in
 every second one. A round begins only if it is predicted to end in time. Every run is written to OUT.jsonl as it ends,
-a line of JSON with the label, the round and the trial as ``benchmarks.gpu`` writes one; the ratios of the whole rounds
-are printed after each.
+a line of JSON with the label, the round and the trial as ``benchmarks.gpu.journal`` writes one; the ratios of the whole
+rounds are printed after each.
 """
 
 from __future__ import annotations

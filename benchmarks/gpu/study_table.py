@@ -3,7 +3,7 @@
 Prints Markdown: each trial's role, how it differs from the baseline, how it ended, tokens/hour and, on one GPU that is
 known, which share of its roofline they are, mean seconds of a cycle by phase, the device's highest memory and the
 start-up. With a file, every trial is also written whole, a line of JSON each after a header with the machine's
-fingerprint, as ``benchmarks.gpu`` writes them. With such a file alone the same is printed of what stands in it.
+fingerprint and with the notes of its process. With such a file alone the same is printed of what stands in it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
 from autotune.insights.roofline import Roof, roof_for
+from autotune.machine.data_sheets import Hardware
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.gpu.journal import row_of, rows, trial_of
-from benchmarks.gpu.summary import share_sentence
 from search_spaces.configuration import ModelFacts
 from search_spaces.knobs.model import show
 from trainer.child.contract import encode
@@ -103,13 +103,23 @@ def table(trials: Sequence[Trial], roof: Roof | None = None) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines)]
 
 
-def stored(home: Path, name: str) -> tuple[dict[str, Any], list[Trial]]:
-    """(Header, trials) of a study. Raises ``AutotuneError``."""
+def share_sentence(peak: Hardware) -> str:
+    """One sentence that defines the roofline a share refers to."""
+    flops, bandwidth = f"{peak.rate('bf16') / 1e12:.0f} TFLOP/s in bf16", f"{peak.bandwidth / 1e12:.2f} TB/s"
+    return (
+        "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
+        f"al. 2020) at {flops} and {bandwidth}, all rows decoded together and nothing ever waiting."
+    )
+
+
+def stored(home: Path, name: str) -> tuple[dict[str, Any], list[Trial], list[list[Any]]]:
+    """(Header, trials, notes of each) of a study. Raises ``AutotuneError``."""
     store = open_store(read_settings(environ={}, home=home).database)
     study = store.study(name)
     trials, fingerprint = store.trials(study.id), store.fingerprint(study.id)
+    notes = [encode(store.notes(study.id, trial.number)) for trial in trials]
     store.close()
-    return header(study, fingerprint), list(trials)
+    return header(study, fingerprint), list(trials), notes
 
 
 def recorded(path: Path) -> tuple[dict[str, Any], list[Trial]]:
@@ -127,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         alone = len(arguments) == 1
-        head, trials = recorded(Path(arguments[0])) if alone else stored(Path(arguments[0]), arguments[1])
+        head, trials, notes = (*recorded(Path(arguments[0])), []) if alone else stored(Path(arguments[0]), arguments[1])
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -136,7 +146,8 @@ def main(arguments: Sequence[str]) -> int:
     if roof is not None:
         print(f"\nThe most the GPU could give is {share_sentence(roof.peak)}")
     if len(arguments) == 3:
-        whole = [head, *({"row": "trial", **row_of(t, t.source)} for t in trials)]
+        both = zip(trials, notes, strict=True)
+        whole = [head, *({"row": "trial", **row_of(trial, trial.source), "notes": own} for trial, own in both)]
         text = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in whole)
         Path(arguments[2]).write_text(text, encoding="utf-8")
     return 0

@@ -504,9 +504,13 @@ class World:
         """From the last cycle to the end of the attempt."""
         return self.starts.end if self.gpus == 1 else 4.0 * self.starts.end
 
-    def keeps(self, configuration: Configuration) -> bool:  # noqa: ARG002
+    def keeps(self, configuration: Configuration, served: int) -> bool:  # noqa: ARG002
         """One GPU's process goes on with another trial; several ranks, and verl's processes, do not."""
         return self.gpus == 1 and self.framework != "verl"
+
+    def between_s(self, trials: int) -> float:  # noqa: ARG002
+        """Proposals take no time."""
+        return 0.0
 
     # figures ----------------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ class SimulatedRunner:
             if stop.level >= 2:
                 return Outcome(FailureReason.CANCELLED, message="stopped by the user")
             if self._clock.monotonic() + seconds - began > assignment.deadline_s:
+                self._pass(max(0.0, began + assignment.deadline_s - self._clock.monotonic()))
                 return Outcome(FailureReason.TIMEOUT, message="took too long")
             watcher.phase(CurrentPhase(Phase.GENERATE.value, index, kind.value))
             self._pass(seconds)

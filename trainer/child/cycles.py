@@ -13,12 +13,15 @@ from .contract import CycleKind, Protocol
 class CyclePlan:
     """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...), then double.
 
-    A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial.
+    A disturbed cycle is discarded and repeated at once, at most ``max_repeats`` times over the whole trial, and not at
+    all where all natural cycles, two at least, were disturbed: on such a machine a repeat is, too.
     """
 
     protocol: Protocol
     done: Dict[CycleKind, int] = field(default_factory=lambda: dict.fromkeys(CycleKind, 0))
     repeats: int = 0
+    noisy: int = 0
+    """Natural cycles that were disturbed."""
     ended: bool = False
     """Whether the parent has ended the recorded cycles."""
 
@@ -51,9 +54,11 @@ class CyclePlan:
         Only timed cycles are repeated: a disturbed natural cycle has true lengths and rewards, so it is kept and
         marked.
         """
-        p = self.protocol
+        p, natural = self.protocol, kind is CycleKind.NATURAL
         disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(outside_cpu))
-        if disturbed and kind is not CycleKind.NATURAL and self.repeats < p.max_repeats:
+        self.noisy += natural and disturbed
+        in_vain = not compiled and 2 <= self.noisy == self.done[CycleKind.NATURAL]
+        if disturbed and not natural and not in_vain and self.repeats < p.max_repeats:
             self.repeats += 1
             return False, False
         self.done[kind] += 1

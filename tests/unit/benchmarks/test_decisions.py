@@ -33,7 +33,7 @@ def verdicts(place: Place) -> list[Verdict]:
 def test_eight_minutes_at_the_recorded_costs_prove_a_gain_by_a_round(place: Place, verdicts: list[Verdict]) -> None:
     assert {"precision", "num_generations"} <= set(place.space.values), "the space is the shipped one"
     assert all(v.proven and not v.falsely and v.rounds >= 1 for v in verdicts)
-    assert all(v.unused_s > -60 for v in verdicts), "no more than the grace"
+    assert all(v.unused_s >= -10 for v in verdicts), "no more than the grace"
 
 
 def test_the_same_seed_gives_the_same_study(place: Place, verdicts: list[Verdict]) -> None:
@@ -54,12 +54,45 @@ def test_the_machine_is_pinned_at_what_was_recorded(place: Place) -> None:
     assert machine.phases(wide)["update"] == pytest.approx(recorded.UPDATE_32_S)
 
 
-def test_what_the_tuner_metered_has_slow_first_cycles_and_keeps_no_process_that_compiled(place: Place) -> None:
-    baseline, metered = place.spec.baseline, H100(Costs.METERED)
-    first = metered.factor(baseline, CycleKind.WARMUP, 0, kept=False)
-    assert first > 1.5 * metered.factor(baseline, CycleKind.RECORDED, 3, kept=False)
-    assert not metered.keeps(baseline.with_(rollout_engine="vllm"))
-    assert H100().keeps(baseline.with_(rollout_engine="vllm"))
+def test_on_a_cold_machine_imports_are_refused_once_and_a_process_serves_three_trials(place: Place) -> None:
+    baseline, cold = place.spec.baseline, H100(Costs.COLD)
+    for configuration, refused in ((baseline, 10.0), (baseline.with_(rollout_engine="vllm"), 19.5)):
+        first, later = (cold.start(configuration, engines, kept=False) for engines in (0, 1))
+        assert first.unnamed - later.unnamed == pytest.approx(refused)
+        assert later.parts["import"] > 9, "nothing is forked"
+    assert first.parts["engine"] == recorded.COLD_ENGINE_S > 2 * later.parts["engine"]
+    assert [cold.keeps(baseline, served) for served in (1, 2, 3)] == [True, True, False]
+    assert H100().keeps(baseline, 99)
+    first_timed, next_one = (cold.factor(baseline, CycleKind.RECORDED, place, kept=True) for place in (1, 2))
+    assert first_timed > 1.3 * next_one, "it is repeated to settle"
+
+
+def test_on_the_last_visits_machine_vllm_crashes_always_or_once(place: Place) -> None:
+    vllm = place.spec.baseline.with_(rollout_engine="vllm")
+    always, once = H100(Costs.LAST), H100(Costs.ONCE)
+    assert [bool(always.start(vllm, engines, kept=False).crash) for engines in range(3)] == [True, True, True]
+    assert [bool(once.start(vllm, engines, kept=False).crash) for engines in range(3)] == [True, False, False]
+    assert once.start(vllm, 1, kept=False).parts["engine"] == recorded.COLD_ENGINE_S, "nothing was compiled before"
+    assert (always.fits(vllm), once.fits(vllm)) == (0.0, 1.0)
+    cycle = sum(always.phases(place.spec.baseline).values())
+    assert cycle == pytest.approx(8.6, rel=0.05), "the mean of the recorded baseline's timed cycles"
+
+
+@pytest.mark.parametrize(("costs", "budget"), [(Costs.COLD, 400.0), (Costs.COLD, 480.0), (Costs.ONCE, 480.0)])
+def test_a_gain_is_proven_on_the_visits_costs_and_in_time(costs: Costs, budget: float) -> None:
+    for seed in range(2):
+        verdict = run(h100(costs), ARMS["ours"], budget, seed)
+        assert verdict.proven, verdict.found
+        assert not verdict.falsely
+        assert verdict.search_trials >= 2
+        assert verdict.unused_s >= -10, "the answer is there ten seconds after the budget at the latest"
+
+
+@pytest.mark.parametrize("costs", list(Costs))
+def test_no_study_outlasts_its_budget_by_more_than_ten_seconds(costs: Costs) -> None:
+    verdict = run(h100(costs), ARMS["ours"], 300.0, 1)
+    assert verdict.unused_s >= -10
+    assert not verdict.falsely
 
 
 def test_the_figures_name_what_was_never_reached(verdicts: list[Verdict]) -> None:

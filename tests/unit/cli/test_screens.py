@@ -38,7 +38,7 @@ def test_the_plan_names_what_matters() -> None:
     assert "8 rows per update; mb 2, gen 4, prec fp32, ckpt on" in drawn
     assert "1,248 legal combinations; 312 of them only change speed and memory" in drawn
     assert "3 whole cycles; a 192-token batch must fit first" in drawn
-    assert "(10 min; + 60 s grace) or after 40 trials" in drawn
+    assert "(10 min; + 10 s grace) or after 40 trials" in drawn
 
 
 def test_a_continued_study_says_what_is_used() -> None:

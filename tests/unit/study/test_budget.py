@@ -222,3 +222,28 @@ def test_a_search_trial_in_a_living_process_is_expected_to_be_spared_its_start()
     again = predict_search([first, used], new, kept=True)
     assert again is not None
     assert again.start_up == pytest.approx(3.5)
+
+
+def test_imports_that_could_not_be_shared_are_not_paid_by_the_next_start() -> None:
+    """On a GPU they took 20 s once for each engine; with them no confirmation seemed to fit, or nothing beside it."""
+    baseline = f.finished(0, cycle_seconds=1.0).with_(seconds=3.0 + 8.0, startup={"spawn": 6.0, "load": 1.0})
+    tried = started(1, 50.0, enforce_eager=False)
+    tried = tried.with_(seconds=(tried.seconds or 0.0) + 20.0)
+    new = tried.configuration.with_(micro_batch_size=8)
+    unnamed = 53.0 - sum(started(1, 50.0, enforce_eager=False).startup.values())
+    spared = 20.0 + unnamed - min(1.0, 20.0 + unnamed)
+    for kept in (True, False):
+        before, after = (
+            predict_search([baseline, t], new, kept=kept) for t in (started(1, 50.0, enforce_eager=False), tried)
+        )
+        assert before is not None
+        assert after is not None
+        assert after.start_up == pytest.approx(before.start_up), "whatever it took beyond the least is gone"
+    own = predict([baseline, tried], tried.configuration)
+    assert own is not None
+    assert own.start_up == pytest.approx(73.0 - spared - (1 - READ_AGAIN) * 50.0)
+    again = started(2, 50.0, enforce_eager=False, micro_batch_size=2)
+    again = again.with_(seconds=(again.seconds or 0.0) + 20.0)
+    paid = predict_search([baseline, tried, again], new, kept=False)
+    assert paid is not None
+    assert paid.start_up == pytest.approx(73.0), "what the second start paid as well is paid always"

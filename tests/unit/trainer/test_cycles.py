@@ -113,6 +113,25 @@ def test_a_disturbed_natural_cycle_is_kept_marked_and_costs_no_repeat() -> None:
     assert plan.repeats == 0
 
 
+@pytest.mark.parametrize(
+    ("natural", "repeats"), [((1.0, 1.0), 0), ((1.0, 0.0), 3), ((0.0, 1.0), 3), ((1.0,), 3), ((), 3)]
+)
+def test_on_a_machine_that_is_always_busy_no_repeat_is_spent(natural: tuple[float, ...], repeats: int) -> None:
+    plan = CyclePlan(Protocol(natural=len(natural), recorded=3, max_repeats=3))
+    assert plan.judge(CycleKind.WARMUP, 1.0) == (True, False)
+    for share in natural:
+        assert plan.judge(CycleKind.NATURAL, share)[0]
+    while plan.next() is not None:
+        assert plan.judge(CycleKind.RECORDED, 1.0)[1] is (plan.repeats == repeats and plan.done[CycleKind.RECORDED] > 0)
+    assert plan.repeats == repeats
+    compiling = CyclePlan(Protocol(natural=len(natural), max_repeats=3))
+    for share in natural:
+        compiling.judge(CycleKind.NATURAL, share)
+    assert compiling.judge(CycleKind.RECORDED, 1.0, True) == (False, False), (
+        "what is compiled once is left out anywhere"
+    )
+
+
 @given(LENGTHS, st.integers(0, 5), st.integers(0, 50))
 def test_every_turn_deals_the_same_lengths(lengths: list[int], seed: int, turn: int) -> None:
     dealt = assign(lengths, len(lengths), seed, turn)
