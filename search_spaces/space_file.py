@@ -29,13 +29,13 @@ class Requirements:
     """Requirements of a space on the machine."""
 
     device: str = ""
-    """``cpu`` or ``cuda``; empty for any."""
+    """Required device, ``cpu`` or ``cuda``; empty for any."""
     gpus: int = 0
     """Least GPUs on each node."""
     nodes: int = 1
     """Least nodes."""
     frameworks: tuple[str, ...] = ()
-    """Empty for any."""
+    """Allowed frameworks; empty for any."""
 
     def problem(self, resources: Resources) -> str | None:
         """Returns a sentence on the missing requirement, or ``None``."""
@@ -69,7 +69,7 @@ class Inherited:
 
 @dataclass(frozen=True)
 class Content:
-    """A space file, understood."""
+    """Parsed content of a space file."""
 
     values: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
     """Knob -> its listed values, at least one."""

@@ -73,7 +73,7 @@ class Verdicts:
         self.resources = resources
         self.reference = reference
         self.tables: dict[Hashable, NDArray[np.bool_]] = {}
-        """Whole tables by all they follow from: parts that differ elsewhere have them in common."""
+        """Verdict table by its inputs; parts with equal inputs share a table."""
         self._known: dict[Rule, dict[tuple[KnobValue | None, ...], bool]] = {}
 
     def holds(self, rule: Rule, values: Mapping[str, KnobValue]) -> bool:

@@ -25,7 +25,7 @@ FORWARD = GENERATE | TRAIN
 ROLLOUT = GENERATE | SYNC
 ALL = GENERATE | TRAIN | SYNC
 ANY: frozenset[str] = frozenset()
-"""Any phase."""
+"""Empty set of phases: the knob acts in any phase."""
 
 ENGINES: tuple[KnobValue, ...] = ("vllm", "sglang")
 """Values of ``rollout_engine`` whose engine holds its own weights and cache."""

@@ -88,7 +88,7 @@ class MemoryEffect:
     pool: str
     """``device``, ``host`` or ``rollout_cache``."""
     phases: frozenset[str]
-    """Empty means any phase."""
+    """Phases with the effect; empty means any phase."""
     direction: Literal[-1, 0, 1]
 
 

@@ -11,7 +11,7 @@ from search_spaces.knobs.model import Restart
 RestartKey = tuple[tuple[str, KnobValue], ...]
 
 RESTART: Mapping[str, Restart] = {name: knob.restart for name, knob in KNOBS.items()}
-"""Every knob of the catalogue."""
+"""Knob -> restart that a change of the knob needs."""
 
 
 def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobValue], framework: str = "trl") -> Restart:

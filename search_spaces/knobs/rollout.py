@@ -37,7 +37,7 @@ _ROLLOUT = "actor_rollout_ref.rollout."
 _ASYNC: dict[str, tuple[KnobValue, ...]] = {**ENGINE, "async_generation": (True,)}
 _APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
 UNLIMITED = "unlimited"
-"""A value of ``staleness_limit``."""
+"""Value of ``staleness_limit`` without a limit."""
 
 KNOBS = (
     choice(

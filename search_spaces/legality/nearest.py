@@ -17,7 +17,7 @@ _REACH = 4096
 _NAMED = 3
 """Most follow-on changes named in one sentence."""
 _SHARES = 100
-"""Steps a share is looked for in."""
+"""Number of equal steps between 0 and 1 that are tried for a share."""
 
 
 def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[str, KnobValue], ...]:

@@ -19,7 +19,7 @@ class Published:
     framework: str
     """Name of the framework in the catalogue."""
     model: str
-    """Hub id."""
+    """Hub id of the model."""
     training_gpus: int
     """GPUs that train; a colocated engine generates on the same GPUs."""
     configuration: Configuration
@@ -29,9 +29,9 @@ class Published:
     max_prompt_length: int | None
     """Tokens; ``None`` if the source sets no limit."""
     max_completion_length: int
-    """Tokens."""
+    """Longest completion, in tokens."""
     dataset: str
-    """Hub id."""
+    """Hub id of the dataset."""
     rewards: tuple[str, ...]
     """Names of the rewards in the framework."""
     source: str

@@ -31,7 +31,7 @@ class MachineCpu(NamedTuple):
     """CPU seconds since the machine started."""
 
     busy: float
-    """Used by any program."""
+    """CPU seconds that any program used."""
     stolen: float
     """Seconds that the hypervisor gave to other machines."""
     cpus: int

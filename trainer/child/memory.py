@@ -49,7 +49,7 @@ class OutsideSharers:
     """Process that this one was forked from, if any; its private anonymous pages are those the fork replaced or freed.
     """
     others: Tuple[int, ...] = ()
-    """Map the same files."""
+    """Processes that map the same files."""
 
     @classmethod
     def share(cls) -> int:

@@ -28,7 +28,7 @@ OBJECTS = (
     "model.safetensors.index.json",
 )
 LARGEST_HEADER = 100_000_000
-"""Bytes; safetensors' own limit."""
+"""Most bytes of a header; safetensors' own limit."""
 
 
 def model_facts(model: str) -> Dict[str, Optional[int]]:

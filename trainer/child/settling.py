@@ -32,7 +32,7 @@ class Settling:
         self._plan = plan
         self._agree = agree
         self._held: List[CycleRecord] = []
-        """The cycle in question, and those after it that the clock guard has discarded."""
+        """The withheld cycle, and later cycles that the clock guard has discarded."""
 
     def pass_on(self, record: CycleRecord) -> List[CycleRecord]:
         """Records that may be written now, in order; ``record`` of the cycle just judged may be withheld."""

@@ -27,7 +27,7 @@ class TrialContext:
     part: Optional[StartupPart] = None
     """Current part of the start-up; ``None`` once cycles run."""
     facts: Dict[str, Any] = field(default_factory=dict)
-    """Goes into ``Result.data``."""
+    """Facts of the trial for ``Result.data``."""
     kept: Optional[Dict[str, Any]] = None
     """State that a warm worker keeps between trials, by name; ``None`` in a process of one trial."""
 

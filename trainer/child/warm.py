@@ -25,7 +25,7 @@ from .memory import tree_pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
-"""Between two looks for a letter."""
+"""Seconds between two checks for a letter."""
 LOOKS = 3
 PACKAGE = __name__.rpartition(".")[0]
 

@@ -75,4 +75,4 @@ class GpuUse:
     hot: Optional[float] = None
     """Share of the samples in which the driver lowered the clock for heat, 0 to 1."""
     celsius: Optional[float] = None
-    """Highest temperature."""
+    """Highest temperature of a GPU, in degrees Celsius."""

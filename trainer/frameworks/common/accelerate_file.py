@@ -85,7 +85,7 @@ class AccelerateFile:
     name: str = ""
 
     def line(self, key: str) -> int:
-        """Returns the line of a key, or of its mapping; 0 if the file has neither."""
+        """Returns the line of a key, or of its mapping; 0 if both are absent."""
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
     def problem(self, place: str, text: str) -> ConfigError:

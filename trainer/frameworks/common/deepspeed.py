@@ -29,7 +29,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "zero_prefetch_bucket": (ZERO, "stage3_prefetch_bucket_size"),
     "reduce_precision": ("communication_data_type",),
 }
-"""Knob -> place."""
+"""Knob -> place in DeepSpeed's configuration."""
 
 
 _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(

@@ -48,7 +48,7 @@ class Field:
     group: str = "training"
     """``training``, ``model``, ``script`` or ``dataset``."""
     choices: tuple[Any, ...] = ()
-    """Empty: any."""
+    """Allowed values; empty for any value."""
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -72,7 +72,7 @@ class Word:
 
     text: str
     line: int
-    """Counted from 1."""
+    """Line of the word, counted from 1."""
     start: int = 0
     end: int = 0
     """Index of the end of the word in the script."""

@@ -49,7 +49,7 @@ class Token:
 
     parts: tuple[Part, ...]
     line: int
-    """Counted from 1."""
+    """Line of the word, counted from 1."""
     start: int
     end: int
     name: str = ""

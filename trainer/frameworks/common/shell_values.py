@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 _LONGEST_SUM = 200
-"""Characters."""
+"""Most characters of a sum."""
 _LARGEST = 2**63
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNS: Mapping[type, Callable[[int, int], int]] = {

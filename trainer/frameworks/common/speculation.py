@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.values import parsed
 
 ARGUMENT = "speculative_config"
-"""vLLM's argument."""
+"""Name of vLLM's argument for speculative decoding."""
 _METHOD, _TOKENS, _LONGEST, _SHORTEST = "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"
 KNOBS: Mapping[str, str] = {
     "speculative_decoding": _METHOD,

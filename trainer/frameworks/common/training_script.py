@@ -103,7 +103,7 @@ def is_broken(text: str) -> bool:
 
 
 BROKEN = "expected an option (--name), and behind it a plain space and its value"
-"""Message on such a word."""
+"""Message on a word that is no valid option."""
 
 
 def options_of(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, Word, list[Word]]]:

@@ -47,7 +47,7 @@ DEEPSPEED: Mapping[str, Mapping[str, Any]] = {
     **{f"zero{stage}": _preset(stage) for stage in range(4)},
     **{f"zero{stage}_offload": _preset(stage, "cpu") for stage in (2, 3)},
 }
-"""Names ``--deepspeed`` knows."""
+"""Preset name of ``--deepspeed`` -> configuration."""
 FSDP: Mapping[str, Mapping[str, Any]] = {
     "fsdp2": {
         "fsdp": "full_shard auto_wrap",

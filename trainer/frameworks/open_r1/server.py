@@ -17,7 +17,7 @@ from trainer.frameworks.open_r1.key_tables import SERVER
 from trainer.frameworks.open_r1.keys import acting
 
 PORT = 8000
-"""TRL's own."""
+"""Default port of TRL's server."""
 SERVER_SHARE = 0.9
 """Default share of a GPU's memory, the server's own."""
 TIMEOUT_S = 900.0

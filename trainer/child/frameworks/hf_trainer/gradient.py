@@ -13,9 +13,9 @@ from .float8 import float8_layers, without_float8
 
 ROWS = 2
 PROMPT_TOKENS = 32
-"""The last of a prompt."""
+"""Most tokens of a prompt that are used, its last ones."""
 COMPLETION_TOKENS = 32
-"""The first of a completion."""
+"""Most tokens of a completion that are used, its first ones."""
 PARAMETERS = 8
 """Weight matrices of the compared gradient, from the first layer to the last, without embedding and head."""
 FIRST_SCALE = 2.0**14

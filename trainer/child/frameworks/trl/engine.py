@@ -45,7 +45,7 @@ SPECULATION = {
 }
 """Knob -> key of the argument ``speculative_config``, which is left out without speculative decoding."""
 ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION) | frozenset(SPECULATION)
-"""All that this file sets."""
+"""Knobs that this file sets."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 MOST_CAPTURED = 512
 """Largest batch that vLLM captures by default, except on compute capability 10."""

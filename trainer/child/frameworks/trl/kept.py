@@ -100,7 +100,7 @@ def _wishes(spec: TrialSpec) -> str:
 
 
 def watch_leaks(trial: TrialContext, **things: Any) -> None:
-    """Registers ``things``, so that ``put_back`` reports the objects that still exist."""
+    """Registers ``things``, so that ``put_back`` reports objects that still exist."""
     if trial.kept is not None:
         watched = trial.kept.setdefault("watched", {})
         watched.update({name: weakref.ref(thing) for name, thing in things.items()})

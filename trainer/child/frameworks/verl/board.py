@@ -41,7 +41,7 @@ class Board:
     total: int
     """Steps of the trial."""
     longest_prompt: int
-    """Tokens."""
+    """Longest prompt, in tokens."""
     steps: Tuple[StepTargets, ...] = ()
     """Decided steps, in order; the first is verl's step 1."""
 
@@ -65,7 +65,7 @@ class Places:
     """Paths of the files, all in one folder."""
 
     root: Path
-    """The trial's."""
+    """Folder of the trial."""
 
     @property
     def folder(self) -> Path:

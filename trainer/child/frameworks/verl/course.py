@@ -52,7 +52,7 @@ class StepClock:
     """End of a step: time, and the resources used so far."""
 
     at: float
-    """Monotonic seconds."""
+    """Time of the step's end, in monotonic seconds."""
     wall: float
     machine: Optional[MachineCpu]
     own: TreeUse
