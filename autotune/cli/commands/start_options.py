@@ -65,6 +65,10 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A knob of your present configuration: --set micro_batch_size=4.", metavar="KNOB=VALUE"),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", help="An environment variable that your reward reads; may be repeated.", metavar="NAME"),
+]
 AllowBusyOption = Annotated[
     bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
 ]
@@ -124,6 +128,7 @@ class StudyOptions:
     ] = None
     reward: RewardOption = None
     task: TaskOption = None
+    env: EnvOption = None
     rows_per_update: Annotated[
         int | None,
         typer.Option(

@@ -67,6 +67,7 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
         checkout=checkout_asked(using.openr1, folder, framework),
+        variables=tuple(options.env or ()),
         published=using.published or "",
         space=options.space,
         sampler=sampler,
