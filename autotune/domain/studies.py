@@ -117,7 +117,7 @@ class StudySpec:
     user_folder: str = ""
     """Folder that relative paths in the user's configuration start from; not part of the identity."""
     user_prompts: bool = False
-    """An export trains on the dataset that configuration names, whichever prompts trials have; not part of the identity."""
+    """An export trains on the dataset that configuration names, whatever trials have; not part of the identity."""
     user_accelerate: str = ""
     """Text of the user's accelerate file; empty without one; not part of the identity."""
     checkout: str = ""

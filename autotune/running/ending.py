@@ -22,7 +22,9 @@ from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, Startu
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _FROM_OUTSIDE = frozenset({*KILLED, *(-one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))})
 """Exit codes of a process that something else ended: no configuration does."""
-_OF_THE_MODEL = "nothing has been trained yet: look for NaN in the model's weights, or generate in bf16 or fp32 if it is fp16"
+_OF_THE_MODEL = (
+    "nothing has been trained yet: look for NaN in the model's weights, or generate in bf16 or fp32 if it is fp16"
+)
 _BY_WHOM = "look for what ends processes here: an out-of-memory daemon (give --memory-limit), a scheduler, a person"
 _CYCLE_PHASES = frozenset(phase.value for phase in Phase)
 _RANK_KILLED = re.compile(

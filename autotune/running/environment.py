@@ -1,7 +1,7 @@
 """Allow-list of the tuner's environment variables that a trial receives: those that affect its figures, and no secrets.
 
-An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the
-one secret passed on unless ``--env`` names others: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it
+An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the one secret passed
+on unless ``--env`` names others: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it
 would put the tuner's packages, or whatever stands beside them, in front of the training environment's.
 """
 

@@ -77,6 +77,19 @@ def tool_owner() -> str:
 
 
 @dataclass(frozen=True)
+class _Ticking:
+    """A stop token at each look of which the watcher is told that time goes on: imports take long."""
+
+    stop: StopToken
+    watcher: Watcher
+
+    @property
+    def level(self) -> int:
+        self.watcher.tick()
+        return self.stop.level
+
+
+@dataclass(frozen=True)
 class LocalRunner:
     """Runs trials under ``python`` by the child's start file, one at a time.
 
@@ -227,7 +240,7 @@ class LocalRunner:
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        starter = self.spawn if self.preloads is None else self.preloads.starter(stop)
+        starter = self.spawn if self.preloads is None else self.preloads.starter(_Ticking(stop, watcher))
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, starter)
         study, trial = assignment.study, assignment.trial
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)

@@ -133,7 +133,6 @@ class Request:
     lines: Mapping[str, int] = field(default_factory=dict)
     """Of the configuration's keys, for messages."""
 
-
     @property
     def trains_on_own_data(self) -> bool:
         """Whether an export keeps the configuration's dataset: other rewards read the columns of other prompts."""

@@ -190,6 +190,6 @@ def _prompts_of(request: ResolvedRequest) -> dict[str, Any]:
 def keep_prompts(home: Path, written: Path, sha256: str) -> Path:
     """A copy under its own digest, which no later preparation writes over."""
     kept = home / "prompts" / f"{sha256[:16]}.jsonl"
-    if not kept.is_file():
+    if not kept.is_file() or sha256_of(kept) != sha256:
         write_atomic(kept, written.read_text(encoding="utf-8"))
     return kept

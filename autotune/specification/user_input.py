@@ -71,8 +71,9 @@ def rewards_configured(
 
 def _configured(name: str, folder: Path, framework: str, checkout: str) -> RewardSpec:
     if "." not in name:
-        path = str(folder) if facts_of(framework).rewards_by_plugin else ""
-        return RewardSpec(framework, name, path, folder=checkout)
+        return RewardSpec(
+            framework, name, str(folder) if facts_of(framework).rewards_by_plugin else "", folder=checkout
+        )
     module = folder.joinpath(*name.split(".")[:-1])
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     path = next((file for file in files if file.is_file()), None)

@@ -29,7 +29,7 @@ def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
 
 
 def undecided(trials: Iterable[Trial], configuration: Configuration) -> bool:
-    """Whether all trials of this configuration were ended by the budget, the machine or the tuner's own death."""
+    """Tells whether the budget, the machine or the tuner's death ended all trials of this configuration."""
     own = [t for t in trials if t.configuration == configuration and t.state.is_finished]
     ended = {t.outcome.reason for t in own if t.outcome is not None}
     return bool(own) and ended <= {FailureReason.CANCELLED, FailureReason.INFRA}
@@ -38,8 +38,9 @@ def undecided(trials: Iterable[Trial], configuration: Configuration) -> bool:
 def stopped_by_budget(trial: Trial) -> bool:
     """Tells whether the end of the budget stopped the trial, which then gives no verdict on its configuration."""
     ended = trial.outcome
-    stopped = ended is not None and ended.reason is FailureReason.CANCELLED
-    return stopped and ended.message in (BUDGET_ENDED, SHARE_ENDED)
+    if ended is None or ended.reason is not FailureReason.CANCELLED:
+        return False
+    return ended.message in (BUDGET_ENDED, SHARE_ENDED)
 
 
 def disproved(trials: Iterable[Trial]) -> frozenset[int]:

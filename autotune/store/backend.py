@@ -79,6 +79,9 @@ class Backend:
         raise NotImplementedError
 
 
+LATER = "a later autotune may have written it"
+
+
 @contextmanager
 def explained(backend: Backend) -> Iterator[None]:
     """Converts errors of the driver and values that cannot be stored to ``StoreError``, naming the database."""
@@ -87,6 +90,8 @@ def explained(backend: Backend) -> Iterator[None]:
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise StoreError(f"{backend.place}: {backend.explain(error)}") from error
     except CodecError as error:
-        raise StoreError(f"{backend.place}: {error}") from error
+        raise StoreError(f"{backend.place}: {error}; {LATER}") from error
     except (ValueError, OverflowError) as error:
-        raise StoreError(f"{backend.place} has no room for a value: {error}") from error
+        strange = " is not a valid " in str(error)  # a word of an enumeration
+        why = f": {error}; {LATER}" if strange else f" has no room for a value: {error}"
+        raise StoreError(f"{backend.place}{why}") from error

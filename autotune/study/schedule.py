@@ -1,9 +1,9 @@
 """Next step of a study: run a trial, or end with a reason. Pure.
 
-Order: the baseline (again, if the budget, the machine or the tuner's death ended it), then proposals while the remaining budget holds a trial
-*and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
-is confirmed before, as long as all confirming takes a fifth of the time. What a trial takes depends on whether it runs
-in the process of the one before it.
+Order: the baseline (again, if the budget, the machine or the tuner's death ended it), then proposals while the
+remaining budget holds a trial *and* the confirmation of the present leaders, then that confirmation, then nothing. A
+leader that has stood for a while is confirmed before, as long as all confirming takes a fifth of the time. What a
+trial takes depends on whether it runs in the process of the one before it.
 """
 
 from __future__ import annotations
@@ -323,9 +323,9 @@ def lost(trial: Trial) -> Outcome | None:
     if trial.attempt < LOST_ATTEMPTS:
         return None
     return Outcome(
-        reason=FailureReason.CANCELLED,
+        reason=FailureReason.CANCELLED if trial.kind is TrialKind.BASELINE else FailureReason.CRASH,
         message=f"the tuner died {trial.attempt} times while this trial ran",
-        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit",
+        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit; `autotune retry` goes on",
     )
 
 

@@ -114,7 +114,9 @@ def read_row(line: str, where: str) -> Row:
         messages = row.pop("messages")  # ms-swift takes an answer at their end off, too
         row["prompt"] = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     if not isinstance(row, dict) or not is_prompt(row.get("prompt")):
-        raise UnusablePromptsError('%s: it needs a "prompt" that is text or a list of {"role", "content"}, or "messages"' % where)
+        raise UnusablePromptsError(
+            '%s: it needs a "prompt" that is text or a list of {"role", "content"}, or "messages"' % where
+        )
     refuse_pictures(row, where)
     return row
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
+TEXTS = (".md", ".markdown", ".txt", "")
 
 
 def report_command(
@@ -59,6 +60,10 @@ def report_command(
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     if target is not None and target.is_dir():
         raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
+    if target is not None and target.suffix.lower() not in (*PAGES, *TEXTS):
+        raise UsageError(f"--output {target}: expected a name that ends in .html or .md")
+    if target is not None and not target.absolute().parent.is_dir():
+        raise UsageError(f"--output {target}: there is no folder {target.absolute().parent}")
     if target is not None and target.suffix.lower() in PAGES:
         _refuse_to_overwrite([target], force=force)
         from api.dashboard.report_page import report_page

@@ -69,7 +69,8 @@ def test_a_kill_with_the_kernels_evidence_is_an_oom_of_the_host(code: int) -> No
 @pytest.mark.parametrize("code", [-9, 137])
 def test_a_kill_without_evidence_is_no_configurations_fault_and_says_so(code: int) -> None:
     got = outcome(exit_code=code)
-    assert got.reason is FailureReason.INFRA and got.inconclusive
+    assert got.reason is FailureReason.INFRA
+    assert got.inconclusive
     assert "daemon" in got.suggestion
     assert "from outside" in got.message
 

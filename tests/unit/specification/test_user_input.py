@@ -97,7 +97,8 @@ def test_open_r1s_own_rewards_are_looked_up_in_the_checkout(tmp_path: Path, monk
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "configs.py").write_text(
-        "class GRPOScriptArguments:\n    def __init__(self, dataset_name, reward_funcs):\n        self.names = reward_funcs\n"
+        "class GRPOScriptArguments:\n    def __init__(self, dataset_name, reward_funcs):\n"
+        "        self.names = reward_funcs\n"
     )
     (package / "rewards.py").write_text(
         "def tag_count(completions, **_):\n    return [float(len(c[0]['content'])) for c in completions]\n"

@@ -464,10 +464,11 @@ def test_budgets_that_ended_too_early_do_not_make_a_study_hopeless() -> None:
 @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])
 def test_a_baseline_that_the_machine_or_the_tuners_death_ended_is_measured_again(reason: FailureReason) -> None:
     """It has not failed: nobody knows what it is worth."""
-    ended = f.failed(0, schedule.lost(f.trial(0, attempt=schedule.LOST_ATTEMPTS)) or f.failure(reason))
+    ended = f.failed(0, schedule.lost(f.trial(0, attempt=schedule.LOST_ATTEMPTS)), kind=TrialKind.BASELINE)
     ended = ended.with_(outcome=replace(ended.outcome or Outcome(), reason=reason))
     step = schedule.next_step(STUDY, [ended], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, NextTrial) and step.draft.kind is TrialKind.BASELINE
+    assert isinstance(step, NextTrial)
+    assert step.draft.kind is TrialKind.BASELINE
     assert schedule.hopeless([ended] * 9) is None
 
 
@@ -481,7 +482,8 @@ def test_a_reward_that_has_not_returned_is_told_and_no_larger_budget_advised() -
     late = Outcome(reason=FailureReason.TIMEOUT, phase="reward", message=f"{NOT_RETURNED} 2 min 23 s")
     said = schedule.judged(late, f.finished(0, cycles=3), schedule.Deadline(120.0, by_budget=True))
     assert said.reason is FailureReason.CANCELLED
-    assert said.suggestion.startswith("the reward has not returned for 2 min 23 s") and "budget" not in said.suggestion
+    assert said.suggestion.startswith("the reward has not returned for 2 min 23 s")
+    assert "budget" not in said.suggestion
 
 
 def test_a_search_trial_that_its_share_ended_says_so_counts_for_nothing_and_warns_the_next() -> None:
@@ -491,11 +493,14 @@ def test_a_search_trial_that_its_share_ended_says_so_counts_for_nothing_and_warn
     cut = f.failed(1, outcome, seconds=500.0)
     budget = Budget(wall_s=2000.0, max_trials=2)
     cost = predict_search([f.finished(0)], NEW, kept=False)
-    assert cost is not None and cost.total(protocols.search_protocol(WITH_LENGTHS, [f.finished(0)], NEW)) < 300.0
+    assert cost is not None
+    assert cost.total(protocols.search_protocol(WITH_LENGTHS, [f.finished(0)], NEW)) < 300.0
     step = schedule.next_step(WITH_LENGTHS, [f.finished(0), cut], budget, NOTHING, PROPOSES_NEW)
-    assert isinstance(step, NextTrial) and step.draft.kind is TrialKind.SEARCH, "max_trials holds one more"
+    assert isinstance(step, NextTrial)
+    assert step.draft.kind is TrialKind.SEARCH, "max_trials holds one more"
     ended = schedule.next_step(WITH_LENGTHS, [f.finished(0), cut], budget, Spent(1550.0, 0.0), PROPOSES_NEW)
-    assert isinstance(ended, StudyEnd) and "a search trial takes 8 min 20 s" in ended.because
+    assert isinstance(ended, StudyEnd)
+    assert "a search trial takes 8 min 20 s" in ended.because
 
 
 class Starting(OneProposal):

@@ -114,7 +114,8 @@ def test_a_plugin_of_the_users_is_never_taken_for_the_exported_one(named: str) -
     own = (RewardSpec("ms_swift", "brevity", "/home/me"),)
     made = ms_swift.export(wanted(user_config=script, passthrough=passed, rewards=own, folder="/home/me"))
     assert f'--external_plugins {named} "$here"/autotune_plugin.py' in made.files["run.sh"]
-    assert "plugin.py" not in made.files and "autotune_plugin.py" in made.files
+    assert "plugin.py" not in made.files
+    assert "autotune_plugin.py" in made.files
     whole = ms_swift.export(wanted(passthrough=passed, rewards=own))
     assert arguments(whole)["external_plugins"] == [named, "autotune_plugin.py"]
 
@@ -129,7 +130,9 @@ def test_weights_of_rewards_that_the_command_line_replaced_go(yaml_text: bool) -
     replaced = wanted(user_config=text, passthrough={k: v for k, v in passed.items() if k != "reward_weights"})
     made = ms_swift.export(replaced).files
     assert "reward_weights" not in made.get("grpo.yaml", "") + made["run.sh"]
-    kept = wanted(user_config=text, passthrough=passed, rewards=(RewardSpec("ms_swift", "a"), RewardSpec("ms_swift", "b")))
+    kept = wanted(
+        user_config=text, passthrough=passed, rewards=(RewardSpec("ms_swift", "a"), RewardSpec("ms_swift", "b"))
+    )
     made = ms_swift.export(kept).files
     assert "reward_weights" in made.get("grpo.yaml", "") + made["run.sh"]
 

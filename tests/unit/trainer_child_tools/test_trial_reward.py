@@ -217,14 +217,14 @@ def test_a_variable_that_a_trial_does_not_have_is_told_with_the_option_that_pass
         "def plain(completions, **_):\n    return {}['A_COLUMN']\n"
     )
     reward = load_reward(RewardSpec("file", "score", str(path)))
-    with pytest.raises(RewardFailedError, match="NO_SUCH_JUDGE_URL.*pass it on with --env NO_SUCH_JUDGE_URL$"):
+    with pytest.raises(RewardFailedError, match=r"NO_SUCH_JUDGE_URL.*pass it on with --env NO_SUCH_JUDGE_URL$"):
         check_reward(reward, {"completions": ["a"]})
-    with pytest.raises(RewardFailedError, match="--env NO_SUCH_JUDGE_URL$"):
+    with pytest.raises(RewardFailedError, match=r"--env NO_SUCH_JUDGE_URL$"):
         guarded(reward)(completions=["a"])
-    with pytest.raises(RewardFailedError, match="KeyError: 'A_COLUMN'$"):
+    with pytest.raises(RewardFailedError, match=r"KeyError: 'A_COLUMN'$"):
         check_reward(load_reward(RewardSpec("file", "plain", str(path))), {"completions": ["a"]})
     path.write_text("import os\nURL = os.environ['NO_SUCH_JUDGE_URL']\ndef score(**_): pass\n")
-    with pytest.raises(RewardFailedError, match="cannot be loaded.*--env NO_SUCH_JUDGE_URL$"):
+    with pytest.raises(RewardFailedError, match=r"cannot be loaded.*--env NO_SUCH_JUDGE_URL$"):
         load_reward(RewardSpec("file", "score", str(path)))
 
 

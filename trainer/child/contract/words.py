@@ -70,8 +70,7 @@ class FailureReason(str, Enum):
 
     @property
     def blames_configuration(self) -> bool:
-        """Tells whether the configuration is at fault: of INFRA the machine is, of REWARD_ERROR the reward, of CANCELLED
-        nobody."""
+        """Tells whether the configuration is at fault: not of INFRA, REWARD_ERROR and CANCELLED."""
         return self not in (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.REWARD_ERROR)
 
 
