@@ -124,9 +124,9 @@ def read_row(line: str, where: str) -> Row:
 def refuse_pictures(row: Mapping[str, Any], where: str) -> None:
     """Raises ``UnusablePromptsError`` for a row with more than text: a trial would train on the text alone."""
     columns = [column for column in PICTURES if row.get(column)]
-    contents = [message["content"] for message in row["prompt"] if isinstance(row["prompt"], list)]
-    parts = [part.get("type") for content in contents if isinstance(content, list) for part in content]
-    kind = next((part for part in (*columns, *parts) if part not in (None, "text")), None)
+    contents = [] if isinstance(row["prompt"], str) else [message["content"] for message in row["prompt"]]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    kind = next((kind for kind in (*columns, *(part.get("type", "text") for part in parts)) if kind != "text"), None)
     if kind is not None:
         raise UnusablePromptsError(
             "%s: it holds %r, and trials have prompts of text only: give text prompts as long as yours" % (where, kind)
