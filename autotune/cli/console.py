@@ -61,7 +61,7 @@ def line(text: str, *, stream: TextIO | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """One unwrapped line of talk, which is lost where nobody can read it."""
+    """Writes one unwrapped line of talk; it is lost on a stream that is closed or full."""
     with suppress(OSError):
         line(text, stream=sys.stderr)
 
@@ -77,7 +77,7 @@ def record(value: Any) -> None:
 
 
 def tolerate_encoding() -> None:
-    """Lets a stream that cannot show a character show a replacement, and one that is closed lose what is written."""
+    """Lets a stream show a replacement for a character that it cannot show, and a closed one swallow all."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or sys.stdout
     for stream in (sys.stdout, sys.stderr):

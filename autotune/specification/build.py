@@ -284,13 +284,11 @@ def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
     return ModelFacts(**{k: v for k, v in prepared["model"].items() if k in ModelFacts.__dataclass_fields__})
 
 
-DIGEST_PARTS, DIGEST_BYTES = 17, 1 << 16
-"""Of each of a model's files so many parts of so many bytes count, the first and the last among them: another
-checkpoint differs in all, and a terabyte is not read."""
+def model_digest(folder: Path, parts: int = 17, size_of_part: int = 1 << 16) -> str:
+    """Returns the SHA-256 of a model folder's names, sizes and parts of its files, by which another checkpoint is seen.
 
-
-def model_digest(folder: Path) -> str:
-    """Returns the SHA-256 of a model folder's names, sizes, small files and parts of its large ones.
+    Args:
+        parts: of each file, the first and the last bytes among them: a terabyte is not read.
 
     Raises:
         UsageError: it is no model folder, or cannot be read.
@@ -308,9 +306,9 @@ def model_digest(folder: Path) -> str:
         digest.update(f"{path.relative_to(folder)}:{size}\n".encode())
         try:
             with path.open("rb") as stream:
-                for part in range(DIGEST_PARTS):
-                    stream.seek(part * max(0, size - DIGEST_BYTES) // (DIGEST_PARTS - 1))
-                    digest.update(stream.read(DIGEST_BYTES))
+                for part in range(parts):
+                    stream.seek(part * max(0, size - size_of_part) // (parts - 1))
+                    digest.update(stream.read(size_of_part))
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     return digest.hexdigest()

@@ -41,8 +41,7 @@ from search_spaces.batch import serving_gpus
 from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
-SAME_REFUSALS = 2
-"""So many trials from the start with one and the same failure, or refusal, end a study: no configuration mends it."""
+"""This many trials from the start with one and the same failure end a study, half as many with one refusal."""
 
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
@@ -470,7 +469,7 @@ def hopeless(trials: Sequence[Trial]) -> str | None:
     if not trials:
         return None
     first = trials[0]
-    enough = SAME_REFUSALS if first.outcome and first.outcome.reason is FailureReason.ILLEGAL else SAME_FAILURES
+    enough = SAME_FAILURES // 2 if first.outcome and first.outcome.reason is FailureReason.ILLEGAL else SAME_FAILURES
     if len(trials) < enough or any(t.state is not TrialState.FAIL for t in trials):
         return None
     causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}

@@ -97,7 +97,7 @@ def describe(error: BaseException) -> str:
 
 
 def missing_variable(error: BaseException) -> str:
-    """Returns what passes an environment variable on to trials, where ``os.environ`` did not have it; else nothing."""
+    """Returns the advice on an environment variable that ``os.environ`` lacked; empty for any other error."""
     frames = traceback.extract_tb(error.__traceback__)
     if not isinstance(error, KeyError) or not frames or frames[-1].filename not in (os.__file__, "<frozen os>"):
         return ""

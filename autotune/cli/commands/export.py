@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,20 +22,11 @@ from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
 from autotune.wording.text import clean, clean_line
-from search_spaces.frameworks import SHORT
+from search_spaces.frameworks import SHORT, resolved
 
 if TYPE_CHECKING:
     from autotune.recommendation.export import ExportChoice, Exported
     from autotune.specification.on_paper import Paper
-
-
-class ExportFormat(StrEnum):
-    """Whose files are written, as the command line names them."""
-
-    TRL = "trl"
-    OPENR1 = "openr1"
-    SWIFT = "swift"
-    VERL = "verl"
 
 
 RowOption = Annotated[
@@ -58,7 +48,7 @@ class ExportOptions(SizedOptions):
     row: RowOption = 1
     trial: TrialOption = None
     form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
+        str | None, typer.Option("--format", help=f"Whose files: {', '.join(SHORT.values())}; the study's own.")
     ] = None
     native_only: NativeOption = False
     output: Annotated[
@@ -129,7 +119,7 @@ def _export_config(options: ExportOptions, config: Path) -> None:
         raise UsageError("--config needs no study; leave out its name, --trial, --native-only and --optuna")
     if options.gpus is None:
         raise UsageError("say with --gpus how many GPUs each node has that --config is written for")
-    framework = framework_named(ExportFormat.TRL.value if options.form is None else options.form.value)
+    framework = framework_named(options.form or "trl")
     request = paper_request(
         options,
         framework.name,
@@ -179,13 +169,13 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
     console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
 
 
-def _format(study: Study, chosen: ExportFormat | None) -> str:
+def _format(study: Study, chosen: str | None) -> str:
     """The format's word: a figure holds for the framework it was measured in, so there is no other."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
-    if chosen is not None and chosen.value != own:
+    if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
-            f"--format {chosen.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
-            f"say nothing about another framework; leave --format out, or start a study with --framework {chosen.value}"
+            f"--format {clean(chosen)}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
+            f"say nothing about another framework; leave --format out, or start a study with --framework {clean(chosen)}"
         )
     return own
 

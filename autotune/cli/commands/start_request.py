@@ -29,9 +29,6 @@ from search_spaces.space import parse_value
 BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
 LARGEST_CONFIG = 1 << 20
 """Bytes read of a configuration; the reader of the text refuses far less."""
-PIPE_S = 10.0
-"""A pipe that brings nothing for so long, such as one that nobody writes to, is no configuration."""
-LEAST_MEMORY = 256 << 20
 LONGEST_NAME = 200
 """Characters of a study's name, which every screen shows."""
 
@@ -162,7 +159,7 @@ def framework_asked(word: str | None, baseline: str | None) -> str:
     return framework_named(word or found or "trl").name
 
 
-def config_text(path: Path, option: str = "--config") -> str:
+def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) -> str:
     """The text of a configuration; what is no UTF-8 is kept as surrogates, for the reader to refuse with its line.
 
     Raises:
@@ -172,8 +169,8 @@ def config_text(path: Path, option: str = "--config") -> str:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
             parts = [b""]
             while sum(map(len, parts)) < LARGEST_CONFIG:
-                if not select.select([stream], [], [], PIPE_S)[0]:
-                    raise UsageError(f"{option} {path}: nothing more comes from it for {PIPE_S:.0f} s; name a file")
+                if not select.select([stream], [], [], patience_s)[0]:
+                    raise UsageError(f"{option} {path}: nothing more comes from it for {patience_s:.0f} s; name a file")
                 parts.append(stream.read(LARGEST_CONFIG) or b"")
                 if not parts[-1]:
                     break
@@ -206,7 +203,7 @@ def _limit(word: str | None, at_once: int) -> int | None:
     """Bytes a trial may take; side by side each has a share of the machine's memory, where nothing else is said."""
     if word is not None:
         size = parse_size(word)
-        if size < LEAST_MEMORY:
+        if size < 256 << 20:
             raise UsageError(f"--memory-limit {word}: an interpreter with torch alone needs 256 MiB and more")
         return size
     return hardware.contained_memory() if at_once == 1 else None

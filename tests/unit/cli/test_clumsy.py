@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from autotune.cli import console
-from autotune.cli.commands import start_request
 from autotune.cli.commands.start_request import config_text
 from autotune.cli.failures import exit_code_of
 from autotune.cli.screens.text import clock_time
@@ -59,12 +58,11 @@ def test_in_a_folder_that_is_gone_a_command_says_so(autotune: Run, tmp_path: Pat
     assert err == "autotune: the folder that this runs in is gone; change to another\n"
 
 
-def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(start_request, "PIPE_S", 0.05)
+def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     os.mkfifo(silent)
     with pytest.raises(UsageError, match="nothing more comes from it"):
-        config_text(silent)
+        config_text(silent, patience_s=0.05)
     reading, writing = os.pipe()
     os.write(writing, b"beta: 0.1\n")
     os.close(writing)

@@ -54,16 +54,6 @@ def test_two_studies_with_other_ranks_are_two_studies() -> None:
     assert spec_differences(one, two) == ["resources.cpu_ranks: None -> 2"]
 
 
-def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -> None:
-    study = factories.study_spec()
-    text = codec.dump(study)
-    assert '"cpu_ranks":1,' in text
-    old = text.replace('"cpu_ranks":1,', "")
-    assert codec.load(StudySpec, old) == study
-    assert "cpu_ranks" not in study.resources.as_json()
-    assert "cpu_ranks" not in study.identity()["resources"]
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_that_are_asked_for_are_had(ranks: int) -> None:
     assert build.ranked(Resources(cpu_cores=4), ranks).training_processes == ranks
