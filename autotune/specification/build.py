@@ -285,10 +285,7 @@ def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
 
 
 def model_digest(folder: Path, parts: int = 17, size_of_part: int = 1 << 16) -> str:
-    """Returns the SHA-256 of a model folder's names, sizes and parts of its files, by which another checkpoint is seen.
-
-    Args:
-        parts: of each file, the first and the last bytes among them: a terabyte is not read.
+    """Returns the SHA-256 of a model folder's names, sizes and ``parts`` of each file, by which checkpoints differ.
 
     Raises:
         UsageError: it is no model folder, or cannot be read.

@@ -115,7 +115,7 @@ class SizedOptions(ConfigOptions):
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        return {name: getattr(self, name) for name in ("rows_per_update", "max_prompt_length", "max_completion_length")}
+        return {name: getattr(self, name) for name in SizedOptions.__annotations__}
 
 
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from autotune.documents import codec
-from autotune.domain import StudySpec
 from autotune.domain.differences import spec_differences
 from autotune.errors import UsageError
 from autotune.specification import build
