@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
-TEXTS = (".md", ".markdown", ".txt", "")
+TEXTS = (".md", ".markdown", ".txt", ".svg", "")
 
 
 def report_command(
@@ -62,8 +62,6 @@ def report_command(
         raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
     if target is not None and target.suffix.lower() not in (*PAGES, *TEXTS):
         raise UsageError(f"--output {target}: expected a name that ends in .html or .md")
-    if target is not None and not target.absolute().parent.is_dir():
-        raise UsageError(f"--output {target}: there is no folder {target.absolute().parent}")
     if target is not None and target.suffix.lower() in PAGES:
         _refuse_to_overwrite([target], force=force)
         from api.dashboard.report_page import report_page

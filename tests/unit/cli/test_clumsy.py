@@ -36,7 +36,6 @@ from tests.unit.cli.conftest import Run
         (("start", "--memory-limit", "1KiB"), "needs 256 MiB and more"),
         (("start", "--env", "NO_SUCH_VARIABLE"), "--env NO_SUCH_VARIABLE: there is no such variable"),
         (("report", "-o", "r.pdf"), "ends in .html or .md"),
-        (("report", "-o", "/no/such/folder/r.html"), "there is no folder /no/such/folder"),
     ],
 )
 def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words: tuple[str, ...], said: str) -> None:
