@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -78,15 +79,16 @@ def tool_owner() -> str:
 
 @dataclass(frozen=True)
 class _Ticking:
-    """A stop token at each look of which the watcher is told that time goes on: imports take long."""
+    """A stop token for imports, which take long: the watcher's time goes on at each look, and ends with the trial's."""
 
     stop: StopToken
     watcher: Watcher
+    late: Callable[[], bool]
 
     @property
     def level(self) -> int:
         self.watcher.tick()
-        return self.stop.level
+        return 2 if self.late() else self.stop.level
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,9 @@ class LocalRunner:
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        starter = self.spawn if self.preloads is None else self.preloads.starter(_Ticking(stop, watcher))
+        until = self.clock.monotonic() + job.deadline_s
+        patient = _Ticking(stop, watcher, lambda: self.clock.monotonic() >= until)
+        starter = self.spawn if self.preloads is None else self.preloads.starter(patient)
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, starter)
         study, trial = assignment.study, assignment.trial
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
