@@ -79,9 +79,6 @@ class Backend:
         raise NotImplementedError
 
 
-LATER = "a later autotune may have written it"
-
-
 @contextmanager
 def explained(backend: Backend) -> Iterator[None]:
     """Converts errors of the driver and values that cannot be stored to ``StoreError``, naming the database."""
@@ -90,8 +87,8 @@ def explained(backend: Backend) -> Iterator[None]:
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise StoreError(f"{backend.place}: {backend.explain(error)}") from error
     except CodecError as error:
-        raise StoreError(f"{backend.place}: {error}; {LATER}") from error
+        raise StoreError(f"{backend.place}: {error}; a later autotune may have written it") from error
     except (ValueError, OverflowError) as error:
-        strange = " is not a valid " in str(error)  # a word of an enumeration
-        why = f": {error}; {LATER}" if strange else f" has no room for a value: {error}"
-        raise StoreError(f"{backend.place}{why}") from error
+        if " is not a valid " in str(error):  # a word of an enumeration
+            raise StoreError(f"{backend.place}: {error}; a later autotune may have written it") from error
+        raise StoreError(f"{backend.place} has no room for a value: {error}") from error

@@ -19,15 +19,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 from .contract import RewardSpec
 from .failures import RewardFailedError, describe, memory_pool
 from .math_reward import MathReward
-from .reward_files import (
-    Reward,
-    RewardLoadError,
-    called_in,
-    file_reward,
-    imported_reward,
-    missing_package,
-    working_in,
-)
+from .reward_files import Reward, RewardLoadError, called_in, file_reward, imported_reward, missing_package, working_in
 
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
