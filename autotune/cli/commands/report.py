@@ -60,8 +60,6 @@ def report_command(
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     if target is not None and target.is_dir():
         raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
-    if target is not None and target.suffix.lower() not in (*PAGES, *TEXTS):
-        raise UsageError(f"--output {target}: expected a name that ends in .html or .md")
     if target is not None and target.suffix.lower() in PAGES:
         _refuse_to_overwrite([target], force=force)
         from api.dashboard.report_page import report_page
@@ -98,6 +96,8 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
+    if paths and paths[0].suffix.lower() not in (*PAGES, *TEXTS):
+        raise UsageError(f"--output {paths[0]}: expected a name that ends in .html or .md")
     if len(set(paths)) < len(paths):
         raise UsageError(f"{paths[0]} would be the plot; name the report itself, such as {paths[0].with_suffix('.md')}")
     for path in paths:
