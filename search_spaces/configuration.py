@@ -163,14 +163,5 @@ class Resources:
         return max(1, self.nodes * (self.gpus or self.cpu_ranks))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns plain data; leaves out newer keys at their default, so that stored studies keep their digest."""
-        value: dict[str, Any] = json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))
-        if self.cpu_ranks == 1:
-            del value["cpu_ranks"]
-        for name in ("per_micro_batch", "quantized", "not_guessed"):
-            if not value[name]:
-                del value[name]
-        for name in ("head_size", "experts", "expert_parameters", "chosen_experts"):
-            if value["model"][name] is None:
-                del value["model"][name]
-        return value
+        """Returns plain data."""
+        return json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))  # type: ignore[no-any-return]

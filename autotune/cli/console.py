@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -49,13 +51,19 @@ def show(renderable: RenderableType) -> None:
 def line(text: str, *, stream: TextIO | None = None) -> None:
     """One unwrapped line of plain text; stdout unless told."""
     target = stream or sys.stdout
-    target.write(text + "\n")
-    target.flush()
+    try:
+        target.write(text + "\n")
+        target.flush()
+    except OSError as error:
+        raise OSError(
+            error.errno, error.strerror, f"the command's {'output' if stream is None else 'messages'}"
+        ) from None
 
 
 def say(text: str) -> None:
-    """One unwrapped line of talk."""
-    line(text, stream=sys.stderr)
+    """Writes one unwrapped line of talk; it is lost on a stream that is closed or full."""
+    with suppress(OSError):
+        line(text, stream=sys.stderr)
 
 
 def document(value: Any) -> None:
@@ -69,7 +77,9 @@ def record(value: Any) -> None:
 
 
 def tolerate_encoding() -> None:
-    """Let a stream that cannot show a character show a replacement instead of failing."""
+    """Lets a stream show a replacement for a character that it cannot show, and a closed one swallow all."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or sys.stdout
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import tempfile
 import traceback
@@ -75,6 +76,8 @@ def _expected(error: Exception, code: int) -> int:
 
 def _of_the_files(error: OSError) -> int:
     """Exit code of a file error: a full disk and the like get a sentence, any other is unexpected."""
+    if error.errno == errno.ENOENT and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
+        return _expected(UsageError("the folder that this runs in is gone; change to another"), UsageError.exit_code)
     if error.errno not in _MENDABLE:
         return _unexpected(error)
     kind, sentence = _MENDABLE[error.errno]

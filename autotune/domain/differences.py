@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -63,4 +64,6 @@ def differing(before: Any, after: Any, where: str = "") -> list[str]:
 
 def _short(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, Mapping | Sequence) and not isinstance(value, str) else str(value)
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text):  # a digest, whose beginning says as much
+        return text[:8]
     return text if len(text) <= 60 else text[:57] + "..."

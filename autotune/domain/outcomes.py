@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from trainer.child.contract import FailureReason, Pool
 
+NOT_RETURNED = "the reward has not returned for"
+"""How ``Outcome.message`` begins for a trial whose time ended in one call of the reward."""
+
 
 @dataclass(frozen=True)
 class Ceiling:

@@ -54,6 +54,8 @@ class Workload:
         """Returns plain data that is equal for equal workloads; the content of prompts counts, their path does not."""
         value: dict[str, Any] = encode(self)
         value.pop("prompts")
+        for reward in value["rewards"]:
+            reward.pop("folder")
         return value
 
 
@@ -115,13 +117,15 @@ class StudySpec:
     user_folder: str = ""
     """Folder that relative paths in the user's configuration start from; not part of the identity."""
     user_prompts: bool = False
-    """True if the prompts are those the user's configuration names; not part of the identity."""
+    """An export trains on the dataset that configuration names, whatever trials have; not part of the identity."""
     user_accelerate: str = ""
     """Text of the user's accelerate file; empty without one; not part of the identity."""
     checkout: str = ""
     """Folder of the framework's source that trials run from; empty if they run an installed package. Not part of the
     identity."""
     objective: Objective = Objective.PER_HOUR
+    variables: tuple[str, ...] = ()
+    """Names of the tuner's environment variables that trials receive besides; not part of the identity."""
 
     def identity(self) -> dict[str, Any]:
         """Returns plain data that is equal for equal studies."""
@@ -129,16 +133,11 @@ class StudySpec:
         value["workload"] = self.workload.identity()
         value["baseline"] = dict(self.baseline)
         value["resources"] = self.resources.as_json()
-        if not value["protocol"]["double"]:  # which studies from before there was such a thing do not name
-            value["protocol"].pop("double")
+        value["resources"].pop("model")  # read of the model, whose digest is the workload's; a later reading knows more
         value.pop("name")
         value.pop("python")
-        for name in ("user_config", "user_folder", "user_prompts", "user_accelerate", "checkout"):
+        for name in ("user_config", "user_folder", "user_prompts", "user_accelerate", "checkout", "variables"):
             value.pop(name)
-        if self.objective is Objective.PER_HOUR:  # which studies from before there was another do not name
-            value.pop("objective")
-        if not self.protocol.looks:  # as studies have it that were stored before there were looks
-            value["protocol"].pop("looks")
         return value
 
     @cached_property

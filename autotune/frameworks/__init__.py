@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 from autotune.errors import UsageError
 from autotune.frameworks.environments import ENVIRONMENTS, Environment
@@ -26,8 +27,10 @@ def framework_named(word: str) -> Integration:
     """Returns a framework by its name in the catalogue or on the command line. Raises ``UsageError``."""
     name = resolved(word)
     if name not in FRAMEWORKS:
+        near = get_close_matches(word, [*SHORT.values(), *SHORT], 1)
         there = ", ".join(SHORT[known] for known in FRAMEWORKS)
-        raise UsageError(f"there is no framework {word!r} yet; choose one of: {there}")
+        hint = f"did you mean {near[0]}" if near else f"choose one of: {there}"
+        raise UsageError(f"there is no framework {word!r} yet; {hint}")
     return FRAMEWORKS[name]()
 
 

@@ -15,6 +15,9 @@ CHOOSES = "CUDA_VISIBLE_DEVICES can choose others"
 ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
 
 
+ELSEWHERE = "`plan` and `doctor --gpu` take a --config for GPUs that are elsewhere"
+
+
 @dataclass(frozen=True)
 class GpuSelection:
     """The GPUs of a study, with a message if some visible ones are left out."""
@@ -45,7 +48,7 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, option: str = "") 
     if not visible:
         if wanted is None:
             return GpuSelection(())
-        raise UsageError(f"{option}: no GPU is visible here")
+        raise UsageError(f"{option}: no GPU is visible here; {ELSEWHERE}")
     kinds = _kinds(visible)
     kind = max(kinds, key=lambda gpus: (_usable(gpus), gpus[0].memory))  # of equals the first
     if _usable(kind) == 0:

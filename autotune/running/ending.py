@@ -13,11 +13,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool
+from autotune.domain.outcomes import NOT_RETURNED
 from autotune.machine.gpu_faults import GpuFault
 from autotune.ports import Diagnosis, Framework
+from autotune.wording.numbers import format_duration
 from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, last_error
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_FROM_OUTSIDE = frozenset({*KILLED, *(-one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))})
+"""Exit codes of a process that something else ended: no configuration does."""
+_OF_THE_MODEL = (
+    "nothing has been trained yet: look for NaN in the model's weights, or generate in bf16 or fp32 if it is fp16"
+)
+_BY_WHOM = "look for what ends processes here: an out-of-memory daemon (give --memory-limit), a scheduler, a person"
 _CYCLE_PHASES = frozenset(phase.value for phase in Phase)
 _RANK_KILLED = re.compile(
     r"Signal 9 \(SIGKILL\)|exitcode\s*: -9\b|died with <Signals\.SIGKILL|killed by signal: Killed"
@@ -58,8 +66,8 @@ REASONS = {
     Stop.DISPLACED: FailureReason.INFRA,
 }
 OF_SERVER = (Stop.SERVER, Stop.NOT_READY, Stop.DISPLACED)
-STUCK_SYNC_S = 60.0
-"""A weight sync that shows no progress for so long when the trial's time is over is stuck; one takes seconds."""
+STUCK_S = 60.0
+"""A weight sync or a call of the reward that shows no progress for so long when the trial's time is over is stuck."""
 MARKING = 0
 """The rank whose phase is known."""
 READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
@@ -128,6 +136,9 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
     else:
         outcome = _by_exit(ending, framework)
     outcome = replace(outcome, log_path=log_path)
+    untrained = ending.phase is not None and ending.phase.cycle <= 0 and outcome.phase == Phase.GENERATE.value
+    if outcome.reason is FailureReason.NAN and untrained:
+        outcome = replace(outcome, suggestion=_OF_THE_MODEL)
     if not outcome.ok and not outcome.suggestion:
         outcome = replace(outcome, suggestion=framework.suggest(outcome))
     return outcome
@@ -136,7 +147,10 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
 def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
     """Outcome of an attempt that the tuner ended; a sync still running at the trial's deadline is a hang."""
     pool = Pool.HOST if ending.stop is Stop.MEMORY else None
-    stuck = ending.stop is Stop.HANG or (ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_SYNC_S)
+    late = ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S
+    if late and _phase(ending) == Phase.REWARD.value:
+        return Outcome(reason, Phase.REWARD.value, None, f"{NOT_RETURNED} {format_duration(ending.silent_s)}")
+    stuck = ending.stop is Stop.HANG or late
     if stuck and _phase(ending) == Phase.SYNC.value:
         return Outcome(FailureReason.HANG, Phase.SYNC.value, None, f"weight sync: rank {MARKING} waits; {ending.why}")
     return Outcome(reason, _phase(ending), pool, ending.why)
@@ -150,6 +164,8 @@ def _by_server(ending: Ending, framework: Framework) -> Outcome:
     plain = Outcome(reason, _phase(ending), None, ending.why, READ_ITS_LOG)
     if ending.server_exit in KILLED and ending.oom_kills > 0:
         return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST, suggestion="")
+    if ending.server_exit in _FROM_OUTSIDE:
+        return replace(plain, reason=FailureReason.INFRA, suggestion=_BY_WHOM)
     found = framework.diagnose(ending.server_log)
     if found is None or found.reason is FailureReason.CRASH or _killed(found):
         return plain
@@ -202,6 +218,8 @@ def _by_exit(ending: Ending, framework: Framework) -> Outcome:
     plain = Outcome(FailureReason.CRASH, _phase(ending), None, exit_sentence(ending))
     if ending.exit_code in KILLED and ending.oom_kills > 0:
         return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST)
+    if ending.exit_code in _FROM_OUTSIDE and ending.stop is None:
+        plain = replace(plain, reason=FailureReason.INFRA, suggestion=_BY_WHOM)
     if ended_by_reward(ending) and not last_error(ending.log_tail, SIGNS):
         message = f"the reward ended the process that called it: {plain.message}"
         return replace(plain, reason=FailureReason.REWARD_ERROR, message=message)
@@ -231,7 +249,8 @@ def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis
         return _by_line(ending, plain, found)
     if _killed(found):
         sentence = "a rank was killed from outside by SIGKILL, and not by the kernel's out-of-memory killer"
-        return replace(plain, reason=FailureReason.CRASH, pool=None, message=f"{sentence}: {found.message}")
+        message = f"{sentence}: {found.message}"
+        return replace(plain, reason=FailureReason.INFRA, pool=None, message=message, suggestion=_BY_WHOM)
     return _diagnosed(found, plain)
 
 

@@ -1,7 +1,7 @@
 """Allow-list of the tuner's environment variables that a trial receives: those that affect its figures, and no secrets.
 
-An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the
-one secret passed on: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it
+An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the one secret passed
+on unless ``--env`` names others: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it
 would put the tuner's packages, or whatever stands beside them, in front of the training environment's.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from autotune.errors import UsageError
 from autotune.machine.surroundings import has_name
 from trainer.child.contract import TAG_VARIABLE
 
@@ -44,7 +45,20 @@ def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
     Args:
         tag: what the sweep will look for.
     """
-    return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}
+    return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n, own)}, **FIXED, TAG_VARIABLE: tag}
+
+
+PASSED = "AUTOTUNE_ENV"
+"""Variable that names others, with commas between, which trials receive besides."""
+
+
+def let_through(names: Sequence[str]) -> None:
+    """Lets the trials of this process's study receive these variables. Raises ``UsageError``: one is not set."""
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise UsageError(f"--env {missing[0]}: there is no such variable in this environment")
+    own = os.environ.get(PASSED, "").split(",")
+    os.environ[PASSED] = ",".join(dict.fromkeys(filter(None, (*own, *names))))
 
 
 LOCAL = re.compile(
@@ -55,7 +69,7 @@ LOCAL = re.compile(
 
 def passed_on(own: Mapping[str, str]) -> dict[str, str]:
     """Variables of the tuner's environment that trials on other machines receive."""
-    return {name: value for name, value in own.items() if _allowed(name) and LOCAL.fullmatch(name) is None}
+    return {name: value for name, value in own.items() if _allowed(name, own) and LOCAL.fullmatch(name) is None}
 
 
 def nameless(own: Mapping[str, str]) -> dict[str, str]:
@@ -66,5 +80,7 @@ def nameless(own: Mapping[str, str]) -> dict[str, str]:
     return {"USER": f"user{os.geteuid()}", **({} if own.get("HOME") else {"HOME": tempfile.gettempdir()})}
 
 
-def _allowed(name: str) -> bool:
+def _allowed(name: str, own: Mapping[str, str]) -> bool:
+    if name == PASSED or name in own.get(PASSED, "").split(","):
+        return True
     return ALLOWED.fullmatch(name) is not None and (name in NOT_SECRET or SECRET.search(name) is None)

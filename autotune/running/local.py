@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -74,6 +75,20 @@ def tool_owner() -> str:
     """Unique name of this tuner process, by which a later tuner knows whether it still runs."""
     own = proc.read_stat(os.getpid())
     return f"{os.getpid()}-{own.started if own else 0}"
+
+
+@dataclass(frozen=True)
+class _Ticking:
+    """A stop token for imports, which take long: the watcher's time goes on at each look, and ends with the trial's."""
+
+    stop: StopToken
+    watcher: Watcher
+    late: Callable[[], bool]
+
+    @property
+    def level(self) -> int:
+        self.watcher.tick()
+        return 2 if self.late() else self.stop.level
 
 
 @dataclass(frozen=True)
@@ -227,7 +242,9 @@ class LocalRunner:
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        starter = self.spawn if self.preloads is None else self.preloads.starter(stop)
+        until = self.clock.monotonic() + job.deadline_s
+        patient = _Ticking(stop, watcher, lambda: self.clock.monotonic() >= until)
+        starter = self.spawn if self.preloads is None else self.preloads.starter(patient)
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, starter)
         study, trial = assignment.study, assignment.trial
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)

@@ -17,6 +17,7 @@ from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
 
 DETAIL_LINES = 20
+NO_PYTHON = "it ended without an answer, as no Python does"
 KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
@@ -91,6 +92,8 @@ def _result_of(ending: Ending, payload: Mapping[str, Any]) -> Result:
         message = f"the reward {' or '.join(names)} ended the process that called it ({exit_sentence(ending)})"
         return Result(False, FailureReason.REWARD_ERROR, message=message)
     detail = "\n".join(ending.log_tail.splitlines()[-DETAIL_LINES:])
+    if ending.exit_code == 0:
+        return Result(False, FailureReason.CRASH, message=NO_PYTHON, detail=detail)
     if ending.stop in REASONS:
         return Result(False, REASONS[ending.stop], message=ending.why, detail=detail)
     return Result(False, FailureReason.CRASH, message=exit_sentence(ending), detail=detail)

@@ -284,8 +284,12 @@ def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
     return ModelFacts(**{k: v for k, v in prepared["model"].items() if k in ModelFacts.__dataclass_fields__})
 
 
-def model_digest(folder: Path) -> str:
-    """Returns the SHA-256 of a model folder's names, sizes and small files. Raises ``UsageError``: it is none."""
+def model_digest(folder: Path, parts: int = 17, size_of_part: int = 1 << 16) -> str:
+    """Returns the SHA-256 of a model folder's names, sizes and ``parts`` of each file, by which checkpoints differ.
+
+    Raises:
+        UsageError: it is no model folder, or cannot be read.
+    """
     if not folder.is_dir():
         raise UsageError(f"there is no model folder {folder}")
     if not (folder / "config.json").is_file():
@@ -297,8 +301,13 @@ def model_digest(folder: Path) -> str:
     for path in files:
         size = path.stat().st_size
         digest.update(f"{path.relative_to(folder)}:{size}\n".encode())
-        if path.suffix == ".json" and size < 1_000_000:
-            digest.update(path.read_bytes())
+        try:
+            with path.open("rb") as stream:
+                for part in range(parts):
+                    stream.seek(part * max(0, size - size_of_part) // (parts - 1))
+                    digest.update(stream.read(size_of_part))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     return digest.hexdigest()
 
 
@@ -345,9 +354,10 @@ def specification(
         python=request.python,
         user_config=request.config or "",
         user_folder=request.folder if request.config else "",
-        user_prompts=bool(request.config and request.dataset and not request.data),
+        user_prompts=request.trains_on_own_data,
         user_accelerate=request.accelerate,
         checkout=request.checkout,
+        variables=request.variables,
     )
 
 

@@ -108,5 +108,6 @@ def read(request: Request, machine: Resources, *, exported: bool = False) -> Pap
     whole = read_whole(asked, Recorded(), machine, "", notes.append)
     whole = whole if own_reward else replace(whole, rewards=request.rewards)
     prompt, whole = whole.max_prompt_length, replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
+    own = replace(request, own_dataset=whole.own_dataset, own_rewards=not request.rewards)
     space, left_out = build.planned(build.load_space(whole, machine), framework, server=True)
-    return Paper(whole, framework, space, machine, notes, left_out, prompt, not request.data)
+    return Paper(whole, framework, space, machine, notes, left_out, prompt, own.trains_on_own_data)

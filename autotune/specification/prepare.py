@@ -11,8 +11,10 @@ from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study
 from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
+from autotune.machine.gpu_choice import ELSEWHERE
 from autotune.machine.held_gpus import usable_resources
 from autotune.proposals.samplers import named_sampler
+from autotune.running.environment import let_through
 from autotune.settings import Settings
 from autotune.specification import build, cpu_bf16, prior_knowledge
 from autotune.specification.config_faults import read_whole
@@ -26,6 +28,7 @@ from autotune.specification.workload_size import Plan
 from autotune.wording.numbers import counted
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE, KnobValue
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
@@ -73,6 +76,7 @@ def prepare(
     """
     framework = framework_named(request.framework)
     named_sampler(request.sampler)
+    let_through(request.variables)
     settings.home.prepare()
     machine = build.ranked(usable_resources(talk, request.gpus, at_once=limits.at_once), request.ranks)
     machine = replace(machine, framework=framework.name, nodes=request.nodes)
@@ -129,6 +133,8 @@ def searched(
 
     ``nodes``: of the trials that are to be run; 1 where the machine's are only planned for.
     """
+    if facts_of(framework.name).trains_on_gpus_only and not machine.gpus:
+        raise UsageError(f"{framework.title} trains on GPUs only, and none is held; {ELSEWHERE}")
     build.refuse_server(framework, whole.baseline, machine, nodes=nodes)
     space = build.load_space(whole, machine)
     space, lacked = build.fitted(space, framework)
@@ -172,6 +178,7 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
         UsageError: not so many GPUs as the study holds are visible.
         MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
     """
+    let_through(spec.variables)
     held = spec.resources.gpus
     usable_resources(talk, held, asked=f"study {spec.name!r} holds {counted(held, 'GPU')}")
     environment = framework_named(spec.framework).environment

@@ -67,7 +67,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     if launched and not training <= launched <= counted and request.rows_per_update is None:
         other = _as_it_is(machine, machine.total_gpus - training + launched) if launched < training else ""
         talk(
-            f"{name} starts {launched} training processes, and {training} GPUs train here with its rows per update; "
+            f"{name} starts {launched} training processes, and {training} here share its rows per update; "
             f"{other or 'other rows are said with --rows-per-update'}"
         )
     return with_config(request, imported, fields, training)
@@ -190,6 +190,6 @@ def _prompts_of(request: ResolvedRequest) -> dict[str, Any]:
 def keep_prompts(home: Path, written: Path, sha256: str) -> Path:
     """A copy under its own digest, which no later preparation writes over."""
     kept = home / "prompts" / f"{sha256[:16]}.jsonl"
-    if not kept.is_file():
+    if not kept.is_file() or sha256_of(kept) != sha256:
         write_atomic(kept, written.read_text(encoding="utf-8"))
     return kept

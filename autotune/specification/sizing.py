@@ -164,7 +164,8 @@ class Sizing:
         found = PhaseTimes(device).fitted(task, ()).forecast([build.baseline_of(sized, self.space, resources)])
         call_s, completion_s = data.get("reward_s", (0.0, 0.0))
         reward_s = call_s + one.rows * completion_s
-        return Pace(float(found.restart_s[0]) + reward_s, math.exp(found.log_seconds[0]) + reward_s)
+        first_s, cycle_s = float(found.restart_s[0]), math.exp(found.log_seconds[0])
+        return Pace(first_s + reward_s, cycle_s + reward_s, reward_s=reward_s)
 
 
 def _stored_size(whole: ResolvedRequest, may: Open, there: StudySpec, models: Path) -> Workload:

@@ -55,6 +55,8 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
         request,
         model=request.model or _model(request, imported),
         dataset={} if own_prompts else dict(imported.dataset),
+        own_dataset=bool(imported.dataset),
+        own_rewards=not request.rewards,
         rewards=request.rewards or _rewards(request, imported),
         rows_per_update=rows,
         max_prompt_length=request.max_prompt_length or imported.max_prompt_length,
@@ -130,7 +132,7 @@ def _model(request: Request, imported: Imported) -> str:
 def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
     if request.task:
         return ()  # a task has its own
-    return rewards_configured(imported.rewards, Path(request.folder), request.framework)
+    return rewards_configured(imported.rewards, Path(request.folder), request.framework, request.checkout)
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:

@@ -58,21 +58,27 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
     path = Path(os.path.abspath(folder / os.path.expanduser(file)))
     if not path.is_file():
         raise UsageError(f"--reward {word}: there is no file {path}")
-    return RewardSpec("file", name, str(path), sha256=sha256_of(path))
+    return RewardSpec("file", name, str(path), sha256=sha256_of(path), folder=str(folder))
 
 
-def rewards_configured(names: Sequence[str], folder: Path, framework: str = "trl") -> tuple[RewardSpec, ...]:
-    """The rewards of a user's configuration: names ``framework`` itself knows, or dotted paths from ``folder``."""
-    return tuple(_configured(name, folder, framework) for name in names)
+def rewards_configured(
+    names: Sequence[str], folder: Path, framework: str = "trl", checkout: str = ""
+) -> tuple[RewardSpec, ...]:
+    """Returns the rewards of a user's configuration: names that ``framework`` itself knows, in its ``checkout`` where
+    it has one, or dotted paths from ``folder``."""
+    return tuple(_configured(name, folder, framework, checkout) for name in names)
 
 
-def _configured(name: str, folder: Path, framework: str) -> RewardSpec:
+def _configured(name: str, folder: Path, framework: str, checkout: str) -> RewardSpec:
     if "." not in name:
-        return RewardSpec(framework, name, str(folder) if facts_of(framework).rewards_by_plugin else "")
+        return RewardSpec(
+            framework, name, str(folder) if facts_of(framework).rewards_by_plugin else "", folder=checkout
+        )
     module = folder.joinpath(*name.split(".")[:-1])
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     path = next((file for file in files if file.is_file()), None)
-    return RewardSpec("import", name, str(folder), sha256="" if path is None else sha256_of(path))
+    sha256 = "" if path is None else sha256_of(path)
+    return RewardSpec("import", name, str(folder), sha256=sha256, folder=str(folder))
 
 
 def checkout_named(word: str, folder: Path, script: str) -> str:

@@ -59,6 +59,8 @@ class Pace:
     natural: int = NATURAL_CYCLES
     """Of the first trial, which also records the lengths."""
     recorded: int = LOOKS[0]
+    reward_s: float = 0.0
+    """Of a cycle, as the try of the reward took."""
 
     def trial_s(self, further: int = 0) -> float:
         """Returns the seconds of a trial with further cycles beside the recorded ones."""
@@ -180,7 +182,9 @@ class Plan:
 
     @property
     def _takes(self) -> str:
-        return f"takes about {format_duration(self.pace.cycle_s)}"
+        share = self.pace.reward_s / self.pace.cycle_s
+        reward = f" ({share:.0%} of it the reward)" if share > 1 / 2 else ""
+        return f"takes about {format_duration(self.pace.cycle_s)}{reward}"
 
     @property
     def _so(self) -> str:

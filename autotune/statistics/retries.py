@@ -13,7 +13,8 @@ SOURCE = "retry"
 """``Trial.source`` of a retry."""
 
 BUDGET_ENDED = "the study's budget ended"
-"""``Outcome.message`` of a trial that was stopped because the study's budget ended."""
+SHARE_ENDED = "its share of the study's budget ended"
+"""``Outcome.message`` of a trial that was stopped for the study's budget: of a search trial the second."""
 
 
 def is_retry(trial: Trial) -> bool:
@@ -27,10 +28,19 @@ def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
     return any(stopped_by_budget(t) for t in own) and not any(decided(t) for t in own)
 
 
+def undecided(trials: Iterable[Trial], configuration: Configuration) -> bool:
+    """Tells whether the budget, the machine or the tuner's death ended all trials of this configuration."""
+    own = [t for t in trials if t.configuration == configuration and t.state.is_finished]
+    ended = {t.outcome.reason for t in own if t.outcome is not None}
+    return bool(own) and ended <= {FailureReason.CANCELLED, FailureReason.INFRA}
+
+
 def stopped_by_budget(trial: Trial) -> bool:
     """Tells whether the end of the budget stopped the trial, which then gives no verdict on its configuration."""
     ended = trial.outcome
-    return ended is not None and ended.reason is FailureReason.CANCELLED and ended.message == BUDGET_ENDED
+    if ended is None or ended.reason is not FailureReason.CANCELLED:
+        return False
+    return ended.message in (BUDGET_ENDED, SHARE_ENDED)
 
 
 def disproved(trials: Iterable[Trial]) -> frozenset[int]:

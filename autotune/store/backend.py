@@ -87,6 +87,8 @@ def explained(backend: Backend) -> Iterator[None]:
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise StoreError(f"{backend.place}: {backend.explain(error)}") from error
     except CodecError as error:
-        raise StoreError(f"{backend.place}: {error}") from error
+        raise StoreError(f"{backend.place}: {error}; a later autotune may have written it") from error
     except (ValueError, OverflowError) as error:
+        if " is not a valid " in str(error):  # a word of an enumeration
+            raise StoreError(f"{backend.place}: {error}; a later autotune may have written it") from error
         raise StoreError(f"{backend.place} has no room for a value: {error}") from error

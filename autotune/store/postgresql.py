@@ -75,7 +75,7 @@ class Postgresql(Backend):
             )
         except ModuleNotFoundError as error:
             raise StoreError(
-                f"{self.place}: the package {error.name} is missing; pip install 'grpo-autotune[postgres]' brings it"
+                f"{self.place}: the package {error.name} is missing; pip install 'psycopg[binary]>=3.3,<4' brings it"
             ) from None
 
         @event.listens_for(engine, "begin")

@@ -40,7 +40,8 @@ def _has_tables(backend: Backend, engine: Engine) -> bool:
         version = connection.execute(query).scalar() if SchemaRow.__tablename__ in ours else None
     if version is None and ours:
         raise UnfitDatabaseError(
-            f"{backend.place} has tables of another application ({', '.join(ours)}); name another database"
+            f"{backend.place} has tables ({', '.join(ours)}) of another application or of an autotune before its first "
+            "release; it is left as it is, and another database is to be named"
         )
     if version not in (None, VERSION):
         way_out = "upgrade autotune" if version > VERSION else "use the autotune that made it"

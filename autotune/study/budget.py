@@ -78,8 +78,8 @@ def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
     """The sentence of the limit that is used up, or ``None``.
 
-    ``max_trials`` counts the baseline and the search trials that the machine did not end; a winner's confirmation
-    comes on top.
+    ``max_trials`` counts the baseline and the search trials that decided something; a winner's confirmation comes on
+    top.
     """
     if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
         return "the time budget is used up"
@@ -91,10 +91,8 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 
 def searched(trials: Sequence[Trial]) -> int:
-    """Number of trials that count against ``max_trials``; one that failed for the machine decided nothing."""
-    return sum(
-        t.kind.is_searched and (t.outcome is None or t.outcome.reason is not FailureReason.INFRA) for t in trials
-    )
+    """Number of trials that count against ``max_trials``; one that decided nothing of its configuration does not."""
+    return sum(t.kind.is_searched and not t.inconclusive for t in trials)
 
 
 @dataclass(frozen=True)

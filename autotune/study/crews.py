@@ -192,7 +192,7 @@ ENOUGH_ABSENT = 2
 
 
 class MachineFaults:
-    """Counts the attempts in a row, of one run of the tuner, that ended as INFRA.
+    """Counts the attempts in a row, of one run of the tuner, that the machine or the reward ended.
 
     Args:
         at_once: trials side by side; one fault of the machine ends them all, so it takes as many times more.
@@ -207,7 +207,8 @@ class MachineFaults:
     def see(self, report: RunReport) -> None:
         """Takes the next attempt into account."""
         outcome = report.outcome
-        self._in_a_row = self._in_a_row + 1 if outcome.reason is FailureReason.INFRA else 0
+        again = outcome.reason in (FailureReason.INFRA, FailureReason.REWARD_ERROR)
+        self._in_a_row = self._in_a_row + 1 if again else 0
         if self._in_a_row >= (ENOUGH_ABSENT if report.absent else ENOUGH) * self._at_once:
-            failed = f"the last {self._in_a_row} attempts were ended by the machine"
+            failed = f"the last {self._in_a_row} attempts failed for no configuration's fault"
             self.halted = f"{failed}: {outcome.message}; mend that, and the same command goes on"

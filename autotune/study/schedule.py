@@ -1,9 +1,9 @@
 """Next step of a study: run a trial, or end with a reason. Pure.
 
-Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget holds a trial
-*and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
-is confirmed before, as long as all confirming takes a fifth of the time. What a trial takes depends on whether it runs
-in the process of the one before it.
+Order: the baseline (again, if the budget, the machine or the tuner's death ended it), then proposals while the
+remaining budget holds a trial *and* the confirmation of the present leaders, then that confirmation, then nothing. A
+leader that has stood for a while is confirmed before, as long as all confirming takes a fifth of the time. What a
+trial takes depends on whether it runs in the process of the one before it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
+from autotune.domain.outcomes import NOT_RETURNED
 from autotune.ports import FrugalProposer, PlacedProposer, Proposer
 from autotune.statistics import retries
 from autotune.statistics.kept_process import goes_on
@@ -40,7 +41,7 @@ from search_spaces.batch import serving_gpus
 from trainer.child.contract import StartupPart
 
 SAME_FAILURES = 4
-"""This many trials from the start with one and the same failure end a study: it is not the configurations."""
+"""This many trials from the start with one and the same failure end a study, half as many with one refusal."""
 
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
@@ -58,7 +59,8 @@ ROOM = 4.0
 """Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
 
 ATTEMPTS = 2
-"""A trial the machine broke is repeated once, and so is one that ran out of host memory while its code was compiled."""
+"""A trial that the machine or the reward broke is repeated once, and so is one that ran out of host memory while its
+code was compiled."""
 
 LOST_ATTEMPTS = 3
 """A trial that was running each of this many times the tuner died is not tried again."""
@@ -108,7 +110,7 @@ def next_step(
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
         return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
-    if not trials or retries.broken_off(trials, study.spec.baseline):
+    if not trials or retries.undecided(trials, study.spec.baseline):
         return NextTrial(baseline_draft(study))
     lost_cause = hopeless(trials)
     if lost_cause is not None:
@@ -276,7 +278,10 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     success without a measurement did not succeed.
     """
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
-        ended = replace(outcome, reason=FailureReason.CANCELLED, message=retries.BUDGET_ENDED, suggestion="")
+        message = retries.SHARE_ENDED if trial.kind is TrialKind.SEARCH else retries.BUDGET_ENDED
+        ended = replace(outcome, reason=FailureReason.CANCELLED, message=message, suggestion="")
+        if outcome.message.startswith(NOT_RETURNED):
+            return replace(ended, suggestion=f"{outcome.message}: see what it waits for, and give it a time limit")
         return replace(ended, suggestion=_more_budget(trial)) if trial.kind is TrialKind.BASELINE else ended
     if outcome.ok and not trial.worst_case_passed:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
@@ -306,8 +311,8 @@ def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
     See docs/decisions/0039-compilers-and-the-limit.md.
     """
     drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
-    undecided = outcome.reason is FailureReason.INFRA or (drowned and not long_run.is_long(trial))
-    return undecided and trial.attempt < ATTEMPTS
+    other = outcome.reason in (FailureReason.INFRA, FailureReason.REWARD_ERROR)  # a judge may answer the next time
+    return (other or (drowned and not long_run.is_long(trial))) and trial.attempt < ATTEMPTS
 
 
 def lost(trial: Trial) -> Outcome | None:
@@ -317,9 +322,9 @@ def lost(trial: Trial) -> Outcome | None:
     if trial.attempt < LOST_ATTEMPTS:
         return None
     return Outcome(
-        reason=FailureReason.CRASH,
+        reason=FailureReason.CANCELLED if trial.kind is TrialKind.BASELINE else FailureReason.CRASH,
         message=f"the tuner died {trial.attempt} times while this trial ran",
-        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit",
+        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit; `autotune retry` goes on",
     )
 
 
@@ -354,7 +359,9 @@ def _no_room(
     cost = _cost(study, trials, draft.kind, draft.configuration, here)
     if left is None or cost is None:
         return None
-    needed = cost.total(draft.protocol)
+    # A trial that was cut has shown what is not enough.
+    cut = [t.seconds or 0.0 for t in trials if t.kind is draft.kind and retries.stopped_by_budget(t)]
+    needed = max(cost.total(draft.protocol), *cut, 0.0)
     kept = kept_s(study, trials, budget, left, needed)
     if left - kept >= needed:
         return None
@@ -448,16 +455,22 @@ def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, proto
     return sum(confirmation.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
 
 
+def _by_reward(trial: Trial) -> bool:
+    return trial.outcome is not None and trial.outcome.reason is FailureReason.REWARD_ERROR
+
+
 def hopeless(trials: Sequence[Trial]) -> str | None:
     """Why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
-    trials = [t for t in trials if t.number not in mended and not t.inconclusive]
+    judged_trials = [t for t in trials if t.number not in mended and (not t.inconclusive or _by_reward(t))]
+    if judged_trials and judged_trials[0].outcome is not None and _by_reward(judged_trials[0]):
+        return f"the reward fails, which no configuration can mend: {judged_trials[0].outcome.message}"
+    trials = [t for t in judged_trials if not _by_reward(t)]
     if not trials:
         return None
     first = trials[0]
-    if first.outcome is not None and first.outcome.reason is FailureReason.REWARD_ERROR:
-        return f"the reward fails, which no configuration can mend: {first.outcome.message}"
-    if len(trials) < SAME_FAILURES or any(t.state is not TrialState.FAIL for t in trials):
+    enough = SAME_FAILURES // 2 if first.outcome and first.outcome.reason is FailureReason.ILLEGAL else SAME_FAILURES
+    if len(trials) < enough or any(t.state is not TrialState.FAIL for t in trials):
         return None
     causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}
     if len(causes) == 1 and first.outcome is not None and first.outcome.reason is not FailureReason.OOM:

@@ -59,7 +59,8 @@ def rows_per_update(case: Case) -> str | None:
     if target % batch.ranks == 0:
         return f"{product} = {batch.rows} rows per update instead of {target}"
     if target < batch.ranks:
-        return f"{product} = {batch.rows} rows per update instead of {target}, which so many cannot share"
+        fewer = f"which {target} training processes at most can share"
+        return f"{product} = {batch.rows} rows per update instead of {target}, {fewer}"
     off = 100 * abs(Fraction(batch.rows, target) - 1)
     limit = TOLERANCE_PERCENT
     return f"{product} = {batch.rows} rows per update is {float(off):.1f} % off {target}, more than {limit} %"

@@ -12,6 +12,9 @@ Settings = Mapping[str, Any]
 _LMDEPLOY = "LMDeploy was removed in 3.5; remove the argument (use_vllm true generates with vLLM)"
 _MEGATRON = "it belongs to Megatron-SWIFT, which is `megatron rlhf`; remove it, or give such a run"
 GONE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("colocate_groups", "rollout", "train"), "it is of a run by ms-swift's Ray trainer, and no trial runs so"
+    ),
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
     "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
     "ckpt_dir": "a checkpoint is given as model",

@@ -136,7 +136,7 @@ def test_verify_runs_the_exported_command_and_reads_what_ms_swift_prints(home: P
 
 def test_the_exported_script_trains_as_it_is(home: Path, tmp_path: Path) -> None:
     made = document("export", "-o", str(tmp_path / "out"), home=home, cwd=tmp_path)
-    assert {"grpo.yaml", "plugin.py", "run.sh", "README.md"} <= set(made["files"])
+    assert {"grpo.yaml", "autotune_plugin.py", "run.sh", "README.md"} <= set(made["files"])
     written = yaml.safe_load((tmp_path / "out" / "grpo.yaml").read_text())
     assert written["per_device_train_batch_size"] == made["row"]["configuration"]["micro_batch_size"]
     run = subprocess.run(

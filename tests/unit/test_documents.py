@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -139,18 +142,81 @@ def test_decisions_tests_and_files_it_names_exist(page: Path) -> None:
         assert (ROOT / room / name).exists() or (ROOT / room / f"{name}.py").exists(), f"{room}.{name}"
 
 
+def words_of(line: str) -> list[str]:
+    """A command line's words, without what only a shell reads of it."""
+    return shlex.split(re.split(r" (?:\||&&|&|>|2>) ?|\s#", line)[0])
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that ``words`` name, and the words behind its name."""
+    command, left = get_command(build_app()), list(words)
+    while left and isinstance(command, TyperGroup) and not left[0].startswith("-"):
+        word = left.pop(0)
+        assert word in command.commands, " ".join(words)
+        command = command.commands[word]
+    return command, left
+
+
+PLACEHOLDERS = {"TIME": "1h", "SIZE": "6GiB", "PRICE": "2.5"}
+"""Any other capital letter in a block stands for a number."""
+
+
 @EACH_PAGE
-def test_autotune_has_every_command_and_option_it_shows(page: Path) -> None:
+def test_every_command_in_a_block_is_one_that_its_own_parser_takes(page: Path) -> None:
+    """Options, their values and the number of words; nothing is run."""
     blocks = "\n".join(FENCE.findall(page.read_text(encoding="utf-8"))).replace("\\\n", " ")
-    for line in re.findall(r"^(?:\$ )?autotune (.+)$", blocks, re.MULTILINE):
-        command: Any = get_command(build_app())
-        words = line.partition(" #")[0].split()
-        while words and isinstance(command, TyperGroup):
-            word = words.pop(0)
-            command = command.commands.get(word)
-            assert command is not None, line
+    for line in re.findall(r"^ *(?:\$ )?(?:srun )?autotune (.+)$", blocks, re.MULTILINE):
+        if "..." not in line:
+            command, left = command_of(words_of(line))
+            given = [PLACEHOLDERS.get(word, "1" if re.fullmatch("[A-Z]", word) else word) for word in left]
+            command.make_context("autotune", given)
+
+
+@EACH_PAGE
+def test_every_command_in_the_words_of_a_page_has_the_options_it_is_given(page: Path) -> None:
+    spans = re.findall(r"`autotune ([^`|]+)`", re.sub(r"\s+", " ", prose(page.read_text(encoding="utf-8"))))
+    for span in spans:
+        command, left = command_of(words_of(span))
         options = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
-        assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} - options == set(), line
+        assert {word for word in left if re.fullmatch(r"--[a-z-]+", word)} <= options | {"--help"}, span
+
+
+def installed_names(page: Path) -> list[str]:
+    """What `pip install` is given in a page."""
+    lines = re.findall(r"pip install ([^`\n]+)", page.read_text(encoding="utf-8"))
+    return [word for line in lines for word in shlex.split(line.replace("\\", ""), comments=True)]
+
+
+OURS = "grpo-autotune"
+
+
+@EACH_PAGE
+def test_no_package_is_named_that_cannot_be_installed(page: Path) -> None:
+    """Nothing of ours has been released: it is installed by the checkout's path."""
+    assert [word for word in installed_names(page) if word.startswith(OURS)] == []
+
+
+def test_no_message_names_a_package_that_cannot_be_installed() -> None:
+    told = [
+        str(path)
+        for top in ("api", "autotune", "trainer")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        if re.search(rf"pip install [^\n]*{OURS}", path.read_text(encoding="utf-8"))
+    ]
+    assert told == []
+
+
+@EACH_PAGE
+def test_every_import_that_a_page_shows_works(page: Path) -> None:
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "api",
+            "autotune",
+            "search_spaces",
+        ):
+            module = importlib.import_module(node.module or "")
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 def adding() -> dict[str, str]:

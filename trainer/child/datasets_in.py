@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from typing import Any, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 
 from .failures import describe
-from .prompt_rows import MOST_MEASURED, Row, UnusablePromptsError, is_prompt, plain, sample
+from .prompt_rows import MOST_MEASURED, Row, UnusablePromptsError, is_prompt, plain, refuse_pictures, sample
+from .reward_files import working_in
 
 
 def dataset_rows(keys: Mapping[str, Any], folder: Optional[str], seed: int) -> Tuple[List[Row], int]:
@@ -23,7 +23,7 @@ def dataset_rows(keys: Mapping[str, Any], folder: Optional[str], seed: int) -> T
         UnusablePromptsError: a dataset that cannot be loaded, has no such split, or no usable prompts.
     """
     name = source_of(keys)
-    with working_in(folder):
+    with working_in(folder or ""):
         try:
             split = load_split(keys, name)
             count = 0 if not hasattr(split, "__len__") else len(split)
@@ -87,6 +87,7 @@ def checked(row: Row, name: str, number: int) -> Row:
         raise UnusablePromptsError(
             "row %d of the dataset %s: its prompt is neither text nor a list of messages" % (number, name)
         )
+    refuse_pictures(row, "row %d of the dataset %s" % (number, name))
     for column, value in row.items():
         if type(value).__module__.startswith(("PIL", "torch", "torchcodec")) or isinstance(value, bytes):
             raise UnusablePromptsError(
@@ -95,15 +96,3 @@ def checked(row: Row, name: str, number: int) -> Row:
             )
     stored: Row = json.loads(json.dumps(row, default=plain))
     return stored
-
-
-@contextlib.contextmanager
-def working_in(folder: Optional[str]) -> Iterator[None]:
-    """Makes relative paths begin in ``folder`` inside the ``with`` block."""
-    before = os.getcwd()
-    if folder:
-        os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
 from typing import Any, List, Mapping, Optional
@@ -91,7 +92,16 @@ def describe(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     reading = cause(error)
     line = reading.line if reading is not None else text[0] if text else ""
-    return "%s: %s" % (type(error).__name__, said(line)[:400]) if line else type(error).__name__
+    sentence = "%s: %s" % (type(error).__name__, said(line)[:400]) if line else type(error).__name__
+    return sentence + missing_variable(error)
+
+
+def missing_variable(error: BaseException) -> str:
+    """Returns the advice on an environment variable that ``os.environ`` lacked; empty for any other error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, KeyError) or not frames or frames[-1].filename not in (os.__file__, "<frozen os>"):
+        return ""
+    return " is no variable of a trial's environment, which has few of yours; pass it on with --env %s" % error.args[0]
 
 
 def said(line: str) -> str:

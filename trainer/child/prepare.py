@@ -43,7 +43,8 @@ from .prompt_rows import (
     task_rows,
 )
 from .rewards import OF_FRAMEWORK, create_task, load_reward
-from .trial_reward import check_rewards, name_of
+from .scored import name_of
+from .trial_reward import check_rewards
 from .user_environment import put_environment
 
 PROMPTS_FILE = "prompts.jsonl"

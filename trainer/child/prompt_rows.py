@@ -18,6 +18,7 @@ MOST_MEASURED = 20_000
 MOST_WRITTEN = 2_048
 """Most rows that are kept; trials repeat them in turn."""
 VERIFIED_ENTRIES = 8
+PICTURES = ("image", "images", "video", "videos", "audio", "audios")
 KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
 
 
@@ -102,16 +103,34 @@ def read_rows(path: Path) -> List[Row]:
 
 
 def read_row(line: str, where: str) -> Row:
-    """Parses a row with a ``prompt`` that is text or a list of messages."""
+    """Parses a row with a ``prompt`` that is text or a list of messages, ms-swift's ``messages`` among them."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UnusablePromptsError("%s: not JSON: %s" % (where, error)) from None
     if "\\u" in line and not is_text(row):
         raise UnusablePromptsError("%s: it holds half of a character (a lone surrogate such as \\ud83d)" % where)
+    if isinstance(row, dict) and "prompt" not in row and is_prompt(row.get("messages")):
+        messages = row.pop("messages")  # ms-swift takes an answer at their end off, too
+        row["prompt"] = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     if not isinstance(row, dict) or not is_prompt(row.get("prompt")):
-        raise UnusablePromptsError('%s: it needs a "prompt" that is text or a list of {"role", "content"}' % where)
+        raise UnusablePromptsError(
+            '%s: it needs a "prompt" that is text or a list of {"role", "content"}, or "messages"' % where
+        )
+    refuse_pictures(row, where)
     return row
+
+
+def refuse_pictures(row: Mapping[str, Any], where: str) -> None:
+    """Raises ``UnusablePromptsError`` for a row with more than text: a trial would train on the text alone."""
+    columns = [column for column in PICTURES if row.get(column)]
+    contents = [] if isinstance(row["prompt"], str) else [message["content"] for message in row["prompt"]]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    kind = next((kind for kind in (*columns, *(part.get("type", "text") for part in parts)) if kind != "text"), None)
+    if kind is not None:
+        raise UnusablePromptsError(
+            "%s: it holds %r, and trials have prompts of text only: give text prompts as long as yours" % (where, kind)
+        )
 
 
 def is_text(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -11,7 +12,7 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from .failures import RewardFailedError, describe
 
@@ -50,6 +51,46 @@ class OursGiveWay:
         if path is None and name in OUR_NAMES:
             return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)
         return None
+
+
+_BEFORE: List[int] = []
+"""Descriptors of the working directories that calls of rewards have left and not yet returned to, outermost first."""
+
+
+@contextlib.contextmanager
+def working_in(folder: str) -> Iterator[None]:
+    """Changes the working directory to ``folder`` within, if it is there; calls that overlap leave it together."""
+    _BEFORE.append(os.open(".", os.O_RDONLY))
+    try:
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        yield
+    finally:
+        last = _BEFORE.pop()
+        if not _BEFORE:
+            os.fchdir(last)
+        os.close(last)
+
+
+def called_in(folder: str, reward: Reward) -> Reward:
+    """Returns ``reward``, called with ``folder`` as its working directory."""
+    if not folder:
+        return reward
+    if inspect.iscoroutinefunction(reward):
+
+        @functools.wraps(reward)
+        async def call_async(*arguments: Any, **columns: Any) -> Any:
+            with working_in(folder):
+                return await reward(*arguments, **columns)
+
+        return call_async
+
+    @functools.wraps(reward)
+    def call(*arguments: Any, **columns: Any) -> Any:
+        with working_in(folder):
+            return reward(*arguments, **columns)
+
+    return call
 
 
 def missing_package(error: ImportError, wanted: str) -> str:

@@ -19,15 +19,13 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 from .contract import RewardSpec
 from .failures import RewardFailedError, describe, memory_pool
 from .math_reward import MathReward
-from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package
+from .reward_files import Reward, RewardLoadError, called_in, file_reward, imported_reward, missing_package, working_in
 
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
 
 OF_FRAMEWORK = frozenset({"ms_swift"})
 """Kinds of reward that the framework itself loads, with its arguments and plugins: only a trial can try them."""
-OPEN_R1 = "AUTOTUNE_OPENR1"
-"""Variable that names a checkout of Open-R1."""
 PACKAGES: Mapping[str, str] = {"reasoning_gym": "reasoning_gym", "math_verify": "math_verify"}
 """Kind of reward -> the module it needs."""
 TRL_PACKAGES: Mapping[str, str] = {"accuracy_reward": "math_verify", "reasoning_accuracy_reward": "math_verify"}
@@ -41,7 +39,8 @@ def load_reward(spec: RewardSpec) -> Reward:
     """
     if spec.kind not in LOADERS:
         raise RewardLoadError("unknown reward kind %r: use one of %s" % (spec.kind, ", ".join(LOADERS)))
-    return LOADERS[spec.kind](spec)
+    with working_in(spec.folder):
+        return called_in(spec.folder, LOADERS[spec.kind](spec))
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> List[Reward]:
@@ -141,7 +140,7 @@ def _trl_reward(spec: RewardSpec) -> Reward:
 
 def _open_r1_reward(spec: RewardSpec) -> Reward:
     """Loads a reward of Open-R1's registry with its own defaults; it scores conversations only."""
-    source = os.path.join(os.environ.get(OPEN_R1, ""), "src")
+    source = os.path.join(spec.folder, "src")
     if not os.path.isfile(os.path.join(source, "open_r1", "rewards.py")):
         raise RewardLoadError("the reward %s is Open-R1's: name a checkout of it with --openr1" % spec.name)
     if source not in sys.path:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .failures import RewardFailedError, describe
 from .reward_files import Reward
-from .scored import RAISED
+from .scored import RAISED, as_numbers, name_of
 
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")
 """An ordinary completion, and the empty completion of a model that ends at once."""
@@ -61,12 +61,7 @@ def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[
         if isinstance(error, RewardFailedError):
             raise
         raise RewardFailedError("the reward function %s raised %s" % (name, describe(error))) from error
-    return as_numbers(answer, len(arguments["completions"]), name)
-
-
-def name_of(reward: Reward) -> str:
-    """Returns the name of a reward for messages."""
-    return str(getattr(reward, "__name__", type(reward).__name__))
+    return as_numbers(answer, name, arguments["completions"])
 
 
 async def awaited(answer: Any) -> Any:
@@ -96,38 +91,3 @@ def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[st
 
 def ignore(*_: Any, **__: Any) -> None:
     """Replaces TRL's logging callbacks."""
-
-
-def as_numbers(answer: Any, expected: int, name: str) -> List[Optional[float]]:
-    """Returns ``answer`` as ``expected`` finite numbers or ``None``; raises ``RewardFailedError`` otherwise."""
-    if isinstance(answer, (str, bytes, Mapping)) or not hasattr(answer, "__iter__"):
-        raise RewardFailedError(
-            "the reward function %s returned %s; it must return a list with one number for each completion"
-            % (name, "None" if answer is None else "a " + type(answer).__name__)
-        )
-    values = list(answer)
-    if len(values) != expected:
-        raise RewardFailedError(
-            "the reward function %s returned %d rewards for %d completions" % (name, len(values), expected)
-        )
-    return [None if value is None else finite(value, index, name) for index, value in enumerate(values)]
-
-
-def finite(value: Any, index: int, name: str) -> float:
-    """Returns ``value`` as a number. Raises ``RewardFailedError`` if it is none, or not finite."""
-    try:
-        number = float(value)
-    except OverflowError:
-        raise RewardFailedError(
-            "the reward function %s returned a number for completion %d that is too large; rewards must be finite"
-            % (name, index)
-        ) from None
-    except (TypeError, ValueError):
-        raise RewardFailedError(
-            "the reward function %s returned %.80r for completion %d, which is no number" % (name, value, index)
-        ) from None
-    if not math.isfinite(number):
-        raise RewardFailedError(
-            "the reward function %s returned %s for completion %d; rewards must be finite" % (name, number, index)
-        )
-    return number

@@ -5,23 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune.cli import console
-from autotune.cli.commands.space import RowsOption
-from autotune.cli.commands.start_options import (
-    AccelerateOption,
-    ConfigOption,
-    OpenR1Option,
-    RewardOption,
-    RolloutGpusOption,
-    ServerOption,
-    SetOption,
-)
+from autotune.cli.commands.start_options import RewardOption, SizedOptions
 from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.source import UrlOption, source_at
@@ -32,21 +22,11 @@ from autotune.errors import UsageError
 from autotune.settings import HomePaths
 from autotune.wording.numbers import rate
 from autotune.wording.text import clean, clean_line
-from search_spaces.batch import served_by
-from search_spaces.frameworks import SHORT
+from search_spaces.frameworks import SHORT, resolved
 
 if TYPE_CHECKING:
     from autotune.recommendation.export import ExportChoice, Exported
     from autotune.specification.on_paper import Paper
-
-
-class ExportFormat(StrEnum):
-    """Whose files are written, as the command line names them."""
-
-    TRL = "trl"
-    OPENR1 = "openr1"
-    SWIFT = "swift"
-    VERL = "verl"
 
 
 RowOption = Annotated[
@@ -55,21 +35,20 @@ RowOption = Annotated[
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
 ]
-LengthOption = Annotated[int | None, typer.Option(min=1, help="With --config: tokens, for the file's.", metavar="N")]
 NativeOption = Annotated[
     bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
 ]
 
 
 @dataclass(frozen=True)
-class ExportOptions:
-    """All of ``autotune export``; those from ``config`` to ``python`` are of a configuration without a study."""
+class ExportOptions(SizedOptions):
+    """All of ``autotune export``; those of ``SizedOptions`` and ``gpus`` to ``python`` are for one without a study."""
 
     study: StudyArgument = None
     row: RowOption = 1
     trial: TrialOption = None
     form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
+        str | None, typer.Option("--format", help=f"Whose files: {', '.join(SHORT.values())}; the study's own.")
     ] = None
     native_only: NativeOption = False
     output: Annotated[
@@ -81,20 +60,11 @@ class ExportOptions:
         Path | None,
         typer.Option(help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"),
     ] = None
-    config: ConfigOption = None
-    accelerate: AccelerateOption = None
-    openr1: OpenR1Option = None
-    server: ServerOption = None
-    settings: SetOption = None
-    rollout_gpus: RolloutGpusOption = None
     gpus: Annotated[int | None, typer.Option(min=1, help="With --config: GPUs of each node.", metavar="N")] = None
     nodes: Annotated[int, typer.Option(min=1, help="With --config: machines.", metavar="N")] = 1
     model: Annotated[str | None, typer.Option(help="Model folder or hub id, for the file's.", metavar="MODEL")] = None
     data: Annotated[str | None, typer.Option(help="Prompts, for the file's data set.", metavar="FILE")] = None
     reward: RewardOption = None
-    rows_per_update: RowsOption = None
-    max_prompt_length: LengthOption = None
-    max_completion_length: LengthOption = None
     python: Annotated[str, typer.Option(help="Interpreter that trains.", metavar="PATH")] = "python3"
     as_json: JsonOption = False
     home: HomeOption = None
@@ -140,7 +110,7 @@ def export(options: ExportOptions) -> None:
 
 def _export_config(options: ExportOptions, config: Path) -> None:
     """Writes the user's own configuration with other knobs; no study is read."""
-    from autotune.cli.commands.start_request import checkout_asked, config_request, knobs_of
+    from autotune.cli.commands.start_request import paper_request
     from autotune.frameworks import framework_named
     from autotune.specification import on_paper
     from autotune.specification.user_input import data_named, rewards_named
@@ -149,24 +119,17 @@ def _export_config(options: ExportOptions, config: Path) -> None:
         raise UsageError("--config needs no study; leave out its name, --trial, --native-only and --optuna")
     if options.gpus is None:
         raise UsageError("say with --gpus how many GPUs each node has that --config is written for")
-    framework = framework_named(ExportFormat.TRL.value if options.form is None else options.form.value)
-    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    request = config_request(
-        config,
+    framework = framework_named(options.form or "trl")
+    request = paper_request(
+        options,
         framework.name,
-        (options.accelerate, options.server),
-        {**served, **knobs_of(options.settings or ())},
         model=options.model or "",
         data="" if options.data is None else data_named(options.data, Path.cwd()),
         rewards=rewards_named(options.reward or (), Path.cwd()),
-        checkout=checkout_asked(options.openr1, Path.cwd(), framework)
-        if options.openr1
-        else str(Path("open-r1").absolute()),
         python=options.python,
-        rows_per_update=options.rows_per_update,
-        max_prompt_length=options.max_prompt_length,
-        max_completion_length=options.max_completion_length,
+        **options.sizes,
     )
+    request = replace(request, checkout=request.checkout or str(Path("open-r1").absolute()))
     paper = on_paper.read(request, Resources(gpus=options.gpus, nodes=options.nodes, device="cuda"), exported=True)
     _write_config(paper, options, (options.output or Path(f"{config.stem}-{SHORT[framework.name]}")).absolute())
 
@@ -206,13 +169,13 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
     console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
 
 
-def _format(study: Study, chosen: ExportFormat | None) -> str:
+def _format(study: Study, chosen: str | None) -> str:
     """The format's word: a figure holds for the framework it was measured in, so there is no other."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
-    if chosen is not None and chosen.value != own:
+    if chosen is not None and resolved(chosen) != study.spec.framework:
         raise UsageError(
-            f"--format {chosen.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
-            f"say nothing about another framework; leave --format out, or start a study with --framework {chosen.value}"
+            f"--format {clean(chosen)}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
+            f"say nothing about another framework; leave --format out, or start one with --framework {clean(chosen)}"
         )
     return own
 

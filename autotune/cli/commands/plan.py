@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.space import (
-    FrameworkOption,
-    GenerationsOption,
-    NodesOption,
-    RowsOption,
-    framework_word,
-    space_for,
-)
-from autotune.cli.commands.start_options import (
-    AccelerateOption,
-    ConfigOption,
-    RolloutGpusOption,
-    ServerOption,
-    SetOption,
-)
+from autotune.cli.commands.space import GenerationsOption, NodesOption, framework_word, space_for
+from autotune.cli.commands.start_options import FrameworkOption, SizedOptions
 from autotune.cli.option_groups import takes
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.errors import UsageError
 from autotune.settings import Settings
-from search_spaces.batch import served_by
 from search_spaces.errors import SpaceError
 
 if TYPE_CHECKING:
@@ -44,7 +29,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class PlanOptions:
+class PlanOptions(SizedOptions):
     """All of ``autotune plan``."""
 
     model: Annotated[
@@ -53,11 +38,6 @@ class PlanOptions:
             metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache; else --config's."
         ),
     ] = None
-    config: ConfigOption = None
-    accelerate: AccelerateOption = None
-    server: ServerOption = None
-    rollout_gpus: RolloutGpusOption = None
-    settings: SetOption = None
     gpu: Annotated[str, typer.Option(help="Kind of GPU, such as h100, a100, l20, l4.")] = "h100"
     gpu_memory: Annotated[
         float | None, typer.Option(min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
@@ -74,14 +54,7 @@ class PlanOptions:
         None
     )
     framework: FrameworkOption = "trl"
-    rows_per_update: RowsOption = None
     num_generations: GenerationsOption = None
-    max_prompt_length: Annotated[int | None, typer.Option(min=1, max=10**7, help="Tokens of the longest prompt.")] = (
-        None
-    )
-    max_completion_length: Annotated[
-        int | None, typer.Option(min=1, max=10**7, help="Tokens of the longest completion.")
-    ] = None
     lora_rank: Annotated[
         int | None, typer.Option(min=1, max=65536, help="Train adapters of this rank, not all weights.")
     ] = None
@@ -119,7 +92,7 @@ def plan(options: PlanOptions) -> None:
         raise UsageError("name a model with --model, or your own configuration with --config")
     if options.config is not None:
         _refuse_beside_config(options)
-        question = _configured(options, options.config)
+        question = _configured(options)
     else:
         word = options.model or ""
         lengths = options.max_prompt_length, options.max_completion_length
@@ -138,9 +111,9 @@ def _refuse_beside_config(options: PlanOptions) -> None:
             raise UsageError(f"{option} cannot be used with --config, which says it (--set num_generations=8)")
 
 
-def _configured(options: PlanOptions, config: Path) -> Question:
+def _configured(options: PlanOptions) -> Question:
     """Returns the question about the user's own configuration, whose model ``--model`` or the file names."""
-    from autotune.cli.commands.start_request import config_request, knobs_of
+    from autotune.cli.commands.start_request import paper_request
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_of
     from autotune.forecast.model_file import model_at
@@ -149,18 +122,7 @@ def _configured(options: PlanOptions, config: Path) -> Question:
 
     kind = gpu_of(options.gpu, options.gpu_memory, options.gpu_tflops, options.gpu_bandwidth)
     machine = Machine(kind.name, kind.memory, options.gpus, options.nodes)
-    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    request = config_request(
-        config,
-        options.framework,
-        (options.accelerate, options.server),
-        {**served, **knobs_of(options.settings or ())},
-        model=options.model or "",
-        space=options.space,
-        rows_per_update=options.rows_per_update,
-        max_prompt_length=options.max_prompt_length,
-        max_completion_length=options.max_completion_length,
-    )
+    request = paper_request(options, options.framework, model=options.model or "", space=options.space, **options.sizes)
     try:
         paper = on_paper.read(request, described(machine, kind))
     except SpaceError as error:

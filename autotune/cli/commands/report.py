@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
+TEXTS = (".md", ".markdown", ".txt", ".svg", "")
 
 
 def report_command(
@@ -95,6 +96,8 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
+    if paths and paths[0].suffix.lower() not in (*PAGES, *TEXTS):
+        raise UsageError(f"--output {paths[0]}: expected a name that ends in .html or .md")
     if len(set(paths)) < len(paths):
         raise UsageError(f"{paths[0]} would be the plot; name the report itself, such as {paths[0].with_suffix('.md')}")
     for path in paths:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import console
+from autotune.cli.commands.start_options import FrameworkOption, RowsOption
 from autotune.cli.option_groups import takes
 from autotune.cli.options import JsonOption
 from autotune.cli.screens.space import counted, knob_table, shown
@@ -19,7 +20,7 @@ from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
-from search_spaces.frameworks import SHORT, resolved
+from search_spaces.frameworks import resolved
 from search_spaces.knobs import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -35,14 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-FrameworkOption = Annotated[str, typer.Option(help=f"One of {', '.join(SHORT.values())}.")]
 NodesOption = Annotated[int, typer.Option(min=1, max=65536, help="Machines.")]
-RowsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--effective-batch", "--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update."
-    ),
-]
 GenerationsOption = Annotated[int | None, typer.Option(min=1, help="Completions per prompt.")]
 
 

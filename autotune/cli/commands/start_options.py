@@ -65,9 +65,58 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A knob of your present configuration: --set micro_batch_size=4.", metavar="KNOB=VALUE"),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", help="An environment variable that your reward reads; may be repeated.", metavar="NAME"),
+]
 AllowBusyOption = Annotated[
     bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
 ]
+
+RowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--effective-batch",
+        "--rows-per-update",
+        min=2,
+        max=10**9,
+        help="Completions per optimizer update, over all GPUs; the same in all trials.",
+        metavar="N",
+    ),
+]
+PromptOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=10**7, help="Longest prompt, in tokens; the longest found if left out.", metavar="N"),
+]
+CompletionOption = Annotated[
+    int | None, typer.Option(min=2, max=10**7, help="Longest completion, in tokens.", metavar="N")
+]
+
+
+@dataclass(frozen=True)
+class ConfigOptions:
+    """Your own configuration and the files beside it, for GPUs that may be elsewhere."""
+
+    config: ConfigOption = None
+    accelerate: AccelerateOption = None
+    openr1: OpenR1Option = None
+    server: ServerOption = None
+    rollout_gpus: RolloutGpusOption = None
+    settings: SetOption = None
+
+
+@dataclass(frozen=True)
+class SizedOptions(ConfigOptions):
+    """The same with other sizes."""
+
+    rows_per_update: RowsOption = None
+    max_prompt_length: PromptOption = None
+    max_completion_length: CompletionOption = None
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        return {name: getattr(self, name) for name in SizedOptions.__annotations__}
+
 
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]
 NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")]
@@ -124,22 +173,10 @@ class StudyOptions:
     ] = None
     reward: RewardOption = None
     task: TaskOption = None
-    rows_per_update: Annotated[
-        int | None,
-        typer.Option(
-            "--effective-batch",
-            "--rows-per-update",
-            min=2,
-            help="Completions per optimizer update, over all GPUs; the same in all trials.",
-            metavar="N",
-        ),
-    ] = None
-    max_prompt_length: Annotated[
-        int | None, typer.Option(min=1, help="Longest prompt, in tokens; the longest found if left out.", metavar="N")
-    ] = None
-    max_completion_length: Annotated[
-        int | None, typer.Option(min=2, help="Longest completion, in tokens.", metavar="N")
-    ] = None
+    env: EnvOption = None
+    rows_per_update: RowsOption = None
+    max_prompt_length: PromptOption = None
+    max_completion_length: CompletionOption = None
     baseline: SetOption = None
     space: Annotated[str | None, typer.Option(help="Search space: a preset or a YAML file.", metavar="SPACE")] = None
     seed: Annotated[int, typer.Option(help="Of the sampler and the prompts.", metavar="N")] = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import select
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
+from autotune.cli.commands.start_options import BudgetOptions, ConfigOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.quantities import parse_duration, parse_size
 from autotune.cli.stopping import Notice
 from autotune.domain import Budget
@@ -52,6 +53,8 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         raise UsageError("give either --data or --task: both say where the prompts come from")
     if options.name is not None and len(options.name) > LONGEST_NAME:
         raise UsageError(f"--name has {len(options.name):,} characters; expected at most {LONGEST_NAME}")
+    if options.name is not None and not options.name.isprintable():
+        raise UsageError(f"--name {clean(options.name)}: expected one line of text")
     framework = framework_named(framework_asked(using.framework, using.published))
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
     return config_request(
@@ -67,6 +70,7 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         max_prompt_length=options.max_prompt_length,
         max_completion_length=options.max_completion_length,
         checkout=checkout_asked(using.openr1, folder, framework),
+        variables=tuple(options.env or ()),
         published=using.published or "",
         space=options.space,
         sampler=sampler,
@@ -79,6 +83,16 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         python=str(Path(os.path.expanduser(options.python)).absolute()),
         folder=str(folder),
     )
+
+
+def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Request:
+    """Returns the request about a configuration on paper. Raises ``UsageError`` as ``request_of``."""
+    named = framework_named(framework)
+    served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
+    checkout = checkout_asked(options.openr1, Path.cwd(), named) if options.openr1 is not None else ""
+    knobs = {**served, **knobs_of(options.settings or ())}
+    files = options.accelerate, options.server
+    return config_request(options.config, named.name, files, knobs, checkout=checkout, **more)
 
 
 def config_request(
@@ -145,15 +159,22 @@ def framework_asked(word: str | None, baseline: str | None) -> str:
     return framework_named(word or found or "trl").name
 
 
-def config_text(path: Path, option: str = "--config") -> str:
+def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) -> str:
     """The text of a configuration; what is no UTF-8 is kept as surrogates, for the reader to refuse with its line.
 
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        with path.open("rb") as stream:
-            return stream.read(LARGEST_CONFIG).decode("utf-8", "surrogateescape")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
+            parts = [b""]
+            while sum(map(len, parts)) < LARGEST_CONFIG:
+                if not select.select([stream], [], [], patience_s)[0]:
+                    raise UsageError(f"{option} {path}: nothing more comes from it for {patience_s:.0f} s; name a file")
+                parts.append(stream.read(LARGEST_CONFIG) or b"")
+                if not parts[-1]:
+                    break
+            return b"".join(parts)[:LARGEST_CONFIG].decode("utf-8", "surrogateescape")
     except OSError as error:
         raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from None
 
@@ -181,7 +202,10 @@ def bundled_model() -> str:
 def _limit(word: str | None, at_once: int) -> int | None:
     """Bytes a trial may take; side by side each has a share of the machine's memory, where nothing else is said."""
     if word is not None:
-        return parse_size(word)
+        size = parse_size(word)
+        if size < 256 << 20:
+            raise UsageError(f"--memory-limit {word}: an interpreter with torch alone needs 256 MiB and more")
+        return size
     return hardware.contained_memory() if at_once == 1 else None
 
 

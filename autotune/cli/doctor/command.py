@@ -17,14 +17,12 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.commands.start_options import (
-    AccelerateOption,
-    ConfigOption,
+    ConfigOptions,
+    EnvOption,
     FrameworkOption,
     GpusOption,
     RayOption,
     RewardOption,
-    RolloutGpusOption,
-    ServerOption,
     TaskOption,
 )
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
@@ -43,6 +41,7 @@ from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.nvml import Gpu
+from autotune.running.environment import let_through
 from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
@@ -52,22 +51,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DoctorOptions:
+class DoctorOptions(ConfigOptions):
     """All of ``autotune doctor``."""
 
     python: Annotated[
         str, typer.Option(metavar="PATH", help="The training interpreter; this one if it is left out.")
     ] = sys.executable
     framework: FrameworkOption = "trl"
-    config: ConfigOption = None
-    accelerate: AccelerateOption = None
-    server: ServerOption = None
     gpu: Annotated[
         str | None, typer.Option(metavar="KIND", help="Only --config, for --gpus of this kind that need not be here.")
     ] = None
     gpus: GpusOption = None
-    rollout_gpus: RolloutGpusOption = None
     reward: RewardOption = None
+    env: EnvOption = None
     task: TaskOption = None
     ray: RayOption = None
     as_json: JsonOption = False
@@ -102,13 +98,14 @@ def doctor(options: DoctorOptions) -> None:
     if options.ray is not None:
         _show_nodes(options.ray, os.path.abspath(python), environment, options.as_json)
         return
+    let_through(options.env or ())
     asked = _asked(options)
     if options.gpu is not None:
         _show(_on_paper(asked, options.gpu), [], options.as_json)
         return
     reward, task = options.reward or [], options.task
     try:
-        wanted = rewards_of(options.config, reward, task, options.framework)
+        wanted = rewards_of(options.config, reward, task, options.framework, "" if asked is None else asked.checkout)
     except UsageError:
         if asked is None or reward or task:
             raise
@@ -133,13 +130,10 @@ def _asked(options: DoctorOptions) -> Request | None:
     """The request that ``start`` would get; ``None`` without a configuration. Raises ``UsageError``."""
     if options.config is None:
         return None
-    from autotune.cli.commands.start_request import config_request
-    from search_spaces.batch import served_by
+    from autotune.cli.commands.start_request import paper_request
 
-    knobs = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
     found = os.path.abspath(shutil.which(os.path.expanduser(options.python)) or options.python)
-    files = options.accelerate, options.server
-    return config_request(options.config, options.framework, files, knobs, gpus=options.gpus, python=found)
+    return paper_request(options, options.framework, gpus=options.gpus, python=found)
 
 
 def _on_paper(request: Request | None, kind: str) -> list[Finding]:
@@ -164,7 +158,7 @@ TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 
 
 def rewards_of(
-    config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl"
+    config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl", checkout: str = ""
 ) -> TrainingNeeds | None:
     """Rewards and modules named by the options; ``None`` if no option was given.
 
@@ -188,7 +182,7 @@ def rewards_of(
         words = [own] if isinstance(own, str) else own
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise UsageError(f"{config}: reward_funcs: expected a list of names")
-        named = rewards_configured(words, folder, resolved(framework))
+        named = rewards_configured(words, folder, resolved(framework), checkout)
     needed = {**PACKAGES, **OPTIONAL_KEYS}
     return named, tuple(dict.fromkeys(needed[key] for key in needed if _is_on(keys.get(key))))
 

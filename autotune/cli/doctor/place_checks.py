@@ -74,7 +74,7 @@ def check_database(settings: Settings, studies: Callable[[], int], schema: str =
 
 def _command(settings: Settings, said: str) -> str:
     if "upgrade autotune" in said:
-        return f"{shlex.quote(sys.executable)} -m pip install --upgrade grpo-autotune"
+        return f"{shlex.quote(sys.executable)} -m pip install --upgrade /path/to/a/newer/checkout"
     if not settings.own_database:
         return f"unset {DATABASE_VARIABLE}"
     if settings.home.database.is_file():

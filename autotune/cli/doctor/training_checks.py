@@ -19,6 +19,7 @@ from autotune.domain import Resources
 from autotune.errors import AutotuneError, UsageError
 from autotune.frameworks.environments import TRL, Environment, within
 from autotune.machine import gpu_choice, hardware
+from autotune.running.tool import NO_PYTHON
 from autotune.specification.config_faults import Faults
 from autotune.specification.request import Request
 from autotune.wording.numbers import counted
@@ -50,7 +51,8 @@ def check_training(
     try:
         answer = probe(program)
     except AutotuneError as error:
-        return [Finding("training", Verdict.PROBLEM, str(error), f"{pip} {environment.pip}")]
+        mended = "" if NO_PYTHON in str(error) else f"{pip} {environment.pip}"
+        return [Finding("training", Verdict.PROBLEM, str(error), mended)]
     packages: Mapping[str, str] = answer.get("packages") or {}
     bad = _unfit(program, answer, packages, pip, environment, gpus=bool(gpus))
     if bad is not None:

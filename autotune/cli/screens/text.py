@@ -20,7 +20,10 @@ def fit(text: object, width: int) -> str:
 
 def clock_time(at: float, *, today: float | None = None) -> str:
     """Local ``16:42``; with ``today`` the date too when it is another day."""
-    moment = time.localtime(at)
+    try:
+        moment = time.localtime(at)
+    except (OverflowError, ValueError, OSError):
+        return "?"
     if today is not None and time.localtime(today)[:3] != moment[:3]:
         return time.strftime("%Y-%m-%d %H:%M", moment)
     return time.strftime("%H:%M", moment)

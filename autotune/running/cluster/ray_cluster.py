@@ -66,7 +66,7 @@ class RayCluster:
         try:
             import ray
         except ModuleNotFoundError:
-            raise UsageError("--ray: Ray is missing here; pip install 'grpo-autotune[ray]' brings it") from None
+            raise UsageError("--ray: Ray is missing here; pip install 'ray>=2.52,<3' brings it") from None
         self._ray = ray
         self._silence_s = silence_s
         self._groups: dict[int, Any] = {}

@@ -481,7 +481,7 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     made = framework.export(wanted)
     row: Any = None
     said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
-    assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said
+    assert "ms-swift has no key for logprob_rows 2: autotune_plugin.py, which swift rlhf imports, sees to it" in said
     assert framework.names.helper in made.files
 
 

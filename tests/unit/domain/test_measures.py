@@ -25,7 +25,7 @@ def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:
 
 def test_what_the_machine_or_a_person_ended_blames_no_configuration() -> None:
     innocent = {reason for reason in FailureReason if not reason.blames_configuration}
-    assert innocent == {FailureReason.INFRA, FailureReason.CANCELLED}
+    assert innocent == {FailureReason.INFRA, FailureReason.CANCELLED, FailureReason.REWARD_ERROR}
     for reason in FailureReason:
         ended = factories.failed(1, factories.failure(reason))
         assert ended.inconclusive == (reason in innocent), reason

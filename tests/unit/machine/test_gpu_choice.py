@@ -54,7 +54,11 @@ def test_none_is_a_run_on_the_cpu() -> None:
 @pytest.mark.parametrize(
     ("visible", "wanted", "sentence"),
     [
-        ((), 1, "--gpus 1: no GPU is visible here"),
+        (
+            (),
+            1,
+            "--gpus 1: no GPU is visible here; `plan` and `doctor --gpu` take a --config for GPUs that are elsewhere",
+        ),
         (FOUR[:1], 2, "--gpus 2: 1 GPU is visible"),
         (FOUR, 8, "--gpus 8: 4 GPUs are visible"),
         (

@@ -39,7 +39,7 @@ def test_a_server_killed_by_the_kernel_for_memory_is_an_oom_of_the_host() -> Non
     outcome = outcome_of(killed, ScriptedFramework(), "server.txt")
     assert (outcome.reason, outcome.pool) == (FailureReason.OOM, Pool.HOST)
     outcome = outcome_of(ending_of(server_exit=-signal.SIGKILL), ScriptedFramework(), "server.txt")
-    assert outcome.reason is FailureReason.CRASH
+    assert outcome.reason is FailureReason.INFRA
 
 
 def test_a_crash_nobody_knows_is_looked_up_in_the_servers_log() -> None:

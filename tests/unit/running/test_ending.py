@@ -67,10 +67,25 @@ def test_a_kill_with_the_kernels_evidence_is_an_oom_of_the_host(code: int) -> No
 
 
 @pytest.mark.parametrize("code", [-9, 137])
-def test_a_kill_without_evidence_is_a_crash_that_says_so(code: int) -> None:
+def test_a_kill_without_evidence_is_no_configurations_fault_and_says_so(code: int) -> None:
     got = outcome(exit_code=code)
-    assert got.reason is FailureReason.CRASH
+    assert got.reason is FailureReason.INFRA
+    assert got.inconclusive
+    assert "daemon" in got.suggestion
     assert "from outside" in got.message
+
+
+def test_a_server_that_something_outside_killed_is_no_configurations_fault() -> None:
+    ending = Ending(exit_code=1, seconds=1.0, stop=Stop.SERVER, served=True, server_exit=-9, why="the server ended")
+    assert outcome_of(ending, ScriptedFramework(), "server.txt").reason is FailureReason.INFRA
+
+
+def test_a_trial_whose_time_ends_in_a_call_of_the_reward_says_how_long_it_has_waited() -> None:
+    there = CurrentPhase("reward", 2, "recorded")
+    got = outcome(exit_code=-9, stop=Stop.DEADLINE, phase=there, silent_s=143.0, why="not finished after 150 s")
+    assert (got.reason, got.message) == (FailureReason.TIMEOUT, "the reward has not returned for 2 min 23 s")
+    quick = outcome(exit_code=-9, stop=Stop.DEADLINE, phase=there, silent_s=3.0, why="not finished after 150 s")
+    assert quick.message == "not finished after 150 s"
 
 
 def test_another_processes_oom_is_not_blamed_for_a_plain_crash() -> None:
@@ -107,7 +122,10 @@ def test_lingering_with_an_unreadable_report_is_not_blamed_on_our_own_kill() -> 
         ("reward", 7, "", FailureReason.REWARD_ERROR),
         ("update", 0, "", FailureReason.CRASH),
         ("reward", -11, "", FailureReason.CRASH),
-        ("reward", 137, "", FailureReason.CRASH),
+        ("reward", 137, "", FailureReason.INFRA),
+        ("generate", -15, "", FailureReason.INFRA),
+        ("update", -1, "", FailureReason.INFRA),
+        ("update", -6, "", FailureReason.CRASH),
         ("reward", 1, "Traceback (most recent call last):\nRuntimeError: NCCL is gone\n", FailureReason.CRASH),
     ],
 )

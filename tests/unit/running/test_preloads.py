@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.running import proc
+from autotune.running.local import _Ticking
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
 from autotune.running.preloads import Preloads, PreloadTimeouts, most_alive, preload_tag
@@ -285,3 +287,13 @@ def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
     tuner.kill()
     tuner.wait()
     wait_for(lambda: all((s := proc.read_stat(p)) is None or s.ended for p in (forked, preload)))
+
+
+def test_while_imports_are_waited_for_time_is_stored_and_ends_with_the_trials() -> None:
+    ticks: list[int] = []
+    over: list[bool] = []
+    patient = _Ticking(FakeStop(0), SimpleNamespace(tick=lambda: ticks.append(1)), lambda: bool(over))  # type: ignore[arg-type]
+    assert [patient.level, patient.level] == [0, 0]
+    over.append(True)
+    assert patient.level == 2
+    assert len(ticks) == 3

@@ -223,7 +223,7 @@ class TestReplaced:
 
 
 class TestBelief:
-    @pytest.mark.parametrize("reason", ["OOM", "CRASH", "NAN", "QUALITY", "ILLEGAL", "HANG", "REWARD_ERROR"])
+    @pytest.mark.parametrize("reason", ["OOM", "CRASH", "NAN", "QUALITY", "ILLEGAL", "HANG"])
     def test_a_verdict_of_a_used_process_is_repeated_and_of_a_new_one_believed(self, study: Study, reason: str) -> None:
         failing = {"acts": [{"do": "result", "at": 1, "result": {"reason": reason, "pool": "host", "message": "no"}}]}
         study.run(failing)

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from autotune.documents import codec
-from autotune.domain import StudySpec
 from autotune.domain.differences import spec_differences
 from autotune.errors import UsageError
 from autotune.specification import build
@@ -52,16 +50,6 @@ def test_two_studies_with_other_ranks_are_two_studies() -> None:
     one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
     assert one.digest != two.digest
     assert spec_differences(one, two) == ["resources.cpu_ranks: None -> 2"]
-
-
-def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -> None:
-    study = factories.study_spec()
-    text = codec.dump(study)
-    assert '"cpu_ranks":1,' in text
-    old = text.replace('"cpu_ranks":1,', "")
-    assert codec.load(StudySpec, old) == study
-    assert "cpu_ranks" not in study.resources.as_json()
-    assert "cpu_ranks" not in study.identity()["resources"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -92,6 +92,24 @@ def test_options_go_before_the_file() -> None:
     assert "reward_weights" not in whole.passthrough  # they were the weights of the file's rewards
 
 
+@pytest.mark.parametrize(
+    ("request_changes", "own"),
+    [
+        ({}, True),
+        ({"data": "/sample.jsonl"}, True),
+        ({"rewards": (FILE,)}, True),
+        ({"data": "/sample.jsonl", "rewards": (FILE,)}, False),
+        ({"task": "chain_sum"}, False),
+    ],
+)
+def test_an_export_trains_on_the_files_own_dataset_unless_another_reward_has_other_prompts(
+    request_changes: dict[str, Any], own: bool
+) -> None:
+    """Who tunes on a sample of the prompts does not want to train on the sample."""
+    assert joined(asked(**request_changes), imported()).trains_on_own_data is own
+    assert not joined(asked(**{"data": "/p.jsonl", **request_changes}), imported(dataset={})).trains_on_own_data
+
+
 def test_a_revision_stays_with_the_model_that_it_is_of() -> None:
     file = imported(passthrough={"model_revision": "step-100"})
     assert joined(asked(), file).passthrough == {"model_revision": "step-100"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from autotune.specification.user_input import (
     rewards_named,
     task_named,
 )
+from trainer.child.failures import RewardFailedError
+from trainer.child.rewards import load_reward
 
 
 def test_a_folder_goes_before_a_hub_id_of_the_same_name(tmp_path: Path) -> None:
@@ -85,6 +89,31 @@ def test_a_reward_that_a_plugin_may_register_says_where_plugins_are_looked_up(tm
     assert rewards_configured(["accuracy"], tmp_path, "ms_swift") == (
         RewardSpec("ms_swift", "accuracy", str(tmp_path)),
     )
+
+
+def test_open_r1s_own_rewards_are_looked_up_in_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried before any trial, in a process that no launch of Open-R1 has told where it is."""
+    package = tmp_path / "src" / "open_r1"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "configs.py").write_text(
+        "class GRPOScriptArguments:\n    def __init__(self, dataset_name, reward_funcs):\n"
+        "        self.names = reward_funcs\n"
+    )
+    (package / "rewards.py").write_text(
+        "def tag_count(completions, **_):\n    return [float(len(c[0]['content'])) for c in completions]\n"
+        "def get_reward_funcs(arguments):\n    return [{'tag_count': tag_count}[name] for name in arguments.names]\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (own,) = rewards_configured(["tag_count"], tmp_path, "open_r1", str(tmp_path))
+    assert load_reward(own)(completions=["abc"]) == [3.0]
+    (strange,) = rewards_configured(["none"], tmp_path, "open_r1", str(tmp_path))
+    with pytest.raises(RewardFailedError, match="registry has no reward 'none'"):
+        load_reward(strange)
+    for name in [name for name in sys.modules if name.split(".")[0] == "open_r1"]:
+        del sys.modules[name]
+    with pytest.raises(RewardFailedError, match="with --openr1"):
+        load_reward(replace(own, folder=""))
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:

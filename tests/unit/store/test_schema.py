@@ -84,7 +84,10 @@ def test_a_database_of_another_version_is_refused_and_left_alone(path: Path, ver
 @pytest.mark.parametrize("ours", ["studies", "trials", "events", SchemaRow.__tablename__])
 def test_another_applications_tables_are_refused_and_left_alone(path: Path, ours: str) -> None:
     sql(path, f"CREATE TABLE {ours} (version TEXT)")
-    with pytest.raises(StoreError, match=f"another application \\({ours}\\)"):
+    with pytest.raises(
+        StoreError,
+        match=rf"has tables \({ours}\) of another application or of an autotune before its first release; it is left",
+    ):
         open_store(path)
     assert tables(path) == {ours}
 

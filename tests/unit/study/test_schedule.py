@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Pool, Study, Trial, TrialKind
+from autotune.domain.outcomes import NOT_RETURNED
 from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES
 from autotune.study import confirmation, protocols, schedule
@@ -395,6 +396,8 @@ _LONG = f.trial(0, kind=TrialKind.VERIFY, source=long_run.SOURCE, attempt=1)
         (Outcome(), f.trial(1, attempt=1), True, False),
         (Outcome(FailureReason.INFRA), f.trial(1, attempt=1), False, True),
         (Outcome(FailureReason.INFRA), f.trial(1, attempt=2), False, False),
+        (Outcome(FailureReason.REWARD_ERROR), f.trial(1, attempt=1), False, True),
+        (Outcome(FailureReason.REWARD_ERROR), f.trial(1, attempt=2), False, False),
     ],
 )
 def test_what_is_tried_again(outcome: Outcome, trial: Trial, compiled: bool, again: bool) -> None:
@@ -456,6 +459,48 @@ def test_budgets_that_ended_too_early_do_not_make_a_study_hopeless() -> None:
     assert schedule.hopeless(trials) is None
     reward = f.failed(4, f.failure(FailureReason.REWARD_ERROR), kind=TrialKind.BASELINE)
     assert "the reward fails" in (schedule.hopeless([*trials, reward]) or "")
+
+
+@pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])
+def test_a_baseline_that_the_machine_or_the_tuners_death_ended_is_measured_again(reason: FailureReason) -> None:
+    """It has not failed: nobody knows what it is worth."""
+    ended = f.failed(0, schedule.lost(f.trial(0, attempt=schedule.LOST_ATTEMPTS)), kind=TrialKind.BASELINE)
+    ended = ended.with_(outcome=replace(ended.outcome or Outcome(), reason=reason))
+    step = schedule.next_step(STUDY, [ended], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, NextTrial)
+    assert step.draft.kind is TrialKind.BASELINE
+    assert schedule.hopeless([ended] * 9) is None
+
+
+def test_a_search_trials_broken_reward_is_not_its_configurations_fault() -> None:
+    once = f.failed(1, f.failure(FailureReason.REWARD_ERROR))
+    assert once.inconclusive
+    assert schedule.hopeless([f.finished(0), once]) is None
+
+
+def test_a_reward_that_has_not_returned_is_told_and_no_larger_budget_advised() -> None:
+    late = Outcome(reason=FailureReason.TIMEOUT, phase="reward", message=f"{NOT_RETURNED} 2 min 23 s")
+    said = schedule.judged(late, f.finished(0, cycles=3), schedule.Deadline(120.0, by_budget=True))
+    assert said.reason is FailureReason.CANCELLED
+    assert said.suggestion.startswith("the reward has not returned for 2 min 23 s")
+    assert "budget" not in said.suggestion
+
+
+def test_a_search_trial_that_its_share_ended_says_so_counts_for_nothing_and_warns_the_next() -> None:
+    late, bound = Outcome(reason=FailureReason.TIMEOUT, message="too slow"), schedule.Deadline(1.0, by_budget=True)
+    outcome = schedule.judged(late, f.trial(1), bound)
+    assert outcome.message == "its share of the study's budget ended"
+    cut = f.failed(1, outcome, seconds=500.0)
+    budget = Budget(wall_s=2000.0, max_trials=2)
+    cost = predict_search([f.finished(0)], NEW, kept=False)
+    assert cost is not None
+    assert cost.total(protocols.search_protocol(WITH_LENGTHS, [f.finished(0)], NEW)) < 300.0
+    step = schedule.next_step(WITH_LENGTHS, [f.finished(0), cut], budget, NOTHING, PROPOSES_NEW)
+    assert isinstance(step, NextTrial)
+    assert step.draft.kind is TrialKind.SEARCH, "max_trials holds one more"
+    ended = schedule.next_step(WITH_LENGTHS, [f.finished(0), cut], budget, Spent(1550.0, 0.0), PROPOSES_NEW)
+    assert isinstance(ended, StudyEnd)
+    assert "a search trial takes 8 min 20 s" in ended.because
 
 
 class Starting(OneProposal):

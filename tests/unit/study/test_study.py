@@ -422,12 +422,6 @@ def test_the_best_is_not_discarded_on_a_noisy_machine() -> None:
         assert best not in {t.configuration for t in _stopped(result)}
 
 
-def test_a_study_stored_before_there_were_looks_is_the_same_study() -> None:
-    identity = f.study_spec().identity()
-    assert "looks" not in identity["protocol"]
-    assert f.study_spec(protocol=f.protocol(looks=(3,))).digest != f.study_spec().digest
-
-
 def test_a_baseline_the_budget_broke_off_is_measured_first_when_there_is_more() -> None:
     house = House()
     first = house.run(Budget(wall_s=60.0))

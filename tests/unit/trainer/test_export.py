@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import difflib
 import importlib.util
 import json
@@ -424,12 +425,21 @@ def test_a_file_reward_is_the_users_own_function_with_its_neighbours(
         "class Judge:\n    async def __call__(self, completions, **columns):\n        return [2.0] * len(completions)\n"
         "judge = Judge()\n"
     )
-    rewards = (RewardSpec("file", "score", path=str(file)), RewardSpec("file", "judge", path=str(file)))
+    stood = tmp_path / "project"
+    stood.mkdir()
+    (stood / "rate.txt").write_text("0.25")
+    file.write_text(file.read_text() + "def rate(completions, **_):\n    return [float(open('rate.txt').read())]\n")
+    names = ("score", "judge", "rate")
+    rewards = tuple(RewardSpec("file", name, path=str(file), folder=str(stood)) for name in names)
     made = export(wanted(rewards=rewards))
-    assert config_of(made)["reward_funcs"] == ["autotune_reward.score", "autotune_reward.judge"]
+    assert config_of(made)["reward_funcs"] == [f"autotune_reward.{name}" for name in names]
     module = loaded(made.files["autotune_reward.py"], tmp_path, monkeypatch)
     assert module.score(prompts=["p"], completions=["abc"]) == [3.5]
     assert module.judge.__name__ == "judge"  # TRL logs a reward by its name
+    before = Path.cwd()
+    assert module.rate(completions=["a"]) == [0.25], "a relative path is of the folder the reward was tried in"
+    assert asyncio.run(module.judge(completions=["a"])) == [2.0]
+    assert Path.cwd() == before
 
 
 def test_a_task_reward_scores_what_the_task_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,9 +86,12 @@ def test_an_exported_configuration_can_be_imported(case: OpenR1Case) -> None:
 @examples(40, 100)
 @given(cases())
 def test_a_users_own_recipe_keeps_all_that_is_no_knob(case: OpenR1Case) -> None:
-    made = export(wanted(case.configuration, case.processes, user_config=OWN, own_data=True))
+    own = {"reward_weights": yaml.safe_load(OWN)["reward_weights"]}
+    made = export(wanted(case.configuration, case.processes, user_config=OWN, own_data=True, passthrough=own))
     found = read_again(made)
     assert difference(case, found) == {}
+    replaced = export(wanted(case.configuration, case.processes, user_config=OWN, own_data=True))
+    assert yaml.safe_load(replaced.files[RECIPE])["reward_weights"] is None, "they were of rewards that went"
     before, after = yaml.safe_load(OWN), yaml.safe_load(made.files[RECIPE])
     kept = {key: value for key, value in before.items() if key not in KEYS and not key.startswith("gradient_check")}
     assert {key: after[key] for key in kept} == kept

@@ -62,15 +62,15 @@ def test_the_plugin_holds_the_rewards_the_prompts_and_the_seams() -> None:
     configuration = Configuration({"micro_batch_size": 4, "logprob_rows": 2})
     export = ms_swift.export(wanted(configuration=configuration))
     assert export.seams == {"logprob_rows": 2}
-    assert {"plugin.py", "autotune_reward.py", "autotune_seams.py", "run.sh", "grpo.yaml"} == set(export.files)
+    assert {"autotune_plugin.py", "autotune_reward.py", "autotune_seams.py", "run.sh", "grpo.yaml"} == set(export.files)
     for name, text in export.files.items():
         if name.endswith(".py"):
             ast.parse(text)
-    plugin = export.files["plugin.py"]
+    plugin = export.files["autotune_plugin.py"]
     assert "_register('chain_sum', 'autotune_reward.chain_sum')" in plugin
     assert "autotune_seams.install({'logprob_rows': 2})" in plugin
     assert arguments(export)["reward_funcs"] == ["chain_sum"]
-    assert arguments(export)["external_plugins"] == ["plugin.py"]
+    assert arguments(export)["external_plugins"] == ["autotune_plugin.py"]
     assert export.prompts
 
 
@@ -100,10 +100,41 @@ def test_other_rewards_go_beside_the_users_plugins() -> None:
     script = "#!/bin/sh\nswift rlhf --rlhf_type grpo --model one --external_plugins a.py --reward_funcs x --dataset d"
     before = import_config(script, "run.sh", FIELDS)
     text = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough)).files["run.sh"]
-    assert '--external_plugins a.py "$here"/plugin.py' in text
+    assert '--external_plugins a.py "$here"/autotune_plugin.py' in text
     assert '--dataset "$here"/prompts/train.jsonl' in text
     assert "--reward_funcs chain_sum" in text
     assert subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("named", ["plugin.py", "rewards/plugin.py"])
+def test_a_plugin_of_the_users_is_never_taken_for_the_exported_one(named: str) -> None:
+    """ms-swift's examples call theirs plugin.py, and ms-swift imports plugins by the names of their files."""
+    script = f"swift rlhf --rlhf_type grpo --model one --external_plugins {named} --reward_funcs brevity --dataset d"
+    passed = import_config(script, "run.sh", FIELDS).passthrough
+    own = (RewardSpec("ms_swift", "brevity", "/home/me"),)
+    made = ms_swift.export(wanted(user_config=script, passthrough=passed, rewards=own, folder="/home/me"))
+    assert f'--external_plugins {named} "$here"/autotune_plugin.py' in made.files["run.sh"]
+    assert "plugin.py" not in made.files
+    assert "autotune_plugin.py" in made.files
+    whole = ms_swift.export(wanted(passthrough=passed, rewards=own))
+    assert arguments(whole)["external_plugins"] == [named, "autotune_plugin.py"]
+
+
+@pytest.mark.parametrize("yaml_text", [True, False])
+def test_weights_of_rewards_that_the_command_line_replaced_go(yaml_text: bool) -> None:
+    keys = {"rlhf_type": "grpo", "model": "one", "dataset": "d", "reward_funcs": "a b", "reward_weights": "1.0 0.3"}
+    words = " ".join(f"--{key} {value}" for key, value in keys.items())
+    file = "rlhf_type: grpo\nmodel: one\ndataset: [d]\nreward_funcs: [a, b]\nreward_weights: [1.0, 0.3]\n"
+    text = file if yaml_text else f"swift rlhf {words}"
+    passed = import_config(text, "x.yaml" if yaml_text else "x.sh", FIELDS).passthrough
+    replaced = wanted(user_config=text, passthrough={k: v for k, v in passed.items() if k != "reward_weights"})
+    made = ms_swift.export(replaced).files
+    assert "reward_weights" not in made.get("grpo.yaml", "") + made["run.sh"]
+    kept = wanted(
+        user_config=text, passthrough=passed, rewards=(RewardSpec("ms_swift", "a"), RewardSpec("ms_swift", "b"))
+    )
+    made = ms_swift.export(kept).files
+    assert "reward_weights" in made.get("grpo.yaml", "") + made["run.sh"]
 
 
 def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
@@ -114,7 +145,7 @@ def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
     export = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough, added=added))
     own = import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
     assert (own["model_type"], own["template"], own["use_chat_template"]) == ("qwen2", "mine", False)
-    assert "RAW = True" in export.files["plugin.py"]
+    assert "RAW = True" in export.files["autotune_plugin.py"]
 
 
 @pytest.mark.parametrize("entry", ["-m swift.cli.rlhf", "swift/cli/rlhf.py"])
@@ -321,7 +352,7 @@ def test_beside_a_script_that_cannot_be_edited_in_place_a_whole_file_is_written(
     said = yaml.safe_load(made.files["grpo.yaml"])
     assert (said["rlhf_type"], said["external_plugins"], said["reward_funcs"]) == (
         "grpo",
-        ["mine.py", "plugin.py"],
+        ["mine.py", "autotune_plugin.py"],
         ["mine"],
     )
     assert made.prompts, "it cannot name the script's own prompts"

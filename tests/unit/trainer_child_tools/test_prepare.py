@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.child import datasets_in, prompt_rows
 from trainer.child import prepare as module
-from trainer.child import prompt_rows
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
 
@@ -298,6 +298,43 @@ def test_what_is_not_text_is_told_by_its_byte(tmp_path: Path) -> None:
     with pytest.raises(prompt_rows.UnusablePromptsError) as said:
         prompt_rows.read_rows(path)
     assert str(said.value) == f"{path}, byte 12: this is not UTF-8 text"
+
+
+def test_rows_as_ms_swift_has_them_are_prompts(tmp_path: Path) -> None:
+    """An answer at the end is taken off, as ms-swift does; the other columns are the rewards'."""
+    asked = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    path = tmp_path / "d.jsonl"
+    rows = [
+        {"messages": [*asked, {"role": "assistant", "content": "a"}], "solution": "4"},
+        {"messages": asked, "solution": "5"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert prompt_rows.read_rows(path) == [{"prompt": asked, "solution": "4"}, {"prompt": asked, "solution": "5"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({"prompt": "what is this?", "image": "a.png"}, "image"),
+        ({"messages": [{"role": "user", "content": "<image>"}], "images": ["a.png"]}, "images"),
+        ({"prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "t"}]}]}, "image"),
+        ({"prompt": [{"role": "user", "content": [{"type": "video_url"}]}]}, "video_url"),
+    ],
+)
+def test_pictures_are_refused_before_any_trial(tmp_path: Path, row: dict[str, Any], kind: str) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(prompt_rows.UnusablePromptsError, match=f"line 1: it holds '{kind}', and trials .* text only"):
+        prompt_rows.read_rows(path)
+    if "prompt" in row:
+        with pytest.raises(prompt_rows.UnusablePromptsError, match="text only"):
+            datasets_in.checked(row, "org/data", 1)
+
+
+def test_an_empty_column_of_pictures_and_text_in_parts_are_text(tmp_path: Path) -> None:
+    row = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "t"}]}], "images": [], "image": None}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row) + "\n")
+    assert prompt_rows.read_rows(tmp_path / "d.jsonl") == [row]
 
 
 def test_line_separator_inside_a_json_string_does_not_end_the_line(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child import trial_reward
-from trainer.child.failures import NotFiniteError, RewardFailedError
-from trainer.child.scored import as_reward_error, checked
-from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards, cost_of
+from trainer.child.contract import RewardSpec
+from trainer.child.failures import RewardFailedError
+from trainer.child.reward_files import working_in
+from trainer.child.rewards import load_reward
+from trainer.child.scored import as_numbers, as_reward_error, guarded
+from trainer.child.trial_reward import call_arguments, check_reward, check_rewards, cost_of
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
 
@@ -129,18 +135,97 @@ FINITE = st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False,
 @given(st.lists(st.none() | FINITE))
 def test_every_list_of_finite_numbers_is_accepted(values: list[Any]) -> None:
     expected = [None if v is None else float(v) for v in values]
-    assert as_numbers(values, len(values), "f") == expected
-    assert as_numbers(tuple(values), len(values), "f") == expected
+    assert as_numbers(values, "f", values) == expected
+    assert as_numbers(tuple(values), "f", values) == expected
+    assert as_numbers(iter(values), "f") == expected
 
 
 @pytest.mark.parametrize("digits", [400, 5000])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_whole_number_that_no_float_can_hold_is_refused_in_a_sentence(digits: int, sign: int) -> None:
     value = sign * 10**digits
-    with pytest.raises(RewardFailedError, match="too large; rewards must be finite"):
-        as_numbers([value], 1, "score")
-    with pytest.raises(NotFiniteError, match="row 1 is too large for a float"):
-        checked([1.0, value])
+    with pytest.raises(RewardFailedError, match="too large for completion 0; rewards must be finite"):
+        as_numbers([value], "score")
+
+
+@pytest.mark.parametrize("answer", [["1.0"], [b"1"], [float("nan")], [float("inf")], [{}], [1.0, 1.0], "1", None])
+def test_a_trial_refuses_of_a_reward_what_the_try_refuses(answer: object) -> None:
+    """The frameworks take numerals in text for no numbers, and a reward's NaN says nothing of precision."""
+
+    def score(completions: list[str], **_: Any) -> object:
+        return answer
+
+    async def score_async(completions: list[str], **_: Any) -> object:
+        return answer
+
+    with pytest.raises(RewardFailedError, match="the reward function score returned") as tried:
+        check_reward(score, {"completions": ["a"]})
+    with pytest.raises(RewardFailedError) as ran:
+        guarded(score)(completions=["a"])
+    assert str(ran.value) == str(tried.value)
+    with pytest.raises(RewardFailedError, match="the reward function score_async returned"):
+        asyncio.run(guarded(score_async)(completions=["a"]))
+
+
+@pytest.mark.parametrize("kind", ["file", "import"])
+def test_relative_files_of_a_reward_are_found_where_the_user_stands(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, scratch = tmp_path / "user", tmp_path / "scratch"
+    user.mkdir()
+    scratch.mkdir()
+    module = f"scores_of_{kind}"
+    (user / "table.json").write_text("[3.0]")
+    (user / f"{module}.py").write_text(
+        "import json\nTABLE = json.load(open('table.json'))\n"
+        "def score(completions, **_):\n    return [json.load(open('table.json'))[0] for _ in completions]\n"
+        "async def score_async(completions, **_):\n    return score(completions)\n"
+    )
+    monkeypatch.chdir(scratch)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("score", "score_async"):
+        named, path = (name, user / f"{module}.py") if kind == "file" else (f"{module}.{name}", user)
+        reward = load_reward(RewardSpec(kind, named, str(path), folder=str(user)))
+        assert check_reward(reward, {"completions": ["a", "b"]}) == [3.0, 3.0]
+        assert Path.cwd() == scratch
+
+
+def test_calls_of_rewards_that_overlap_come_back_to_where_the_first_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user").mkdir()
+
+    async def slow(seconds: float) -> None:
+        with working_in(str(tmp_path / "user")):
+            await asyncio.sleep(seconds)
+            assert Path.cwd() == tmp_path / "user"
+
+    async def both() -> None:
+        await asyncio.gather(slow(0.02), slow(0.0))
+
+    asyncio.run(both())
+    assert Path.cwd() == tmp_path
+    with working_in(str(tmp_path / "gone")):
+        assert Path.cwd() == tmp_path
+
+
+def test_a_variable_that_a_trial_does_not_have_is_told_with_the_option_that_passes_it_on(tmp_path: Path) -> None:
+    path = tmp_path / "judge.py"
+    path.write_text(
+        "import os\ndef score(completions, key='', **_):\n    return [float(os.environ['NO_SUCH_JUDGE_URL'])]\n"
+        "def plain(completions, **_):\n    return {}['A_COLUMN']\n"
+    )
+    reward = load_reward(RewardSpec("file", "score", str(path)))
+    with pytest.raises(RewardFailedError, match=r"NO_SUCH_JUDGE_URL.*pass it on with --env NO_SUCH_JUDGE_URL$"):
+        check_reward(reward, {"completions": ["a"]})
+    with pytest.raises(RewardFailedError, match=r"--env NO_SUCH_JUDGE_URL$"):
+        guarded(reward)(completions=["a"])
+    with pytest.raises(RewardFailedError, match=r"KeyError: 'A_COLUMN'$"):
+        check_reward(load_reward(RewardSpec("file", "plain", str(path))), {"completions": ["a"]})
+    path.write_text("import os\nURL = os.environ['NO_SUCH_JUDGE_URL']\ndef score(**_): pass\n")
+    with pytest.raises(RewardFailedError, match=r"cannot be loaded.*--env NO_SUCH_JUDGE_URL$"):
+        load_reward(RewardSpec("file", "score", str(path)))
 
 
 @pytest.mark.parametrize("code", [0, 3, "done"])
@@ -158,8 +243,3 @@ def test_what_a_reward_raises_is_told_from_what_the_framework_does() -> None:
     own, full = RewardFailedError("own"), MemoryError()
     assert as_reward_error(own) is own
     assert as_reward_error(full) is full
-    assert checked([1, None, 0.5]) == [1, None, 0.5]
-    with pytest.raises(RewardFailedError, match="None instead of a list"):
-        checked(None)
-    with pytest.raises(NotFiniteError, match="row 0 is nan"):
-        checked([float("nan")])

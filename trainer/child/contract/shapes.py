@@ -48,7 +48,7 @@ class RewardSpec:
     ``import``: ``name`` is a dotted path, resolved from the folder ``path`` first;
     ``trl``: ``name`` is a reward of TRL's own script;
     ``ms_swift``: ``name`` is a reward of ms-swift or of the user's plugins, whose paths are relative to ``path``;
-    ``open_r1``: ``name`` is a reward in Open-R1's registry;
+    ``open_r1``: ``name`` is a reward in the registry of Open-R1, whose checkout is ``folder``;
     ``math_verify``: the package ``math-verify`` in a process that can be killed.
     """
 
@@ -58,6 +58,8 @@ class RewardSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     sha256: str = ""
     """SHA-256 of the user's file, so that a changed reward is detected; empty without a file."""
+    folder: str = ""
+    """Working directory in which it is loaded and called, as in the user's own run; empty: the process's own."""
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ class FailureReason(str, Enum):
 
     @property
     def blames_configuration(self) -> bool:
-        """Whether the configuration is at fault; INFRA is the machine's fault, CANCELLED has no fault."""
-        return self not in (FailureReason.CANCELLED, FailureReason.INFRA)
+        """Tells whether the configuration is at fault: not of INFRA, REWARD_ERROR and CANCELLED."""
+        return self not in (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.REWARD_ERROR)
 
 
 class CycleKind(str, Enum):

@@ -123,7 +123,7 @@ BY_REASON: Mapping[FailureReason, str] = {
     FailureReason.NAN: "use precision bf16 or fp32 instead of fp16, or lower the learning rate",
     FailureReason.QUALITY: "go back to the baseline's numerics",
     FailureReason.REWARD_ERROR: "mend the reward function; the traceback is in the log",
-    FailureReason.ILLEGAL: "run `autotune space check`",
+    FailureReason.ILLEGAL: "the framework refuses it: change what the sentence names, or install what it lacks",
     FailureReason.CRASH: "read the end of the log",
     FailureReason.CANCELLED: "",
     FailureReason.INFRA: "it is repeated once by itself",

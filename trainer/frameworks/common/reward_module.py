@@ -17,7 +17,7 @@ VERIFIER = "autotune_math_verifier.py"
 COMPLETION_S = 5.0
 """Seconds for one completion, the same as in a trial."""
 
-_STANDARD = ("functools", "importlib.util", "inspect", "json", "os", "sys")
+_STANDARD = ("contextlib", "functools", "importlib.util", "inspect", "json", "os", "sys")
 _FOR_MATH = ("atexit", "select", "subprocess", "time")
 
 
@@ -71,8 +71,8 @@ def _part(spec: RewardSpec, name: str) -> str:
         return fill(__file__, "reasoning_gym", name=name, task=repr(spec.name), options=repr(dict(spec.options)))
     if spec.kind == "file":
         private = "autotune_reward_file_" + hashlib.sha256(spec.path.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        path, function = repr(spec.path), repr(spec.name)
-        return fill(__file__, "file_reward", name=name, path=path, module=repr(private), function=function)
+        words = {"path": repr(spec.path), "function": repr(spec.name), "folder": repr(spec.folder)}
+        return fill(__file__, "file_reward", name=name, module=repr(private), **words)
     if spec.kind == "math_verify":
         return fill(__file__, "math_verify", name=name, seconds=repr(COMPLETION_S))
     raise ValueError(f"a reward of kind {spec.kind!r} cannot be exported")

@@ -46,13 +46,17 @@ def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
     return [(command, at) for command in commands_of(text, name) if (at := _entry(command)) is not None]
 
 
+OPEN_R1 = re.compile(r"open_r1[./]grpo(\.py)?$")
+"""Names of Open-R1's own script."""
+
+
 def own_program(program: Word, name: str, trials: str) -> ConfigError:
     """Returns the refusal of a user's own program: a trial cannot do its work in code.
 
     Args:
         trials: what a trial runs.
     """
-    if "open_r1" in program.text:
+    if OPEN_R1.search(program.text):
         return problem(name, program.line, f"{show(program.text)} is Open-R1's script, read with --framework openr1")
     said = f"{show(program.text)} is a program of your own, and a trial runs {trials}; write what it gives its trainer"
     return problem(name, program.line, f"{said} into a YAML file, a key a line, and name --model, --data and --reward")

@@ -167,6 +167,8 @@ def changes(request: ExportRequest, plugin: Plugin, present: Mapping[str, Argume
             found["model_revision"] = request.revision
     if plugin.wrapped or "reward_funcs" not in present:
         found["reward_funcs"] = list(plugin.names)
+    if "reward_weights" in present and "reward_weights" not in request.passthrough:
+        found["reward_weights"] = None  # of the rewards that went
     if plugin.prompts:
         found["dataset"] = [TRAIN]
         found.update({key: None for key in ("columns", "split_dataset_ratio") if key in present})

@@ -13,7 +13,8 @@ from trainer.frameworks.common.reward_module import Rewards, rewards_of
 from trainer.frameworks.common.texts import fill
 from trainer.frameworks.ms_swift.keys import seams
 
-PLUGIN = "plugin.py"
+PLUGIN = "autotune_plugin.py"
+"""No name that a plugin of the user's has: ms-swift imports plugins by their files' names."""
 TRAIN = f"{PROMPTS}/train.jsonl"
 OWN = "ms_swift"
 """Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""

@@ -106,6 +106,8 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
         changes[("model_revision",)] = request.revision or "main"
     if rewards.files or ("reward_funcs",) not in document.values:
         changes[("reward_funcs",)] = list(rewards.names)
+    if ("reward_weights",) in document.values and "reward_weights" not in request.passthrough:
+        changes[("reward_weights",)] = None  # of the rewards that went
     if prompts:
         changes.update({("dataset_name",): PROMPTS, ("dataset_prompt_column",): _PROMPT_COLUMN})
         nothing = ("dataset_config", "dataset_mixture")

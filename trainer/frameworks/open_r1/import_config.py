@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -43,7 +44,7 @@ from trainer.frameworks.common.server_script import (
     unread_options,
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
-from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
+from trainer.frameworks.common.training_script import is_script, own_program, refuse_config, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.accelerate_config import (
     Accelerate,
@@ -157,6 +158,9 @@ def _refuse_script(text: str, name: str) -> None:
     """Raises ``ConfigError`` with the recipe to give: Open-R1's keys are in a recipe, not in a script."""
     found = training_commands(text, name)
     for command, at in found:
+        program = command.words[at]
+        if program.text.endswith(".py") and PurePosixPath(program.text).name != "grpo.py":
+            raise own_program(program, name, "open_r1/grpo.py")
         refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name, serves=serves(text, name))
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0
@@ -193,8 +197,12 @@ def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[
     return replace(found, notes=(*other, *unread_options(launch, name, recipe), *found.notes))
 
 
+DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
+"""Rewards of a recipe that names none (``open_r1/configs.py``, ``GRPOScriptArguments``)."""
+
+
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
-    given = values.get("reward_funcs")
+    given = values.get("reward_funcs", DEFAULT_REWARDS)
     line = line_of(entries, "reward_funcs")
     refuse_one_reward(given, name, line)
     strange = unknown_rewards(given or ())

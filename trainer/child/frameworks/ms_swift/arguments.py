@@ -124,8 +124,12 @@ def command_line(
 def plugins(spec: TrialSpec) -> List[str]:
     """Returns the user's own plugins, resolved from the folder of the user's run."""
     named = spec.passthrough.get("external_plugins") or []
-    folder = next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
-    return [str(Path(folder) / name) for name in ([named] if isinstance(named, str) else named)]
+    return [str(Path(folder(spec)) / name) for name in ([named] if isinstance(named, str) else named)]
+
+
+def folder(spec: TrialSpec) -> str:
+    """Returns the folder of the user's run, in which its plugins work; empty where it has none."""
+    return next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
 
 
 def words_of(arguments: Mapping[str, Any]) -> List[str]:

@@ -14,6 +14,7 @@ from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_source import model_folder
+from ...reward_files import working_in
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
 from . import arguments, importing
@@ -55,7 +56,7 @@ def run_trial(trial: TrialContext) -> None:
         return loop.drive(trial, trainer, plan, updates, meter, train)
 
     try:
-        with measured(trainer_class, opened, drive):
+        with measured(trainer_class, opened, drive), working_in(arguments.folder(spec)):
             _enter(entry, argv, opened)
     finally:
         trial.facts.update(reward_facts(rewards))

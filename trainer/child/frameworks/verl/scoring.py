@@ -9,14 +9,13 @@ import asyncio
 import functools
 import inspect
 import json
-import math
 import threading
 from pathlib import Path
 from typing import Any, Callable, List, Mapping, Optional
 
 from ...contract import FailureReason, RunPaths, read_spec
 from ...rewards import load_reward
-from ...scored import RAISED
+from ...scored import RAISED, as_numbers, as_reward_error, name_of
 from .board import ReportedFailure, tell_failure
 from .inside import here
 
@@ -35,14 +34,9 @@ def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> floa
         try:
             total = sum(_one(reward, solution, json.loads(truth)) for reward in _rewards(inside.places.root))
         except RAISED as error:
-            message = "the reward raised %s: %s" % (type(error).__name__, error)
-            tell_failure(inside.places, ReportedFailure(FailureReason.REWARD_ERROR.value, message))
+            failed = as_reward_error(error)
+            tell_failure(inside.places, ReportedFailure(FailureReason.REWARD_ERROR.value, str(failed)))
             raise
-    if not math.isfinite(total):
-        tell_failure(
-            inside.places, ReportedFailure(FailureReason.NAN.value, "the reward of a completion is %r" % total)
-        )
-        raise ValueError("the reward of a completion is %r" % total)
     inside.tell_score((extra or {}).get("index", 0), total)
     return total
 
@@ -56,12 +50,11 @@ def _one(reward: Callable[..., Any], solution: str, columns: Mapping[str, Any]) 
     prompt = columns["prompt"]
     completion: Any = solution if isinstance(prompt, str) else [{"role": "assistant", "content": solution}]
     given = {name: [value] for name, value in columns.items() if name != "prompt"}
-    scores = reward(prompts=[prompt], completions=[completion], **given)
+    given["completions"] = [completion]
+    scores = reward(prompts=[prompt], **given)
     if inspect.isawaitable(scores):
         scores = asyncio.run(_awaited(scores))
-    if scores is None:
-        raise ValueError("it returned None instead of a list of numbers")
-    return 0.0 if scores[0] is None else float(scores[0])
+    return as_numbers(scores, name_of(reward), given["completions"])[0] or 0.0
 
 
 async def _awaited(scores: Any) -> Any:

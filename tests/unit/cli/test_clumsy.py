@@ -1,0 +1,115 @@
+"""Odd words and surroundings end in one sentence and a code, never in a crash file and never in waiting."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.cli import console
+from autotune.cli.commands.start_request import config_text
+from autotune.cli.failures import exit_code_of
+from autotune.cli.screens.text import clock_time
+from autotune.domain import Study
+from autotune.domain.differences import differing
+from autotune.errors import UsageError
+from autotune.settings import HomePaths
+from autotune.specification.resolve import keep_prompts
+from autotune.specification.user_input import sha256_of
+from tests.unit.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("start", "--framework", "vrel"), "did you mean verl"),
+        (("start", "--name", "a\nb"), "expected one line of text"),
+        (("start", "--name", ""), "--name is empty"),
+        (("start", "--model", ""), "--model is empty"),
+        (("start", "--python", ""), "--python is empty"),
+        (("start", "--set", ""), "is empty"),
+        (("start", "--memory-limit", "1KiB"), "needs 256 MiB and more"),
+        (("start", "--env", "NO_SUCH_VARIABLE"), "--env NO_SUCH_VARIABLE: there is no such variable"),
+        (("report", "-o", "r.pdf"), "ends in .html or .md"),
+    ],
+)
+def test_a_word_that_means_nothing_is_refused_by_its_option(autotune: Run, words: tuple[str, ...], said: str) -> None:
+    limited = (*words, "--budget", "1m") if words[0] == "start" else words
+    code, out, err = autotune(*limited)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_in_a_folder_that_is_gone_a_command_says_so(autotune: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code, _, err = autotune("start", "--budget", "1m")
+    monkeypatch.chdir(tmp_path)
+    assert code == 2
+    assert err == "autotune: the folder that this runs in is gone; change to another\n"
+
+
+def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    silent = tmp_path / "silent"
+    os.mkfifo(silent)
+    with pytest.raises(UsageError, match="nothing more comes from it"):
+        config_text(silent, patience_s=0.05)
+    reading, writing = os.pipe()
+    os.write(writing, b"beta: 0.1\n")
+    os.close(writing)
+    assert config_text(Path(f"/dev/fd/{reading}")) == "beta: 0.1\n"
+    os.close(reading)
+
+
+def test_a_closed_or_full_stream_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    console.tolerate_encoding()
+    console.line("nobody reads this")
+
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full, flush=lambda: None))
+    console.say("nor this")
+
+    def refused() -> None:
+        raise UsageError("no such trial")
+
+    assert exit_code_of(refused) == 2
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=full, flush=lambda: None))
+    with pytest.raises(OSError, match="No space") as raised:
+        console.line("a result")
+    assert raised.value.filename == "the command's output"
+
+
+def test_a_time_that_no_clock_shows_is_no_crash() -> None:
+    assert clock_time(1e300) == "?"
+    assert clock_time(float("nan")) == "?"
+
+
+def test_prompts_that_somebody_changed_are_written_anew(tmp_path: Path) -> None:
+    written = tmp_path / "prompts.jsonl"
+    written.write_text('{"prompt": "a"}\n')
+    kept = keep_prompts(tmp_path, written, sha256_of(written))
+    kept.write_text(kept.read_text() + '{"prompt": "by hand"}\n')
+    assert keep_prompts(tmp_path, written, sha256_of(written)).read_text() == written.read_text()
+
+
+def test_a_digest_is_told_by_its_beginning() -> None:
+    assert differing({"sha256": "ab" * 32}, {"sha256": "cd" * 32}) == ["sha256: abababab -> cdcdcdcd"]
+
+
+def test_a_state_of_a_later_version_is_told_as_that(autotune: Run, home: HomePaths, study: Study) -> None:
+    with sqlite3.connect(home.database) as connection:
+        connection.execute("update trials set state = 'SLEEPING' where number = 0")
+    code, _, err = autotune("trials")
+    assert code == 6
+    assert "'SLEEPING' is not a valid TrialState; a later autotune may have written it" in err
