@@ -104,10 +104,12 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     uses = [(labels, use) for labels, s in named if (use := _best_use(s)) is not None]
     by_phase = [({**labels, "phase": p.phase}, p.gpu) for labels, use in uses for p in (*use.phases, use.whole)]
     opened = _known(named, lambda s: float(s.study.status is StudyStatus.OPEN))
+    up = _known(named, lambda s: float(s.alive))
     gains = _known(rows, lambda row: None if row.gain is None else row.gain.value)
     joules = _known(uses, lambda use: use.joules_per_token)
     return (
         Metric("autotune_study_open", "1 while it can gain trials, else 0.", opened),
+        Metric("autotune_tuner_up", "1 while a tuner runs the study, else 0.", up),
         Metric("autotune_trials", "Trials by state.", states),
         Metric("autotune_trial_failures", "Failed trials by reason.", failures),
         Metric("autotune_spent_wall_seconds_total", "Over all runs of the tuner.", _known(named, lambda s: s.spent[0])),

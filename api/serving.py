@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from autotune.settings import Settings
 from trainer.child.contract import write_atomic
 
 LOOPBACK = "127.0.0.1"
+LINGER_S = 15.0
+"""After a study has ended its server stays for open pages, at most so long."""
 
 Talk = Callable[[str], None]
 
@@ -36,7 +39,14 @@ class Address:
 
 @contextmanager
 def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[str | None]:
-    """The page beside a running study, on loopback: yields its URL, or ``None`` where there can be none.
+    """Yields the URL of ``page_server``'s server."""
+    with page_server(settings, talk, port) as server:
+        yield None if server is None else server.url
+
+
+@contextmanager
+def page_server(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[Serving | None]:
+    """Serves the page beside a running study, on loopback: yields the server, or ``None`` where there can be none.
 
     Never fails what runs in the block, and ends with it.
 
@@ -53,7 +63,7 @@ def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator
         return
     try:
         opened.invite()
-        yield opened.url
+        yield opened
     finally:
         opened.close()
 
@@ -99,6 +109,12 @@ class Serving:
     def wait(self) -> None:
         """Blocks until the server has ended by itself."""
         self._server.wait()
+
+    def linger(self, most_s: float = LINGER_S) -> None:
+        """Waits until each page that follows a study has seen its end: then it lets go of its stream."""
+        end = time.monotonic() + most_s
+        while self._cache.followers() and time.monotonic() < end:
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Idempotent; takes a few seconds at most."""

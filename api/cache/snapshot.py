@@ -98,4 +98,4 @@ class Snapshot(StudyReading):
         latest = max((t.finished_at or 0.0 for t in self.trials), default=0.0)
         given = None if self.recommendation is None else self.recommendation.created_at
         cycles = sum(len(t.cycles) for t in self.trials if not t.state.is_finished)
-        return self.study.id, self.study.status, latest, self.source, given, cycles, tuple(sorted(states.items()))
+        return self.study.id, self.state, latest, self.source, given, cycles, tuple(sorted(states.items()))

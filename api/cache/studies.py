@@ -7,6 +7,7 @@ being measured. So polling costs at most 3 % of a core.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -22,7 +23,7 @@ from autotune.errors import NoDatabaseError, NotFoundError, StoreError, UsageErr
 from autotune.ports import Store
 from autotune.recommendation.current import Lives, attempt_paths, sign_of_life
 from autotune.recommendation.export import ExportChoice, Exported, build
-from autotune.recommendation.places import running_trials
+from autotune.recommendation.reading import run_state
 from autotune.settings import DatabaseFile, HomePaths, Settings
 from trainer.child.contract import NoteRecord
 
@@ -30,6 +31,8 @@ PATIENCE = 30.0
 """A reading is kept at least this many times as long as it took: 3 % of one core at most."""
 GLANCE_S = 0.2
 """The database is asked at most this often whether anything has changed."""
+ALIVE_S = 2.0
+"""The same of whether a tuner runs a study: one that is killed changes nothing in the database."""
 KEPT_STUDIES = 64
 KEPT_BODIES = 128
 KEPT_SPECS = 1000
@@ -51,6 +54,10 @@ class StudyCache:
         self._store: Store | None = None
         self._stamps = itertools.count(1)
         self._polled: tuple[float, Mapping[int, int]] | None = None
+        self.followers: Callable[[], int] = int
+        """Counts the pages and programs that follow a study, of whoever serves this."""
+        self._alive: dict[int, tuple[float, bool]] = {}
+        """With the moment it was asked."""
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
@@ -96,7 +103,19 @@ class StudyCache:
             self._cached.move_to_end(study_id)
             while len(self._cached) > KEPT_STUDIES:
                 self._cached.popitem(last=False)
-        return cached.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
+        return cached.snapshot(self._opened(), study, self.alive(study_id), self._patience, self._stamps.__next__)
+
+    def alive(self, study_id: int) -> bool:
+        """Tells whether a tuner runs the study; asked at most every ``ALIVE_S``. Raises ``StoreError``."""
+        at, alive = self._alive.get(study_id, (-math.inf, False))
+        if time.monotonic() - at >= min(ALIVE_S, self._patience):
+            alive = self._opened().is_locked(study_id)
+            self._alive[study_id] = (time.monotonic(), alive)
+        return alive
+
+    def state(self, study: Study) -> str:
+        """Returns the ``RunState`` of a study. Raises ``StoreError``."""
+        return run_state(study, alive=self.alive(study.id)).value
 
     def study(self, study_id: int) -> Study:
         """The study as it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
@@ -137,7 +156,7 @@ class StudyCache:
     def lives(self, snapshot: Snapshot) -> Lives:
         """The phase of each running trial, as its process last marked it."""
         home, study = self._settings.home, snapshot.study
-        return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in running_trials(snapshot.trials)}
+        return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in snapshot.running}
 
     def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
         """What was built under this key before, else what ``build`` makes; one key always holds one kind of thing. Who
@@ -219,7 +238,7 @@ class StudyCache:
             raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
         self.close()
         with self._lock:
-            for kept in (self._studies, self._cached, self._gpus):
+            for kept in (self._studies, self._cached, self._gpus, self._alive):
                 kept.clear()
 
     def _opened(self) -> Store:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from api.cache.snapshot import ListedTrial, Snapshot
 from autotune.domain import Study, Trial
@@ -35,33 +36,36 @@ class CachedStudy:
         self._answer: Answer | None = None
         self._settled = 0
 
-    def snapshot(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
-        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost."""
+    def snapshot(self, store: Store, study: Study, alive: bool, patience: float, stamp: Callable[[], int]) -> Snapshot:
+        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost, and if
+        its tuner has come or gone."""
         kept = self._snapshot
         if kept is not None and kept.study.created_at != study.created_at:  # another database in the same place
             kept = None
-        if kept is not None and self._serves(kept, study, patience):
+        if kept is not None and self._serves(kept, study, alive, patience):
             return kept
         if not self._lock.acquire(blocking=kept is None) and kept is not None:
             return kept
         try:
-            return self._renewed(store, study, patience, stamp)
+            return self._renewed(store, study, alive, patience, stamp)
         finally:
             self._lock.release()
 
-    def _serves(self, kept: Snapshot, study: Study, patience: float) -> bool:
+    def _serves(self, kept: Snapshot, study: Study, alive: bool, patience: float) -> bool:
         """Whether ``kept`` may be served. An older revision is asked for where another reader was faster."""
+        if kept.alive is not alive:
+            return False
         return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost
 
-    def _renewed(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
+    def _renewed(self, store: Store, study: Study, alive: bool, patience: float, stamp: Callable[[], int]) -> Snapshot:
         before = self._snapshot
         if before is not None and before.study.created_at != study.created_at:
             before, self._since, self._answer = None, 0, None
-        if before is not None and self._serves(before, study, patience):
+        if before is not None and self._serves(before, study, alive, patience):
             return before
         began = time.monotonic()
         with collector_resting():
-            found = self._read(store, study, before, stamp())
+            found = replace(self._read(store, study, before, stamp()), alive=alive)
         self._at = time.monotonic()
         self._cost = self._at - began
         self._snapshot = found

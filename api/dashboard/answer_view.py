@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.dashboard.copies import Copy, copies, export_command
-from api.dashboard.trials_view import reference_is_baseline
+from api.dashboard.copies import Copy, archive_name, copies, export_command
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
+from autotune.recommendation.comparison import keep, loss_words
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics.knob_shares import KnobShares, knob_shares
@@ -34,6 +34,8 @@ class AnswerView:
     baseline: str
     notes: tuple[str, ...]
     ended: str
+    kept: Mapping[str, str]
+    """What keeping the baseline's value loses, by knob that the first row changes."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,18 @@ def answer_view(found: StudyReading) -> AnswerView:
         baseline="" if answered is None else baseline_words(answered, baseline),
         notes=() if answered is None else tuple(clean(note) for note in answered.notes),
         ended="" if answered is None else clean(answered.ended_by),
+        kept={} if not rows else _losses(found, rows[0]),
     )
+
+
+def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
+    """Returns the loss by knob, without knobs whose baseline's value no other configuration was measured with."""
+    said = {}
+    for name, (_, before) in row.configuration.difference(reading.study.spec.baseline).items():
+        other = keep(reading, {name: before})
+        if other is not None and other.configuration != reading.study.spec.baseline:
+            said[clean(name)] = loss_words(reading, other)
+    return said
 
 
 def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> AnswerPage:
@@ -88,7 +101,7 @@ def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> Answe
         evidence=tuple(
             _row(found, i + 1, row, exported) for i, (row, exported) in enumerate(zip(view.rows, exports, strict=True))
         ),
-        reference="the baseline" if reference_is_baseline(found) else "the first feasible trial",
+        reference="the baseline" if found.reference_word == "baseline" else "the first feasible trial",
         fingerprint=_fingerprint(found),
     )
 
@@ -105,7 +118,14 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
         worst=f"{passed}: a micro-batch of {longest} tokens a row, the longest this workload allows",
         support=tuple(by_number[n] for n in row.trials[:MOST_TRIALS] if n in by_number),
         exported=exported,
-        copies=copies(study, row.configuration, exported, export_command(study, row=place), f"copy-{place}"),
+        copies=copies(
+            study,
+            row.configuration,
+            exported,
+            export_command(study, row=place),
+            archive_name(study, row=place),
+            f"copy-{place}",
+        ),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from api.dashboard import links
 from api.dashboard.trial_view import best_of
-from api.dashboard.trials_view import over_reference
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
@@ -16,12 +15,13 @@ from autotune.domain import Trial
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words
+from autotune.recommendation.comparison import compare_trials, verdict
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, known_size, percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
 
-LEAST, MOST = 2, 6
+LEAST, MOST, MOST_CHOICES = 2, 6, 60
 
 Line = tuple[str, tuple[str, ...]]
 """One thing in which the trials differ, and what it is in each."""
@@ -34,6 +34,8 @@ class CompareView:
     found: StudyReading
     problem: str
     """Why nothing is compared; empty if it is."""
+    verdicts: tuple[str, ...]
+    """What each gains over the first."""
     columns: tuple[tuple[Trial, str], ...]
     """With the address of the comparison without it; empty if too few would be left."""
     knobs: tuple[Line, ...]
@@ -52,7 +54,9 @@ def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
 
 
 def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
-    """The trials of ``numbers`` in that order; unknown ones are said."""
+    """The trials of ``numbers`` in that order, by default the baseline and the answer; unknown ones are said."""
+    best = best_of(found)
+    numbers = numbers or ([0, best.number] if best is not None and best.number else [])
     by_number = {t.number: t for t in found.trials}
     trials = [by_number[n] for n in numbers if n in by_number]
     problem = _problem(numbers, by_number)
@@ -62,8 +66,9 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
     return CompareView(
         found=found,
         problem=problem,
+        verdicts=tuple(verdict(compare_trials(found, shown[0], t)) for t in shown[1:]),
         columns=tuple((t, _without(found, t, numbers)) for t in shown),
-        knobs=tuple((clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
+        knobs=tuple((clean(n), tuple(knob_value(t.configuration.get(n), n) for t in shown)) for n in names),
         figures=tuple((name, values) for name, values in _figures(found, shown) if len(set(values)) > 1),
         alike=len(every) - len(names),
         phases=_phases(found, shown),
@@ -89,7 +94,10 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     rows: list[tuple[str, Callable[[Trial], str]]] = [
         ("outcome", outcome_word),
         ("tokens/hour", measured_words),
-        ("over the reference", lambda t: over_reference(t, found) or "-"),
+        (
+            "over the baseline" if found.reference == found.study.spec.baseline else "over the reference",
+            found.gain_words,
+        ),
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
@@ -121,7 +129,7 @@ def _phases(found: StudyReading, trials: Sequence[Trial]) -> Chart | None:
 def _choices(found: StudyReading, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
     """The baseline, the answer, the fastest ones, and those that are shown."""
     best = best_of(found)
-    first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:12])]
+    first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:MOST_CHOICES])]
     wanted = dict.fromkeys([*numbers, *first])
     by_number = {t.number: t for t in found.trials}
     shown = [by_number[n] for n in wanted if n in by_number]

@@ -6,17 +6,14 @@ import io
 import json
 import shlex
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from autotune.documents.study import configuration_json
-from autotune.domain import Configuration, Study, Trial
-from autotune.recommendation.export import README, Exported, readme, seam_sentence, shell_line
+from autotune.domain import Configuration, Study
+from autotune.recommendation.export import Exported, missing_prompts, seam_sentence, texts_of
 from autotune.wording.text import clean, clean_line
 
-HERE = Path("exported")
-"""Stands for the folder the files will be in."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive, so that the same export is always the same bytes."""
 
@@ -41,40 +38,53 @@ def copies(
     configuration: Configuration,
     exported: Exported | str,
     command: str,
+    name: str,
     prefix: str = "copy",
-    further: Sequence[tuple[str, str]] = (),
 ) -> tuple[Copy, ...]:
-    """The command first, then each file, then ``further`` commands, then the knobs as JSON.
+    """The command first, then each file, then the knobs as JSON.
 
     Args:
         exported: its files, or why there are none.
         command: of this program that writes them.
+        name: of their archive.
         prefix: of the ids, where a page has several of these lists.
     """
     document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
-    named = [*further, ("configuration.json", document)]
+    named = [("configuration.json", document)]
     if not isinstance(exported, str):
-        line = shell_line(exported.export, exported.framework.names.run, HERE)
         files = files_of(study, exported).items()
-        named = [("the command that trains", line), ("with this program", command), *files, *named]
-    return tuple(Copy(f"{prefix}-{i}", name, text_of(text)) for i, (name, text) in enumerate(named))
+        named = [("the command that trains", unpacked(exported, name)), ("with this program", command), *files, *named]
+    return tuple(Copy(f"{prefix}-{i}", title, text_of(text)) for i, (title, text) in enumerate(named))
 
 
 def files_of(study: Study, exported: Exported) -> Mapping[str, str]:
     """Name -> text of everything but the prompts."""
-    return {**exported.export.files, README: readme(exported, study)}
+    return texts_of(replace(exported, prompts=None), study)
 
 
-def archive(study: Study, exported: Exported) -> bytes:
-    """The files as a ZIP; the same export always gives the same bytes."""
+def archive(study: Study, exported: Exported, name: str) -> bytes:
+    """The files as a ZIP with one folder ``name``, prompts included if the export has them; the same export gives the
+    same bytes. Raises ``UsageError`` if the prompts cannot be read."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, text in sorted(files_of(study, exported).items()):
-            entry = zipfile.ZipInfo(name, EPOCH)
-            entry.external_attr = (0o755 if name.endswith(".sh") else 0o644) << 16
+        for file, text in sorted(texts_of(exported, study).items()):
+            entry = zipfile.ZipInfo(f"{name}/{file}", EPOCH)
+            entry.external_attr = (0o755 if file.endswith(".sh") else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             made.writestr(entry, text)
     return stream.getvalue()
+
+
+def archive_name(study: Study, *, row: int = 1, trial: int | None = None) -> str:
+    """Names the archive's folder, and its file's name before ``.zip``."""
+    return f"study-{study.id}-" + (f"row-{row}" if trial is None else f"trial-{trial}")
+
+
+def unpacked(exported: Exported, name: str) -> str:
+    """Returns the command that trains, in the folder of the download; not every machine has ``unzip``."""
+    unpack = f"python3 -m zipfile -e {name}.zip . && "
+    server = f"sh {name}/server.sh  # in a terminal of its own, before the other\n" if exported.export.server else ""
+    return f"{unpack}{server}sh {name}/{exported.framework.names.run}"
 
 
 def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> str:
@@ -83,12 +93,12 @@ def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> s
     return f"autotune export {shlex.quote(clean(study.spec.name))}{what}"
 
 
-def commands_of(study: Study, trial: Trial) -> list[tuple[str, str]]:
-    """Commands for a trial in a terminal: retry it if it ended, read its log if it started."""
-    name = shlex.quote(clean(study.spec.name))
-    again = [("run it again", f"autotune retry {trial.number} {name}")] if trial.state.is_finished else []
-    follow = "" if trial.state.is_finished else " -f"
-    return [*again, *([("its log", f"autotune logs {trial.number} {name}{follow}")] if trial.attempt else [])]
+def prompt_words(exported: Exported | str) -> str:
+    """States whether the archive has the prompts that it needs; empty if it needs none."""
+    if isinstance(exported, str) or not exported.export.prompts:
+        return ""
+    missing = missing_prompts(exported)
+    return f"Without the prompts: put them into {missing}" if missing else "With the study's prompts"
 
 
 def launcher_words(exported: Exported | str) -> str:

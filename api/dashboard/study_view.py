@@ -8,7 +8,7 @@ from api.dashboard import links
 from api.dashboard.answer_view import AnswerView, answer_view, first_shares
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.filters import TrialFilter
-from api.dashboard.studies_view import machine_and_device, name_of
+from api.dashboard.studies_view import name_of
 from api.dashboard.trials_view import TrialTable, failures, trial_table
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
@@ -16,10 +16,10 @@ from autotune.documents.study import timestamp
 from autotune.domain import Trial
 from autotune.insights.why_words import shares_lines
 from autotune.recommendation.current import Life, Lives
-from autotune.recommendation.places import PlaceNow, running_trials
+from autotune.recommendation.places import PlaceNow
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.numbers import format_size, signed_percent
-from autotune.wording.sentences import model_name
+from autotune.wording.numbers import format_size
+from autotune.wording.sentences import gain_figure, model_name
 from autotune.wording.text import clean, in_order, knob_value
 
 
@@ -59,22 +59,21 @@ def study_view(
     """
     study, spec = found.study, found.study.spec
     name, row, places = name_of(found), found.first_row, {place.trial: place for place in found.places[::-1]}
-    gain = "" if row is None or row.gain is None else signed_percent(row.gain.value)
-    beside = f" · {found.limits.at_once} trials at once" if found.limits.at_once > 1 else ""
+    gain = "" if row is None or row.gain is None else gain_figure(row.gain)
     return StudyView(
         found=found,
         title=f"{gain} · {name}" if gain else name,
-        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_and_device(found)}{beside}",
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {found.machine}",
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
-        running=tuple((t, places.get(t.number), lives.get(t.number)) for t in running_trials(found.trials)),
+        running=tuple((t, places.get(t.number), lives.get(t.number)) for t in found.running),
         answer=None if found.recommendation is None else answer_view(found),
         knobs=tuple(map(clean, shares_lines(first_shares(found)))),
         history=drawn or history_chart(found),
         trials=trial_table(found, wanted),
         failures=failures(found),
         setup=_setup(found),
-        baseline=tuple((clean(n), knob_value(spec.baseline[n])) for n in in_order(spec.baseline)),
+        baseline=tuple((clean(n), knob_value(spec.baseline[n], n)) for n in in_order(spec.baseline)),
     )
 
 

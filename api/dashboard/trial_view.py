@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.dashboard import links
-from api.dashboard.copies import Copy, commands_of, copies, export_command
+from api.dashboard.copies import Copy, archive_name, copies, export_command
 from api.dashboard.log_tail import LogTail
 from api.dashboard.why_view import capacity_of
 from autotune.charts.chart import Chart
-from autotune.charts.memory_dots import over_cycles
 from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
-from autotune.documents.study import plain, timestamp
+from autotune.documents.study import timestamp
 from autotune.domain import Configuration, Trial
-from autotune.domain.places import GPUS, PLACE, TrialPlace, place_of
+from autotune.domain.places import TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage import trial_use
@@ -29,9 +28,6 @@ from autotune.wording.numbers import format_duration, format_size
 from autotune.wording.text import clean, in_order
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
-SHOWN_NOTES = 40
-LONGEST_NOTE = 300
-
 
 @dataclass(frozen=True)
 class TrialView:
@@ -42,15 +38,11 @@ class TrialView:
     facts: tuple[tuple[str, str], ...]
     cause: str
     knobs: tuple[str, ...]
-    best: Trial | None
-    """The trial that first measured the first answer's configuration."""
     cycles: Chart
-    memory: Chart
     timeline: Chart
     usage: tuple[Cells, ...]
     """What the GPU and the host did, by phase and by cycle; empty where it was not recorded."""
     startup: tuple[tuple[str, str], ...]
-    notes: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
     files: tuple[tuple[str, str], ...]
     """Name and path of what the last attempt left; the exact configuration it was given among them."""
@@ -76,23 +68,20 @@ def trial_view(
     capacity = capacity_of(spec)
     best = best_of(found)
     failed = outcome is not None and not outcome.ok
-    export = export_command(found.study, trial=trial.number)
+    export, name = export_command(found.study, trial=trial.number), archive_name(found.study, trial=trial.number)
     return TrialView(
         life=life,
         facts=_facts(found, trial, place_of(notes)),
         cause=clean(outcome.sentence()) if outcome is not None and failed else "",
-        knobs=_knobs(trial.configuration, spec.baseline, None if best is None else best.configuration),
-        best=best,
+        knobs=_knobs(trial.configuration, spec.baseline),
         cycles=by_cycle(trial),
-        memory=over_cycles(trial, capacity),
         timeline=over_time(timeline, capacity),
         usage=tuple(cells for cells in usage_of(trial) if cells is not None),
         startup=_startup(trial),
-        notes=tuple((clean(n.name), _note(n)) for n in [n for n in notes if n.name not in (PLACE, GPUS)][:SHOWN_NOTES]),
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         exported=exported,
-        copies=copies(found.study, trial.configuration, exported, export, further=commands_of(found.study, trial)),
+        copies=copies(found.study, trial.configuration, exported, export, name),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
     )
 
@@ -103,11 +92,10 @@ def best_of(found: StudyReading) -> Trial | None:
     return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
 
 
-def _knobs(configuration: Configuration, baseline: Configuration, best: Configuration | None) -> tuple[str, ...]:
-    """Every knob of any of the three, those that differ from one of the others first."""
-    others = [baseline] if best is None else [baseline, best]
-    names = in_order({name for one in (configuration, *others) for name in one})
-    return tuple(sorted(names, key=lambda n: all(configuration.get(n) == other.get(n) for other in others)))
+def _knobs(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
+    """Every knob, those that differ from the baseline first."""
+    names = in_order({*configuration, *baseline})
+    return tuple(sorted(names, key=lambda n: configuration.get(n) == baseline.get(n)))
 
 
 def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[str, str], ...]:
@@ -123,7 +111,7 @@ def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[
         ("place", clean(place.whole)),
         ("worst case", "passed" if trial.worst_case_passed else "not passed"),
         ("speed cycles", str(len(trial.speed_cycles()))),
-        ("limited by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
+        ("bound by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
         ("speed", clean(speed_sentence(trial, roof_of(found.study, found.fingerprint)))),
         ("energy", energy_words(trial_use(trial))),
         ("host peak", format_size(host) if host is not None else ""),
@@ -142,12 +130,6 @@ def _moment(at: float | None) -> str:
 def _startup(trial: Trial) -> tuple[tuple[str, str], ...]:
     names = dict.fromkeys([*(part.value for part in StartupPart), *sorted(trial.startup)])
     return tuple((clean(n).replace("_", " "), format_duration(trial.startup[n])) for n in names if n in trial.startup)
-
-
-def _note(note: NoteRecord) -> str:
-    words = ", ".join(f"{name} {value}" for name, value in plain(note.data).items())
-    bare = clean(words)
-    return bare if len(bare) <= LONGEST_NOTE else bare[: LONGEST_NOTE - 1] + "…"
 
 
 def _files(folder: Path) -> tuple[tuple[str, str], ...]:

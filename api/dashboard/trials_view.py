@@ -9,9 +9,8 @@ from api.dashboard.links import study_page
 from autotune.domain import Trial, TrialState
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
-from autotune.wording.numbers import signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
-from autotune.wording.text import changes, clean, short_name
+from autotune.wording.text import changes, clean
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
@@ -21,8 +20,7 @@ SHOWN_KNOBS = 12
 class TrialTable:
     """A page of the trial table, with a column for each knob that differs between trials, ``SHOWN_KNOBS`` at most."""
 
-    heads: tuple[tuple[str, str], ...]
-    """Short and full name of a knob."""
+    heads: tuple[str, ...]
     found: StudyReading
     part: TrialsPage
     fastest: float
@@ -48,16 +46,15 @@ class TrialTable:
 def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: int = PAGE) -> TrialTable:
     """A page of the trials asked for, ``most`` of them; the best ones unless told."""
     wanted = wanted or TrialFilter()
-    names = found.differing[:SHOWN_KNOBS]
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
     study_id = found.study.id
     return TrialTable(
-        heads=tuple((short_name(name), name) for name in names),
+        heads=found.differing[:SHOWN_KNOBS],
         found=found,
         part=part,
         fastest=fastest,
-        over="vs baseline" if reference_is_baseline(found) else "vs reference",
+        over=f"vs {found.reference_word}",
         before=_turned(study_id, wanted, part, -1),
         after=_turned(study_id, wanted, part, 1),
         menus=menus(found, wanted),
@@ -75,22 +72,10 @@ def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> st
 
 
 def marked_speed(trial: Trial, found: StudyReading) -> str:
-    """Tokens/hour in words, with a mark where the trial changes rounding or learning."""
+    """Tokens/hour in words, with a mark where the trial changes numerics or the update."""
     spec = found.study.spec
     same = not trial.tokens_per_hour or evidence.same_learning(trial.configuration, spec.baseline, spec.framework)
     return measured_words(trial) + ("" if same else PERMITTED_MARK)
-
-
-def over_reference(trial: Trial, found: StudyReading) -> str:
-    """``+12.3 %``; empty where one of the two has no speed."""
-    speed, reference = trial.tokens_per_hour, found.reference_speed
-    return signed_percent(speed / reference - 1.0) if speed and reference else ""
-
-
-def reference_is_baseline(found: StudyReading) -> bool:
-    """Whether gains are stated over the baseline; over the first trial that holds if it failed."""
-    anchor = evidence.reference(found.trials, found.study.spec.baseline)
-    return anchor is None or anchor.configuration == found.study.spec.baseline
 
 
 def tone(trial: Trial) -> str:

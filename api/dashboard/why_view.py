@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.answer_view import first_shares
 from api.dashboard.filters import KNOB, LONGEST
-from autotune.charts.chart import Chart, Href, nowhere
+from autotune.charts.card import knob_chart
+from autotune.charts.chart import Chart, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, Pair, feasibility_map
 from autotune.charts.memory_dots import Capacity, memory
 from autotune.charts.phase_bars import by_trial
 from autotune.charts.predicted_peaks import PredictedPeak, predicted_peaks
-from autotune.charts.scatter import memory_front, teaching_front
-from autotune.charts.share_bars import knob_chart, useful_share
+from autotune.charts.scatter import memory_front
 from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
 from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import clean
-
-AGAINST = {"memory": "peak memory", "groups": "share of groups that teach"}
 
 
 @dataclass(frozen=True)
@@ -30,22 +28,17 @@ class WhyQuery:
 
     x: str = ""
     y: str = ""
-    against: str = "memory"
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> WhyQuery:
         """The query from the names and values of an address."""
         plain = {name: clean(value)[:LONGEST] for name, value in query if value}
-        return cls(
-            x=plain.get("x", ""),
-            y=plain.get("y", ""),
-            against=plain["against"] if plain.get("against") in AGAINST else "memory",
-        )
+        return cls(plain.get("x", ""), plain.get("y", ""))
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The query as pairs for an address; equal queries give equal pairs."""
-        return (("x", self.x), ("y", self.y), ("against", self.against))
+        return (("x", self.x), ("y", self.y))
 
 
 @dataclass(frozen=True)
@@ -54,14 +47,12 @@ class WhyView:
 
     found: StudyReading
     asked: WhyQuery
-    against: tuple[tuple[str, str], ...]
     phases: Chart
     memory: Chart
     fits: Chart
     knobs: Chart
     front: Chart
     peaks: Chart
-    useful: Chart
 
 
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
@@ -86,14 +77,12 @@ def why_view(
     return WhyView(
         found=found,
         asked=query,
-        against=tuple(AGAINST.items()),
         phases=by_trial(trials, baseline, href),
         memory=memory(trials, baseline, capacity, href),
         fits=_fits(found, query, linked, predict_pairs),
         knobs=knob_chart(first_shares(found)),
-        front=_front(found, query, href),
+        front=memory_front(trials, capacity.pool, href),
         peaks=predicted_peaks(predict_peaks(study.spec, trials), capacity.pool, href),
-        useful=useful_share(trials, baseline, href),
     )
 
 
@@ -110,7 +99,7 @@ def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
     x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
     y = query.y if query.y in found.differing else next((n for n in by_failure if n != x), "")
-    return WhyQuery(x, y, query.against)
+    return WhyQuery(x, y)
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
@@ -128,9 +117,3 @@ def _fits(found: StudyReading, query: WhyQuery, linked: bool, predict_pairs: Pre
         return links.study_page(found.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
 
     return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
-
-
-def _front(found: StudyReading, query: WhyQuery, href: Href) -> Chart:
-    if query.against == "groups":
-        return teaching_front(found.trials, href)
-    return memory_front(found.trials, capacity_of(found.study.spec).pool, href)

@@ -62,6 +62,8 @@ class WatchedStudy:
     """The revision and event that the listeners of a study have been sent."""
 
     revision: int
+    alive: bool
+    """Whether a tuner runs it."""
     after: int
     """The greatest event id that was sent; listeners get every later event."""
     sound: bool = True
@@ -149,6 +151,7 @@ class Hub:
     def __init__(self, cache: StudyCache, look_s: float = LOOK_S) -> None:
         self._cache = cache
         self._look_s = look_s
+        cache.followers = lambda: self.listeners
         self._listeners: dict[int, set[Listener]] = {}
         self._watchers: dict[int, WatchedStudy] = {}
         self._beginnings: dict[int, asyncio.Task[WatchedStudy]] = {}
@@ -201,7 +204,10 @@ class Hub:
         return self._watchers.get(study_id, begun)
 
     def _begun(self, study_id: int) -> WatchedStudy:
-        return WatchedStudy(self._cache.study(study_id).revision, self._cache.last_event_id(study_id))
+        return WatchedStudy(*self._state(study_id), self._cache.last_event_id(study_id))
+
+    def _state(self, study_id: int) -> tuple[int, bool]:
+        return self._cache.study(study_id).revision, self._cache.alive(study_id)
 
     def _has_begun(self, study_id: int, begun: asyncio.Task[WatchedStudy]) -> None:
         del self._beginnings[study_id]
@@ -226,7 +232,7 @@ class Hub:
         while True:
             await asyncio.sleep(self._look_s)
             try:
-                now = (await run_sync(self._cache.study, study_id)).revision
+                now, alive = await run_sync(self._state, study_id)
                 full = now != watch.revision
                 while full:
                     found = await self.read(study_id, watch.after)
@@ -238,8 +244,8 @@ class Hub:
                 watch.sound = False
                 continue
             watch.sound = True
-            if now != watch.revision:
-                watch.revision = now
+            if (now, alive) != (watch.revision, watch.alive):
+                watch.revision, watch.alive = now, alive
                 self._tell(study_id, revision_message(now))
 
     def _ended(self, study_id: int, ended: asyncio.Task[None]) -> None:

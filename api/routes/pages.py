@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.cache.studies import StudyCache
 from api.dashboard import asset_names
@@ -51,6 +52,25 @@ def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
     key = ("study", found.stamp, tuple(lives.items()), wanted)
     return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn)))
+
+
+@router.get("/docs")
+def docs(request: Request) -> Response:
+    """The API's description as a page without scripts."""
+    return conditional(request, render("docs.html", document=request.app.openapi()), HTML)
+
+
+@router.get("/redoc")
+@router.get("/api/v1")
+def to_docs() -> Response:
+    """Leads to the description."""
+    return RedirectResponse("/docs")
+
+
+@router.get("/openapi.json")
+def to_openapi() -> Response:
+    """Leads to the description for programs."""
+    return RedirectResponse("/api/v1/openapi.json")
 
 
 @router.get("/assets/{name}")

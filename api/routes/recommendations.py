@@ -62,12 +62,14 @@ def find_recommendations(
 ) -> Response:
     """Answers of the studies nearest to what is asked for, with what differs and what each changed knob contributes.
 
-    `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Where no
+    `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Studies
+    of another kind of device, or of a model more than twice or less than half as large, are under `far`. Where no near
     study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
     takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
     """
     matches = nearest_studies(studies.studies(), query.wanted(), studies.gpu_names())
     items: list[bytes] = []
+    far: list[bytes] = []
     shown: list[Match] = []
     too_large = unanswered = 0
     following: str | None = None
@@ -83,7 +85,7 @@ def find_recommendations(
         if item is None:
             too_large += 1
         else:
-            items.append(item)
+            (far if match.is_far else items).append(item)
             shown.append(match)
     reason = _reason(shown, too_large, unanswered, query.max_memory_bytes)
     if not items and query.cursor is None:
@@ -91,7 +93,8 @@ def find_recommendations(
         items, reason = ([item] if item else []), f"{reason}; {how}"
     elif items:
         reason = f"{reason}; {NOT_PREDICTED}"
-    body = b'{"items":%b,"next_cursor":%b,"reason":%b}' % (joined(items), dumps(following), dumps(reason))
+    parts = joined(items), joined(far), dumps(following), dumps(reason)
+    body = b'{"items":%b,"far":%b,"next_cursor":%b,"reason":%b}' % parts
     return conditional(request, body, JSON, next_link(request, following))
 
 
@@ -120,7 +123,7 @@ def _item(studies: StudyCache, match: Match, found: Snapshot, limit_bytes: int |
     if not rest:
         return None
     head = _head("exact" if match.distance == 0 else "nearest", match)
-    return _joined({**head, "study": study_json(match.study)}, rest)
+    return _joined({**head, "study": study_json(match.study, studies.state(match.study))}, rest)
 
 
 def _joined(head: Mapping[str, Any], rest: bytes) -> bytes:
@@ -156,6 +159,8 @@ def _reason(shown: Sequence[Match], too_large: int, unanswered: int, limit_bytes
     """Why these, or why none, in a sentence."""
     if shown and shown[0].distance == 0:
         parts = ["measured on what was asked for"]
+    elif shown and shown[0].is_far:
+        parts = ["no study is near what was asked for"]
     elif shown:
         names = ", ".join(d.name for d in shown[0].differences)
         parts = [f"no study is exactly of what was asked for; the first here differs in {names}"]

@@ -32,7 +32,7 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
     """Every study, newest first."""
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
     shown, following = page(every, lambda study: (-study.id,), query.limit, query.cursor)
-    document = {"studies": [study_json(study) for study in shown], "next_cursor": following}
+    document = {"studies": [study_json(study, studies.state(study)) for study in shown], "next_cursor": following}
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -12,12 +13,13 @@ from api.cache.studies import StudyCache
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
-from api.dashboard.copies import archive
+from api.dashboard.copies import archive, archive_name
 from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import WhyQuery, why_view
-from api.deps import StudiesDep, StudyId, TrialNumber
+from api.deps import AccessDep, StudiesDep, StudyId, TrialNumber
+from api.guard.security import Access
 from api.logs import open_below
 from api.responses import HTML, conditional
 from autotune.charts.feasibility_map import Cell, Pair
@@ -26,7 +28,7 @@ from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.forecast.untried_pairs import predict_pairs, predict_peaks
-from autotune.recommendation.export import ExportChoice
+from autotune.recommendation.export import ExportChoice, Exported
 from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
@@ -62,7 +64,9 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
 
 
 @router.get("/trials/{number}")
-def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
+def one_trial(
+    request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, number: TrialNumber
+) -> Response:
     """A trial, its log as it is written."""
     found = studies.snapshot(study_id)
     trial = found.trial(number)
@@ -71,7 +75,8 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
     export = studies.kept(
-        ("export", found.progress, number), lambda: studies.exported(found, ExportChoice(trial=number))
+        ("export", found.progress, number),
+        lambda: shown_export(studies.exported(found, ExportChoice(trial=number)), access),
     )
     key = ("trial", found.stamp, number, life, logs, timeline)
     body = studies.kept(
@@ -97,24 +102,46 @@ def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Respons
 
 
 @router.get("/recommendation")
-def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+def recommendation(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId) -> Response:
     """The answer with everything it rests on."""
     found = studies.snapshot(study_id)
 
     def build() -> bytes:
         rows = () if found.recommendation is None else found.recommendation.rows
-        exports = [studies.exported(found, ExportChoice(row=place + 1)) for place in range(len(rows))]
+        choices = [ExportChoice(row=place + 1) for place in range(len(rows))]
+        exports = [shown_export(studies.exported(found, choice), access) for choice in choices]
         return render("recommendation.html", answer=answer_page(found, exports))
 
     return conditional(request, studies.kept(("recommendation", found.progress), build), HTML)
 
 
 @router.get("/export/{row}.zip")
-def export(request: Request, studies: StudiesDep, study_id: StudyId, row: Row) -> Response:
-    """The files that train with a row of the answer, without the prompts."""
+def export(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, row: Row) -> Response:
+    """The files that train with a row of the answer; the prompts, which are the user's data, only on this machine."""
+    return _archive(request, studies, access, study_id, ExportChoice(row=row))
+
+
+@router.get("/trials/{number}/export.zip")
+def export_trial(
+    request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, number: TrialNumber
+) -> Response:
+    """Sends the same of a trial's configuration."""
+    return _archive(request, studies, access, study_id, ExportChoice(trial=number))
+
+
+def _archive(request: Request, studies: StudyCache, access: Access, study_id: int, choice: ExportChoice) -> Response:
     found = studies.snapshot(study_id)
-    made = studies.exported(found, ExportChoice(row=row))
+    made = shown_export(studies.exported(found, choice), access)
     if isinstance(made, str):
         raise NotFoundError(made)
-    headers = {"Content-Disposition": f'attachment; filename="study-{study_id}-row-{row}.zip"'}
-    return conditional(request, archive(found.study, made), "application/zip", headers, kept=False)
+    name = archive_name(found.study, row=choice.row, trial=choice.trial)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.zip"'}
+    return conditional(request, archive(found.study, made, name), "application/zip", headers, kept=False)
+
+
+def shown_export(export: Exported | str, access: Access) -> Exported | str:
+    """Leaves the prompts out, unless they are readable and only this machine reads the page."""
+    readable = not isinstance(export, str) and export.prompts is not None and export.prompts.is_file()
+    if isinstance(export, str) or (readable and access.token is None):
+        return export
+    return replace(export, prompts=None)

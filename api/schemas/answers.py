@@ -50,7 +50,7 @@ class Recommendation(Shape):
     """What a study hands back."""
 
     study: str
-    rows: list[Row] = Field(description="First: same learning as the baseline. Second: if more may change.")
+    rows: list[Row] = Field(description="First: same numerics as the baseline. Second: if more may change.")
     baseline: str = Field(description="`ok`, or how it failed.")
     reference: int | None = Field(description="Number of the trial gains are stated over.")
     ended_by: str

@@ -105,7 +105,7 @@ class PredictedItem(Shape):
     presumed: list[str] = Field(description="What was not said or is not known, in sentences.")
     load: Load
     machine: Machine
-    best: list[Prediction] = Field(description="With the same learning as the framework's defaults; best first.")
+    best: list[Prediction] = Field(description="With the same numerics as the framework's defaults; best first.")
     permitted: Prediction | None = Field(description="The best that rounds or learns differently, if it is better.")
     framework_defaults: Prediction
     likely_to_fit: int = Field(description="Combinations that are; of `looked_at`.")
@@ -116,5 +116,8 @@ class Matches(Shape):
     """Measured items, nearest first; or one predicted item, never both."""
 
     items: list[Annotated[Item | PredictedItem, Field(discriminator="match")]]
+    far: list[Item] = Field(
+        description="Measured on another kind of device or size of model: no settings to take over."
+    )
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
     reason: str = Field(description="Why these, or why none, in a sentence.")

@@ -11,6 +11,7 @@ from api.schemas.base import Bytes, Knob, Seconds, Shape, Share, Time
 from api.schemas.trials import Place, Trial
 from autotune.domain import StudyStatus
 from autotune.recommendation.places import PlaceState
+from autotune.recommendation.reading import RunState
 
 
 class Reward(Shape):
@@ -26,6 +27,9 @@ class Study(Shape):
     id: int
     name: str
     status: StudyStatus = Field(strict=False, description="`done` when it cannot gain trials on its own.")
+    state: RunState = Field(
+        strict=False, description="`interrupted`: no tuner runs it, and the command that began it continues it."
+    )
     created_at: Time | None
     revision: int = Field(description="Grows with every change.")
     digest: str = Field(description="SHA-256 of what makes two studies the same.")
@@ -94,7 +98,7 @@ class Running(Trial):
     phase: str | None
     cycle: int | None
     cycle_kind: str | None
-    phase_age_seconds: Seconds | None = Field(description="Since the last sign of life.")
+    phase_age_seconds: Seconds | None = Field(description="Since the last update.")
 
 
 class Status(Shape):

@@ -47,6 +47,9 @@ class Chart:
     legend: tuple[Mark, ...] = ()
     note: str = ""
 
+    def _repr_html_(self) -> str:
+        return f"<figure><figcaption>{self.says or self.note}</figcaption>{self.drawing}</figure>"
+
 
 def empty(name: str, title: str, why: str) -> Chart:
     """A chart there is nothing for, and why."""

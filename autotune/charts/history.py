@@ -1,4 +1,4 @@
-"""Tokens/hour of every trial in the order they ran, with the best so far and the noise around it."""
+"""Tokens/hour of every trial in the order they ran, with the best so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import StudySpec, Trial, TrialState
 from autotune.insights.standings import outcome_word
-from autotune.statistics import early_stopping, evidence, retries
+from autotune.statistics import evidence, retries
 from autotune.wording.numbers import counted, rate, signed_percent
 from autotune.wording.sentences import measured_words
 
@@ -20,24 +20,17 @@ HEIGHT = 320.0
 FRAME = Frame(left=74.0, right=846.0, top=26.0, bottom=262.0)
 MOST_MARKS = 300
 """Of more trials, neighbours share a mark."""
-LARGEST = math.log(2)
-"""Half a band's width, as a factor's logarithm: a wider one, whose ends differ more than fourfold, says nothing."""
-TALLEST = 1.5
-"""A band is drawn up to so many times the fastest trial: one that rests on two noisy cycles would flatten them all."""
-WIDE = 0.5
-"""From this on a band is told by its ends, in tokens/hour: a share of more is no share of the figure."""
 STRIP = 14.0
 """Height of the strip of failures, below zero."""
 
 LEGEND = (
     Mark("many", "measured, neighbours together", "┃"),
     Mark("ok", "measured", "●"),
-    Mark("other", "measured, of other rounding or learning, or emulated", "◆"),
+    Mark("other", "measured, of other numerics or another update, or emulated", "◆"),
     Mark("bound", "stopped early: reaches this at most", "○"),
     Mark("bad", "failed", "✕"),
     Mark("now", "runs", "▶"),
-    Mark("best", "best so far with the same learning", "━"),
-    Mark("band", "where another run of that one would lie (95 %)", "▒"),
+    Mark("best", "best so far with the same numerics", "━"),
     Mark("anchor", "what gains are stated over", "┅"),
 )
 
@@ -62,26 +55,19 @@ def steps(trials: Sequence[Trial], spec: StudySpec) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def spread(trials: Sequence[Trial]) -> float:
-    """Half the width of the band as a factor's logarithm: 95 % of the runs of one configuration."""
-    return evidence.another_run(trials, early_stopping.LOOKS[0])
-
-
 def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> Chart:
     """The chart; marks lead to their trials by ``href``."""
     shown = sorted((t for t in trials if t.state is not TrialState.WAITING), key=lambda t: t.number)
     if not shown:
         return empty(NAME, TITLE, "No trial has been started.")
-    best, half = steps(shown, spec), min(spread(trials), LARGEST)
+    best = steps(shown, spec)
     heights = [v for t in shown if (v := t.tokens_per_hour or t.at_most)]
-    heights += [min(best[-1].tokens_per_hour * math.exp(half), TALLEST * max(heights))] if best else []
     across = Scale(-0.5, shown[-1].number + 0.5, FRAME.left, FRAME.right)
     up = linear(heights, FRAME.bottom - STRIP, FRAME.top)
-    says = _says(shown, best, half)
+    says = _says(shown, best)
     parts = [
         left_axis(FRAME, up, rate, "tokens/hour"),
         bottom_axis(FRAME, across, _whole, "trial"),
-        *_band(best, half, across, up),
         *_anchor(trials, spec, up),
         *_line(best, across, up),
         *_marks(shown, spec, across, up, href),
@@ -93,30 +79,21 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
         drawing(HEIGHT, parts, says, NAME),
         ("trial", "best so far, tokens/hour", "over the step before"),
         _rows(best),
-        _legend(shown, spec, best, half),
+        _legend(shown, spec, best),
         note="Every trial is in the table of trials." if len(shown) > len(best) else "",
     )
 
 
-def _says(shown: Sequence[Trial], best: Sequence[Step], half: float) -> str:
+def _says(shown: Sequence[Trial], best: Sequence[Step]) -> str:
     if not best:
         judged = any(retries.decided(t) for t in shown)
         return f"{counted(len(shown), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
     last = best[-1]
-    band = f"; {_within(last.tokens_per_hour, half)}" if half > 0 else ""
     found = f", found in {len(best)} steps" if len(best) > 1 else ""
     return (
         f"{counted(len(shown), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
-        f"tokens/hour{found}{band}."
+        f"tokens/hour{found}."
     )
-
-
-def _within(speed: float, half: float) -> str:
-    if half >= LARGEST:
-        return "its runs differ too much to say where another one would lie"
-    if math.expm1(half) < WIDE:
-        return f"another run of it would lie within ±{100 * math.expm1(half):.1f} %"
-    return f"another run of it would lie between {rate(speed * math.exp(-half))} and {rate(speed * math.exp(half))}"
 
 
 def _rows(best: Sequence[Step]) -> tuple[tuple[str, ...], ...]:
@@ -144,15 +121,6 @@ def _corners(best: Sequence[Step], across: Scale) -> list[tuple[float, float]]:
             found.append((x, found[-1][1]))
         found.append((x, step.tokens_per_hour))
     return [*found, (FRAME.right, found[-1][1])] if found else []
-
-
-def _band(best: Sequence[Step], half: float, across: Scale, up: Scale) -> list[str]:
-    corners = _corners(best, across)
-    if not corners or half <= 0:
-        return []
-    above = [(x, up.at(v * math.exp(half))) for x, v in corners]
-    below = [(x, up.at(v * math.exp(-half))) for x, v in reversed(corners)]
-    return [tag("path", d=path([*above, *below]) + "Z", class_="band")]
 
 
 def _line(best: Sequence[Step], across: Scale, up: Scale) -> list[str]:
@@ -227,8 +195,7 @@ def _column(trials: Sequence[Trial], across: Scale, up: Scale) -> Svg:
     return linked(group(parts), "", words)
 
 
-def _legend(shown: Sequence[Trial], spec: StudySpec, best: Sequence[Step], half: float) -> tuple[Mark, ...]:
+def _legend(shown: Sequence[Trial], spec: StudySpec, best: Sequence[Step]) -> tuple[Mark, ...]:
     seen = {"many", "bad"} if len(shown) > MOST_MARKS else {style_of(t, spec) for t in shown}
     seen |= {"best", "anchor"} if best else set()
-    seen |= {"band"} if best and half > 0 else set()
     return tuple(m for m in LEGEND if m.style in seen)

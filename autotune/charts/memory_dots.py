@@ -1,24 +1,21 @@
-"""Highest memory by phase against what there is, by trial; and over the cycles of one trial."""
+"""Highest memory by phase against the limit, by trial."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, nowhere
 from autotune.charts.chosen import chosen, name_of
 from autotune.charts.phase_bars import ordered, style
 from autotune.charts.scales import Bands, Scale, linear
-from autotune.charts.svg import Svg, group, label, line, linked, path, tag
+from autotune.charts.svg import Svg, group, label, line, linked, tag
 from autotune.domain import Configuration, Pool, Trial
-from autotune.domain.measures import peak_reader, peaks_by_phase
+from autotune.domain.measures import peaks_by_phase
 from autotune.wording.numbers import counted, format_size
 
 GIB = float(1 << 30)
 ROW = 26.0
-MOST_DOTS = 200
-"""Along one line; a long run has thousands of cycles."""
-MOST_ROWS = 200
 WHOLE = "cycle"
 """Key of the peaks that are of the whole cycle."""
 POOL_WORDS = {Pool.HOST: "host memory (PSS of the process tree)", Pool.DEVICE: "GPU memory"}
@@ -33,8 +30,9 @@ class Capacity:
 
 
 def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
-    """Highest bytes by phase over all cycles."""
-    found = trial.peaks_by_phase(pool)
+    """Returns the highest bytes by phase over all cycles; of a GPU those allocated, for the driver keeps all."""
+    found = peaks_by_phase(trial.cycles, lambda peaks: peaks.device_allocated) if pool is Pool.DEVICE else {}
+    found = found or trial.peaks_by_phase(pool)
     return {name: found[name] for name in ordered(found) if name != WHOLE}
 
 
@@ -73,49 +71,6 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
     return Chart("memory", title, says, drawing(frame.bottom + 42, parts, says, "memory"), heads, rows, legend)
 
 
-def over_cycles(trial: Trial, capacity: Capacity) -> Chart:
-    """The peak of each phase, cycle by cycle, under the limit; of many cycles neighbours share a dot, the highest."""
-    title = "Memory, cycle by cycle"
-    own = [c for c in trial.cycles if c.rank == 0]
-    read = peak_reader(trial.cycles, capacity.pool)
-    each = max(1, -(-len(own) // MOST_DOTS))
-    series: dict[str, list[tuple[int, int]]] = {}
-    for place in range(0, len(own), each):
-        for name, used in peaks_by_phase(own[place : place + each], read).items():
-            if name != WHOLE:
-                series.setdefault(name, []).append((place, used))
-    if not series:
-        return empty("memory-cycles", title, "No peak was measured in any cycle.")
-    frame = Frame(74.0, 840.0, 26.0, 200.0)
-    tops = [used / GIB for points in series.values() for _, used in points]
-    up = linear([*tops, *([capacity.limit / GIB] if capacity.limit else [])], frame.bottom, frame.top)
-    across = Scale(-0.5, max(0.5, len(own) - 0.5), frame.left, frame.right)
-    names = ordered(series)
-    highest = max((used, name) for name, points in series.items() for _, used in points)
-    says = f"Highest {format_size(highest[0])} in {highest[1]}" + (
-        f", {highest[0] / capacity.limit:.0%} of the limit." if capacity.limit else "."
-    )
-    parts = [
-        left_axis(frame, up, lambda v: f"{v:g}", "GiB"),
-        bottom_axis(frame, across, lambda v: f"{v:.0f}" if v == int(v) else "", "cycle"),
-    ]
-    parts += [_series(name, series[name], each, across, up) for name in names]
-    if capacity.limit:
-        y = up.at(capacity.limit / GIB)
-        parts.append(line(frame.left, y, frame.right, y, "capacity"))
-    rows = tuple(
-        (f"{c.index} {c.cycle_kind.value}", *(_size(peaks_by_phase([c], read).get(n)) for n in names))
-        for c in own[:MOST_ROWS]
-    )
-    legend = tuple(Mark(f"phase-{style(n)}", n, "●") for n in names)
-    if capacity.limit:
-        legend = (*legend, Mark("capacity", f"limit, {format_size(capacity.limit)}", "┃"))
-    view = drawing(frame.bottom + 42, parts, says, "memory-cycles")
-    notes = [f"Each dot is the highest of {each} cycles."] if each > 1 else []
-    notes += [f"Of {len(own)} cycles the first {MOST_ROWS} are in the table."] if len(own) > MOST_ROWS else []
-    return Chart("memory-cycles", title, says, view, ("cycle", *names), rows, legend, " ".join(notes))
-
-
 def _says(shown: Sequence[Trial], capacity: Capacity) -> str:
     most = max(shown, key=lambda t: t.peak(capacity.pool) or 0)
     used = most.peak(capacity.pool) or 0
@@ -146,17 +101,3 @@ def _row(trial: Trial, baseline: Configuration, pool: Pool, across: Scale, y: fl
 def _limit(x: float, frame: Frame) -> Svg:
     words = label(x - 4, frame.top - 2, "limit", "tick", "end")
     return group([line(x, frame.top - 6, x, frame.bottom, "capacity"), words])
-
-
-def _series(name: str, points: Sequence[tuple[int, int]], each: int, across: Scale, up: Scale) -> Svg:
-    """``points`` are the first of ``each`` neighbouring cycles, and their highest bytes."""
-    places = [(across.at(i + (each - 1) / 2), up.at(used / GIB)) for i, used in points]
-    dots: list[str] = [
-        linked(
-            tag("circle", cx=x, cy=y, r=4, class_=f"dot phase-{style(name)}"),
-            "",
-            f"{f'cycle {i}' if each == 1 else f'from cycle {i} on'}: {name} {format_size(used)}",
-        )
-        for (x, y), (i, used) in zip(places, points, strict=True)
-    ]
-    return group([tag("path", d=path(places), class_=f"line phase-{style(name)}"), *dots])

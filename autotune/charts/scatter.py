@@ -1,4 +1,4 @@
-"""Points in a plane: speed against memory, or against the share of groups that teach."""
+"""Points in a plane: speed against memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, drawing, empty, left_axis, nowhere
 from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
-from autotune.charts.svg import Svg, group, line, linked, path, tag
-from autotune.domain import CycleKind, Pool, Trial
+from autotune.charts.svg import Svg, linked, path, tag
+from autotune.domain import Pool, Trial
 from autotune.insights.ranking import pareto, ranked, speed
-from autotune.statistics.distributions import NORMAL95 as Z
-from autotune.wording.numbers import counted, format_size, rate
+from autotune.wording.numbers import format_size, rate
 
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
 MOST_POINTS = 400
 GRID = 48
 """Of more points, one in each of GRID x GRID parts of the plane is drawn."""
-ENOUGH_GROUPS = 100
-"""Below this, the share of groups that teach is too uncertain to rank on."""
 NEAR = 0.05
 """What counts as predicted well, as a share."""
 AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
@@ -30,15 +27,13 @@ AS_PREDICTED = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", 
 
 @dataclass(frozen=True)
 class ScatterPoint:
-    """A trial in the plane; ``low`` and ``high`` are an interval across, where there is one."""
+    """A trial in the plane."""
 
     number: int
     x: float
     y: float
     words: str
     front: bool = False
-    low: float | None = None
-    high: float | None = None
 
 
 def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> Chart:
@@ -67,43 +62,6 @@ def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
     return (
         f"Of {count} configurations {len(front)} are on the front: nothing is both faster and smaller than one of them."
     )
-
-
-def teaching_front(trials: Sequence[Trial], href: Href = nowhere) -> Chart:
-    """Tokens/hour against the share of groups whose rewards differ, with its interval; few groups rank nobody."""
-    title = "Speed against the share of groups that teach"
-    points: list[ScatterPoint] = []
-    rows: list[tuple[str, ...]] = []
-    least = 0
-    for trial in ranked(trials):
-        found = teaching(trial)
-        if found is None:
-            continue
-        share, low, high, groups = found
-        least = groups if not rows else min(least, groups)
-        words = f"{rate(speed(trial))} tokens/hour, {share:.0%} of {groups} groups ({low:.0%} to {high:.0%})"
-        points.append(ScatterPoint(trial.number, share, speed(trial), words, False, low, high))
-        rows.append((f"#{trial.number}", rate(speed(trial)), f"{share:.0%}", f"{low:.0%} to {high:.0%}", str(groups)))
-    if not points:
-        return empty("pareto", title, "No feasible trial ran at natural lengths, where alone rewards can be read.")
-    says = f"{counted(len(points), 'configuration')} with the 95 % interval of their share."
-    if least < ENOUGH_GROUPS:
-        says += f" Some rest on {least} groups; below {ENOUGH_GROUPS} nothing is ranked on them."
-    heads = ("trial", "tokens/hour", "share", "95 % interval", "groups")
-    axis = ("share of groups whose rewards differ", _percent)
-    return _plane("pareto", title, says, points, axis, heads, tuple(rows[:MOST_POINTS]), href)
-
-
-def teaching(trial: Trial) -> tuple[float, float, float, int] | None:
-    """(share, low, high, groups) of groups whose rewards differ, by Wilson's 95 % interval (JASA 22, 1927)."""
-    own = [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL and c.rank == 0]
-    groups = sum(c.groups for c in own)
-    if groups <= 0:
-        return None
-    share = min(1.0, max(0.0, 1.0 - sum(c.zero_std_groups for c in own) / groups))
-    centre = (share + Z * Z / (2 * groups)) / (1 + Z * Z / groups)
-    half = Z / (1 + Z * Z / groups) * math.sqrt(share * (1 - share) / groups + Z * Z / (4 * groups * groups))
-    return share, max(0.0, centre - half), min(1.0, centre + half), groups
 
 
 def as_predicted(across: Scale, up: Scale, low: float, high: float) -> list[Svg]:
@@ -140,8 +98,7 @@ def _plane(
     rows: tuple[tuple[str, ...], ...],
     href: Href,
 ) -> Chart:
-    spans = [v for p in points for v in (p.x, p.low, p.high) if v is not None]
-    across = linear(spans, FRAME.left, FRAME.right, zero=False)
+    across = linear([p.x for p in points], FRAME.left, FRAME.right)
     up = linear([p.y for p in points], FRAME.bottom, FRAME.top)
     front = sorted((p for p in points if p.front), key=lambda p: p.x)
     parts = [left_axis(FRAME, up, rate, "tokens/hour"), bottom_axis(FRAME, across, axis[1], axis[0])]
@@ -162,11 +119,8 @@ def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _point(point: ScatterPoint, across: Scale, up: Scale, href: Href) -> Svg:
     x, y = across.at(point.x), up.at(point.y)
-    style = "point ok" if point.front or point.low is not None else "point many-dot"
-    found = dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))
-    if point.low is None or point.high is None:
-        return found
-    return group([line(across.at(point.low), y, across.at(point.high), y, "whisker"), found])
+    style = "point ok" if point.front else "point many-dot"
+    return dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))
 
 
 def dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
@@ -177,7 +131,3 @@ def dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
 def plain(value: float) -> str:
     """A figure of an axis."""
     return f"{value:g}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}"

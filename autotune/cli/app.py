@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from autotune.cli import console
 from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, sweep, trial, verify
 from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
+from autotune.cli.option_groups import PanelCommand
 from autotune.cli.options import add_database_option
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
 It runs short real trials of your own training framework, and confirms the winner against your
-present configuration, with maximum-length completions.
-
-\b
-Begin:
-  autotune plan --model DIR    what to expect on GPUs, predicted before any trial
-  autotune doctor              what this machine lacks, and what mends it
-  autotune start --budget 10m  search; the same command again continues
-  autotune status              how it stands, from another terminal
-  autotune best                the recommendation
-  autotune export              its files, and the command that trains with them
-  autotune verify              run that command, and compare with the figure
-  autotune logs 7 -f           what trial 7 prints
-  autotune compare 0 7         two trials, or two studies, beside each other
-  autotune retry 7             a trial's configuration again; the later result counts
-  autotune report -o r.md      the whole study as one file
-  autotune sweep --rows 300    a table of trials over a space, to judge searches on
-  autotune serve               the same as a page in your browser, live
+present configuration, with maximum-length completions. Begin with `autotune start --budget 10m`.
 
 \b
 Results go to stdout, talk to stderr; every reading command has --json.
@@ -41,6 +27,25 @@ usage, a home or database that cannot be used), 3 nothing feasible, 4 budget
 spent before a result, 5 environment, 6 database failed, 75 ended by a
 scheduler's notice (run it again), 130 interrupted.
 """
+
+
+GROUPS = {
+    "Begin": ("plan", "doctor", "start", "sweep", "space"),
+    "Look": ("status", "best", "trials", "show", "logs", "compare", "report", "serve"),
+    "Use": ("export", "verify", "retry"),
+}
+"""The commands, as ``--help`` lists them."""
+
+
+class CommandGroups(TyperGroup):
+    """Lists the commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section for each group."""
+        for title, names in GROUPS.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, each.get_short_help_str(62)) for name, each in found if each is not None])
 
 
 def version() -> str:
@@ -71,6 +76,7 @@ def build_app() -> typer.Typer:
     """The whole command line. Commands import what is heavy only when they run."""
     app = typer.Typer(
         name="autotune",
+        cls=CommandGroups,
         help=HELP,
         no_args_is_help=True,
         add_completion=True,
@@ -83,7 +89,8 @@ def build_app() -> typer.Typer:
         *(start.start, read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor, serve.serve),
         *(compare.compare, retry.retry, sweep.sweep, report.report_command, export.export, verify.verify, plan.plan),
     ):
-        app.command(command.__name__.removesuffix("_command"))(command)
+        panels = PanelCommand if command in (start.start, sweep.sweep) else None
+        app.command(command.__name__.removesuffix("_command"), cls=panels)(command)
     app.add_typer(space.app, name="space")
     add_database_option(app)
     return app

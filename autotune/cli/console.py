@@ -1,4 +1,4 @@
-"""The two channels: stdout carries data, stderr carries talk. 80 columns, no markup, no surprises."""
+"""The two channels: stdout carries data, stderr carries talk. No markup."""
 
 from __future__ import annotations
 
@@ -11,34 +11,39 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 
 WIDTH = 80
-"""Columns of everything we draw; a narrower terminal gets its own width."""
+"""Columns of everything drawn where there is no terminal; a terminal has its own."""
 
 
-def out() -> Console:
-    """The console for results."""
-    return _console(sys.stdout)
+def out(most: int | None = 100) -> Console:
+    """The console for results, of at most so many columns."""
+    return _console(sys.stdout, most)
 
 
-def talk() -> Console:
+def width() -> int:
+    """Columns of the terminal, for tables."""
+    return out(None).width
+
+
+def talk(most: int | None = 100) -> Console:
     """The console for progress, hints and errors."""
-    return _console(sys.stderr)
+    return _console(sys.stderr, most)
 
 
-def _console(stream: TextIO) -> Console:
+def _console(stream: TextIO, most: int | None) -> Console:
     probe = Console(file=stream)
-    width = min(WIDTH, probe.width) if probe.is_terminal else WIDTH
+    columns = min(most or probe.width, probe.width) if probe.is_terminal else WIDTH
     return Console(
         file=stream,
-        width=max(1, width),
+        width=max(1, columns),
         markup=False,
         emoji=False,
         highlight=False,
     )
 
 
-def show(renderable: RenderableType) -> None:
+def show(renderable: RenderableType, most: int | None = 100) -> None:
     """Print a result; in a pipe or a file without the blanks that fill its lines."""
-    screen = out()
+    screen = out(most)
     if screen.is_terminal:
         screen.print(renderable)
         return

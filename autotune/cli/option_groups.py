@@ -8,9 +8,38 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
 
+from typer.core import TyperCommand
+
 from autotune.errors import UsageError
 
 T = TypeVar("T")
+
+PANELS = {
+    "How long (one is needed)": "budget max_trials gpu_hours dry_run",
+    "Your run": "config server accelerate model data reward task published framework openr1 python baseline "
+    "rows_per_update max_prompt_length max_completion_length",
+    "Machine": "gpus rollout_gpus at_once memory_limit ranks allow_busy ray nodes",
+    "Search": "space objective sampler seed no_history cold rows repeat_top times same_learning",
+    "Study and storage": "stored name new home database export",
+    "Screen and page": "no_live quiet as_json no_serve port",
+    "Schedulers": "grace signal",
+}
+"""The options of ``start`` and ``sweep``, by parameter."""
+
+
+class PanelCommand(TyperCommand):
+    """Lists the options in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section for each panel, and one for the rest."""
+        records = {p.name: record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
+        for title, names in PANELS.items():
+            rows = [records.pop(name) for name in names.split() if name in records]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        with formatter.section("Help"):
+            formatter.write_dl(list(records.values()))
 
 
 def takes(group: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

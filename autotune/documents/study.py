@@ -85,13 +85,14 @@ def budget_json(budget: Budget) -> Document:
     return fields_json(budget, {"wall_s": "wall_seconds", "at_once": "trials_at_once"})
 
 
-def study_json(study: Study) -> Document:
-    """Converts a study's specification and state to JSON, without its trials."""
+def study_json(study: Study, state: str) -> Document:
+    """Converts a study's specification and state (``RunState``) to JSON, without its trials."""
     spec, resources = study.spec, study.spec.resources
     return {
         "id": study.id,
         "name": plain(spec.name),
         "status": study.status.value,
+        "state": state,
         "created_at": timestamp(study.created_at),
         "revision": study.revision,
         "digest": spec.digest,

@@ -65,6 +65,11 @@ class Match:
         """Sum of the differences in doublings; 0 if nothing differs."""
         return sum(d.distance for d in self.differences)
 
+    @property
+    def is_far(self) -> bool:
+        """Whether it is of another kind of device, or of a model more than a doubling away."""
+        return any(d.name == "gpu" or (d.name == "params_b" and d.distance > 1.0) for d in self.differences)
+
 
 def nearest_studies(
     studies: Iterable[Study], query: TrainingProfile, gpu_names: Mapping[int, str] | None = None

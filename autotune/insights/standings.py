@@ -19,7 +19,7 @@ class Standing:
     """Speed in the study's objective, which decides the order."""
     numbers: tuple[int, ...]
     ratio: float | None
-    """Speed over the reference's in the study's objective, minus 1; ``None`` for the reference itself."""
+    """``evidence.gain`` over the reference, its value; ``None`` for the reference itself and where there is none."""
     same_learning: bool
     confirmed: bool
 
@@ -30,14 +30,11 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
     anchor = evidence.reference(trials, baseline)
     found = []
     for configuration, runs in held.items():
-        speed = evidence.speed(runs)
-        ratio = None
-        if anchor is not None and configuration != anchor.configuration:
-            ratio = evidence.merit(runs) / evidence.merit(held[anchor.configuration]) - 1.0
+        ratio = None if anchor is None else evidence.gain_value(trials, configuration, anchor.configuration)
         found.append(
             Standing(
                 configuration=configuration,
-                tokens_per_hour=speed,
+                tokens_per_hour=evidence.speed(runs),
                 merit=evidence.merit(runs),
                 numbers=tuple(t.number for t in runs),
                 ratio=ratio,

@@ -32,7 +32,7 @@ class Change:
 
     def words(self) -> str:
         """Formats the change: ``micro_batch_size 2 -> 8``."""
-        return f"{self.knob} {knob_value(self.before)} -> {knob_value(self.after)}"
+        return f"{self.knob} {knob_value(self.before, self.knob)} -> {knob_value(self.after, self.knob)}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.documents.study import plain
 from autotune.insights.ruled_out import RuledOut, RulingCause
 from autotune.insights.why import Change, FailedNeighbour, RowReasons, Why
-from autotune.wording.numbers import counted, signed_percent
+from autotune.wording.numbers import counted, ratio_words, signed_percent
 from autotune.wording.text import knob_value
 from trainer.child.contract import encode
 
@@ -17,42 +17,31 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS = 8
 LEAST_ELSEWHERE = 0.05
-"""Least change, in phases that no changed knob acts on, that is reported."""
-LARGEST_PERCENT, WIDEST = 10.0, 4.0
-"""Gain above which the ratio replaces percent, and ratio of an interval's ends above which words do."""
+"""Change in phases that no changed knob acts on from which it is told."""
 
 
 def share_words(shares: KnobShares, share: Share) -> str:
     """Formats a share: ``torch_compile on with host_allocator keep: +40 % (+5 to +86 %), never tried apart``."""
-    changes = " with ".join(f"{name} {knob_value(shares.changes[name][1])}" for name in share.knobs)
+    changes = " with ".join(f"{name} {knob_value(shares.changes[name][1], name)}" for name in share.knobs)
     return f"{changes}: {range_words(share)}{', never tried apart' if len(share.knobs) > 1 else ''}"
 
 
 def range_words(share: Share) -> str:
-    """Formats a gain: ``+25 % (-1 to +57 %)``; in words if the interval is too wide for figures."""
-    low, high = 1.0 + share.low, 1.0 + share.high
-    if low == high:
+    """Returns ``+25.0 % (-1.0 % to +57.0 %)``; in words where the interval tells nothing."""
+    if share.low == share.high:
         return "nothing, it acts on no phase of these cycles"
-    if high > WIDEST * low:
-        return f"{'faster' if low > 1.0 else 'slower' if high < 1.0 else 'faster or slower'}, by how much is not known"
-    if share.high > LARGEST_PERCENT:
-        return f"{1.0 + share.value:.0f} times as fast ({low:.0f} to {high:.0f} times)"
-    return f"{_whole(share.value)} % ({_whole(share.low)} to {_whole(share.high)} %)"
+    return ratio_words(share.value, share.low, share.high)
 
 
 def summary_words(shares: KnobShares) -> str:
-    """Sums the shares up: ``together +134 % by all 15 trials; no single knob is proven``, then other phases."""
+    """Returns ``together +134.0 %, by one model of 15 trials; no single knob is proven`` and the rest."""
     proven = ", ".join(" with ".join(share.knobs) for share in shares.shares if share.proven)
     together = range_words(shares.together).partition(" (")[0]
     verdict = f"proven: {proven}" if proven else "no single knob is proven"
-    parts = [f"together {together} by all {shares.trials} trials", verdict]
+    parts = [f"together {together}, by one model of {counted(shares.trials, 'trial')}", verdict]
     if abs(shares.elsewhere) >= LEAST_ELSEWHERE:
-        parts.append(f"not theirs: {_whole(shares.elsewhere)} % in phases that none of them acts on")
+        parts.append(f"{signed_percent(shares.elsewhere)} of it in phases that none of them acts on")
     return "; ".join(parts)
-
-
-def _whole(ratio: float) -> str:
-    return f"{round(100.0 * ratio):+d}"
 
 
 def shares_lines(shares: KnobShares | None) -> list[str]:

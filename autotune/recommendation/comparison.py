@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.domain import Configuration, Gain, Study, Trial
+from autotune.domain import Configuration, Gain, RecommendationRow, Study, Trial
 from autotune.domain.differences import differing
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.reading import StudyReading
+from autotune.recommendation.recommend import row_of
 from autotune.recommendation.whole_run import Estimate
 from autotune.statistics import evidence
 from autotune.statistics.lengths import completions, spread_words
+from autotune.wording.numbers import counted, rate, signed_percent
+from autotune.wording.sentences import gain_words
+from autotune.wording.text import brief, clean, knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import moving_lengths
 from search_spaces.native import emulated
@@ -66,7 +70,7 @@ class Comparison:
     a: ComparedSide
     b: ComparedSide
     ratio: Gain | None
-    """Tokens/hour of b over a, minus 1; ``None`` if a side has no undisturbed cycle."""
+    """Tokens/hour of b over a, minus 1; ``None`` of one configuration, and where one has no undisturbed cycle."""
     changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
     """Knobs that differ, as (a, b)."""
     differs: tuple[str, ...] = ()
@@ -86,7 +90,7 @@ class Comparison:
 
 
 def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
-    """Compares two trials of one study; trials of one round by the interval of that round's gain."""
+    """Compares two trials of one study: figures of the two runs, and the gain of their configurations by all runs."""
     here, there = (_side(f"#{t.number}", record, t.configuration, [t]) for t in (a, b))
     differs = []
     if a.rows_per_update != b.rows_per_update:
@@ -94,7 +98,7 @@ def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
     if moving_lengths(a.configuration) != moving_lengths(b.configuration):
         before, after = (spread_words(completions([t])) if t.speed_cycles() else "not measured" for t in (a, b))
         differs.append(f"completion lengths: {before} -> {after}")
-    ratio = None if a.emulated or b.emulated else evidence.ratio(record.trials, [b], [a])
+    ratio = evidence.gain(record.trials, b.configuration, a.configuration)
     return _comparison(here, there, ratio, tuple(differs))
 
 
@@ -121,6 +125,25 @@ def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
     if sorted(a.study.lengths) != sorted(b.study.lengths):
         found.append(f"recorded lengths: {_lengths(a.study)} -> {_lengths(b.study)}")
     return tuple(found)
+
+
+def verdict(comparison: Comparison) -> str:
+    """States the ratio and how sure it is in one sentence."""
+    a, b, found = comparison.a, comparison.b, comparison.ratio
+    names = f"{clean(b.label)} over {clean(a.label)}"
+    if found is None and not comparison.changes and not comparison.differs:
+        ran = "" if a.speed is None or b.speed is None else f" ({signed_percent(b.speed.value / a.speed.value - 1.0)})"
+        return f"{names}: two runs of one configuration{ran}, which is no gain"
+    if found is None:
+        bad = [f"{clean(s.label)}: {_why_none(s)}" for s in (a, b) if not s.cycles or s.outcome == "emulated"]
+        return f"{names}: no ratio; {'; '.join(bad) or 'a run of one of the two configurations failed'}"
+    doubt = "it includes no difference" if found.low <= 0 <= found.high else "too few undisturbed cycles to decide"
+    by = f", by {counted(found.pairs, 'A/B round')}" if found.pairs else ""
+    return f"{names}: {gain_words(found)} tokens/hour{by}{'' if comparison.decided else f'; {doubt}'}"
+
+
+def _why_none(side: ComparedSide) -> str:
+    return clean(side.outcome) if side.speed is None or side.outcome == "emulated" else "all its cycles were disturbed"
 
 
 def _comparison(
@@ -155,10 +178,8 @@ def _lengths(study: Study) -> str:
 
 
 def _best(record: StudyReading) -> ComparedSide:
-    spec = record.study.spec
-    leaders = evidence.leaders(record.trials, spec.baseline, spec.framework)
-    chosen = leaders[0].configuration if leaders else spec.baseline
-    return _runs(record, chosen, spec.name)
+    spec, row = record.study.spec, record.first_row
+    return _runs(record, spec.baseline if row is None else row.configuration, spec.name)
 
 
 def _runs(record: StudyReading, configuration: Configuration, label: str) -> ComparedSide:
@@ -209,3 +230,30 @@ def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
     """Returns the mean by name; a mapping without a name counts as 0 for it."""
     names = dict.fromkeys(name for each in found for name in each)
     return {name: sum(each.get(name, 0.0) for each in found) / len(found) for name in names}
+
+
+def keep(reading: StudyReading, values: Mapping[str, KnobValue | None]) -> RecommendationRow | None:
+    """Finds the best measured configuration with the baseline's numerics in which knobs have these values."""
+    spec = reading.study.spec
+    able = (s for s in reading.standings if all(s.configuration.get(name) == value for name, value in values.items()))
+    best = next((s for s in able if s.same_learning), None)
+    return None if best is None else row_of(spec, reading.trials, best.configuration)
+
+
+def loss_words(reading: StudyReading, row: RecommendationRow) -> str:
+    """Formats the loss of a configuration against the answer: ``-19.6 % (95 % interval ...), #10``."""
+    if reading.first_row is None or row.configuration == reading.first_row.configuration:
+        return "nothing: the answer has it"
+    lost = evidence.gain(reading.trials, row.configuration, reading.first_row.configuration)
+    return f"{'nothing comparable' if lost is None else gain_words(lost)}, #{row.trials[0]}"
+
+
+def keeping_words(reading: StudyReading, values: Mapping[str, KnobValue | None]) -> tuple[str, ...]:
+    """Lists sentences on the best configuration that keeps these values, and its loss."""
+    kept = ", ".join(f"{clean(name)} {knob_value(value, name)}" for name, value in values.items())
+    row = keep(reading, values)
+    if row is None:
+        return (f"with {kept}: nothing was measured; `autotune start --set` begins with it",)
+    changed = brief(row.configuration, reading.study.spec.baseline)
+    speed = f"{rate(row.tokens_per_hour)} tokens/hour"
+    return (f"with {kept} the best measured has {speed}: {changed}", f"against the answer: {loss_words(reading, row)}")

@@ -16,7 +16,7 @@ from autotune.documents.study import Document, budget_json, place_json, plain, s
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import NotFoundError
 from autotune.insights.standings import count
-from autotune.recommendation.places import PlaceNow, running_trials
+from autotune.recommendation.places import PlaceNow
 from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
 from autotune.wording.text import clean_line
@@ -129,11 +129,11 @@ def status_document(found: StudyReading, lives: Lives, now: float) -> Document:
     """Builds the status of a study as JSON; ``now`` is UTC seconds, for the age of a phase."""
     study = found.study
     return {
-        "study": study_json(study),
+        "study": study_json(study, found.state.value),
         "spent": {"wall_seconds": plain(found.spent[0]), "gpu_seconds": plain(found.spent[1])},
         "budget": budget_json(found.limits),
         "counts": {"states": count(found.trials).states, "failures": count(found.trials).failures},
-        "running": [_running(found, trial, lives.get(trial.number), now) for trial in running_trials(found.trials)],
+        "running": [_running(found, trial, lives.get(trial.number), now) for trial in found.running],
         "places": [_place(place) for place in found.places],
         "avoided_gpus": [plain(sentence) for sentence in found.avoided_gpus],
         "source": found.source.value,

@@ -16,8 +16,8 @@ from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
-from autotune.wording.numbers import rate, signed_percent
-from autotune.wording.sentences import level_words
+from autotune.wording.numbers import rate
+from autotune.wording.sentences import gain_words, interval_words
 from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
@@ -140,7 +140,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
     spec, workload = study.spec, study.spec.workload
     return ExportRequest(
         title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
-        f"(95 % interval {rate(row.low)} to {rate(row.high)}), trials {', '.join(map(str, row.trials))}",
+        f"({interval_words(row.low, row.high)}), trials {', '.join(map(str, row.trials))}",
         configuration=row.configuration,
         python=spec.python,
         model=workload.model,
@@ -184,15 +184,21 @@ def write(exported: Exported, study: Study, folder: Path, *, force: bool = False
     Raises:
         UsageError: a file exists already and ``force`` is false, or the folder cannot be written.
     """
+    files = put(texts_of(exported, study), folder, force=force)
+    (folder / exported.framework.names.run).chmod(0o755)
+    return files
+
+
+def texts_of(exported: Exported, study: Study) -> dict[str, str]:
+    """Returns name -> text of every file of an export. Raises ``UsageError`` if the prompts cannot be read."""
     texts = {**exported.export.files, README: readme(exported, study)}
     if exported.prompts is not None:
         try:
             texts[f"{exported.framework.names.prompts}/{TRAIN}"] = exported.prompts.read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{exported.prompts} cannot be read: {error.strerror or error}") from None
-    files = put(texts, folder, force=force)
-    (folder / exported.framework.names.run).chmod(0o755)
-    return files
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"{exported.prompts} cannot be read: {reason}") from None
+    return texts
 
 
 def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
@@ -240,12 +246,13 @@ def readme(exported: Exported, study: Study) -> str:
     lines = [
         f"# {clean(spec.name)}",
         "",
-        f"**{rate(row.tokens_per_hour)} tokens/hour** (95 % interval {rate(row.low)} to {rate(row.high)}), {how}"
+        f"**{rate(row.tokens_per_hour)} tokens/hour** ({interval_words(row.low, row.high)}), {how}"
         f"; trials {', '.join(f'#{n}' for n in row.trials)}.",
         "",
         f"    sh {exported.framework.names.run}",
         "",
         *_server_lines(exported),
+        *_prompt_lines(exported),
         f"trains with it. `autotune verify` runs {'both' if exported.export.server else 'this'} and compares.",
         "",
         "## What changed against the baseline",
@@ -253,9 +260,7 @@ def readme(exported: Exported, study: Study) -> str:
         *([f"- `{clean(change)}`" for change in row.changes] or ["Nothing: this is the baseline."]),
     ]
     if row.gain is not None:
-        gain = row.gain
-        interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
-        lines += ["", f"Gain: {signed_percent(gain.value)} ({level_words(gain.level)} interval {interval})."]
+        lines += ["", f"Gain: {gain_words(row.gain)}."]
     lines += ["", "## How it was measured", "", *_measured(exported, study)]
     sentence = seam_sentence(exported)
     if sentence:
@@ -268,6 +273,15 @@ def _server_lines(exported: Exported) -> list[str]:
     if not exported.export.server:
         return []
     return ["(with the rollout server running: start `sh server.sh` in another terminal and wait for it)", ""]
+
+
+def _prompt_lines(exported: Exported) -> list[str]:
+    missing = missing_prompts(exported)
+    return (
+        [f"(the prompts are not here: put the study's own into `{missing}`, one JSON object a line)", ""]
+        if missing
+        else []
+    )
 
 
 def _measured(exported: Exported, study: Study) -> list[str]:
@@ -298,7 +312,7 @@ def native_sentence(native: RecommendationRow | None) -> str:
     sure = "confirmed" if native.confirmed else "not confirmed"
     return (
         f"Without it the best is {rate(native.tokens_per_hour)} tokens/hour "
-        f"(95 % interval {rate(native.low)} to {rate(native.high)}, {sure}): `--native-only` exports it."
+        f"({interval_words(native.low, native.high)}; {sure}): `--native-only` exports it."
     )
 
 

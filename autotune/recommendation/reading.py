@@ -10,15 +10,27 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from autotune.domain import Budget, Event, Fingerprint, Recommendation, RecommendationRow, Study, StudyStatus, Trial
+from autotune.domain import (
+    Budget,
+    Configuration,
+    Event,
+    Fingerprint,
+    Recommendation,
+    RecommendationRow,
+    Study,
+    StudyStatus,
+    Trial,
+)
 from autotune.domain.places import TrialPlace
 from autotune.errors import NotFoundError
 from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
-from autotune.recommendation.places import PlaceNow, read_places
+from autotune.recommendation.places import PlaceNow, read_places, running_trials
 from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
 from autotune.statistics.nodes import levelled
+from autotune.wording.numbers import signed_percent
+from autotune.wording.sentences import machine_words
 from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
@@ -29,6 +41,22 @@ class AnswerSource(StrEnum):
 
     RECOMMENDATION = "recommendation"
     BEST_SO_FAR = "best_so_far"
+
+
+class RunState(StrEnum):
+    """State of a study's tuner."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """The same command continues it."""
+    DONE = "done"
+
+
+def run_state(study: Study, *, alive: bool) -> RunState:
+    """Returns the state of a study; ``alive``: a tuner holds its lock, which ends with the tuner."""
+    if alive:
+        return RunState.RUNNING
+    return RunState.DONE if study.status is StudyStatus.DONE else RunState.INTERRUPTED
 
 
 Answer = tuple[AnswerSource, Recommendation | None]
@@ -55,6 +83,7 @@ def last_event(store: Store, study: Study, kind: str) -> Event | None:
 class LastRun:
     """Last run of the tuner on a study; without limits and places before the first run."""
 
+    alive: bool
     limits: Budget
     avoided_gpus: tuple[str, ...]
     places: tuple[PlaceNow, ...]
@@ -66,10 +95,12 @@ def last_run(store: Store, study: Study, trials: Sequence[Trial]) -> LastRun:
     data: Mapping[str, Any] = {} if began is None else began.data
     given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
     faults = store.events(study.id, after=0 if began is None else began.id, kind="gpu_quarantined")
+    alive = store.is_locked(study.id)
     return LastRun(
+        alive=alive,
         limits=Budget(**given, at_once=data.get("at_once", 1)),
         avoided_gpus=tuple(dict.fromkeys(event.message for event in faults)),
-        places=read_places(store, study, trials, began),
+        places=read_places(store, study, trials, began) if alive else (),
     )
 
 
@@ -82,6 +113,8 @@ class StudyReading:
     """All trials, by number."""
     spent: tuple[float, float] = (0.0, 0.0)
     """Wall seconds and GPU seconds, over all runs of the tuner."""
+    alive: bool = False
+    """Whether a tuner runs it."""
     limits: Budget = NO_LIMITS
     """Budget of the tuner's last run."""
     avoided_gpus: tuple[str, ...] = ()
@@ -100,6 +133,15 @@ class StudyReading:
     def answer(self) -> Answer:
         """Stored recommendation, or, if trials have ended since, the one that all trials support."""
         return self.known_answer or answered(self.stored, self.study, self.trials)
+
+    @property
+    def state(self) -> RunState:
+        return run_state(self.study, alive=self.alive)
+
+    @property
+    def running(self) -> tuple[Trial, ...]:
+        """The trials that a living tuner runs, by number; one that was killed left them in state RUNNING."""
+        return running_trials(self.trials) if self.alive else ()
 
     @property
     def source(self) -> AnswerSource:
@@ -165,10 +207,40 @@ class StudyReading:
         return standings(self.trials, self.study.spec.baseline, self.study.spec.framework)
 
     @cached_property
-    def reference_speed(self) -> float | None:
-        """Tokens/hour of the configuration that gains are stated over; ``None`` without one."""
+    def gains(self) -> Mapping[Configuration, float]:
+        """Of each measured configuration over the reference, by all its runs: the value of its ``evidence.gain``."""
+        return {s.configuration: s.ratio for s in self.standings if s.ratio is not None}
+
+    @cached_property
+    def reference(self) -> Configuration | None:
+        """The configuration that gains are stated over."""
         anchor = evidence.reference(self.trials, self.study.spec.baseline)
-        return None if anchor is None else evidence.speed(evidence.feasible(self.trials)[anchor.configuration])
+        return None if anchor is None else anchor.configuration
+
+    @property
+    def machine(self) -> str:
+        """``8 x H100 80GB HBM3, 1 a trial``: GPUs of all trials by the driver's name; or the CPU's cores."""
+        gpus, resources = self.limits.at_once * self.study.spec.resources.total_gpus, self.study.spec.resources
+        if not gpus:
+            return machine_words(resources)
+        seen = () if self.fingerprint is None else self.fingerprint.hardware.get("gpus") or ()
+        names = {str(gpu["name"]).removeprefix("NVIDIA ") for gpu in seen if "name" in gpu}
+        each = f", {resources.total_gpus} a trial" if gpus != resources.total_gpus else ""
+        return f"{gpus} x {clean(', '.join(sorted(names))) or resources.device}{each}"
+
+    @property
+    def reference_word(self) -> str:
+        """``baseline``, or ``reference`` where that failed."""
+        return "baseline" if self.reference in (None, self.study.spec.baseline) else "reference"
+
+    def gain_words(self, trial: Trial) -> str:
+        """Returns ``+21.3 %`` of a measured trial's configuration, ``baseline`` or ``reference``; else empty."""
+        if not trial.tokens_per_hour:
+            return ""
+        if trial.configuration == self.reference:
+            return self.reference_word
+        gain = self.gains.get(trial.configuration)
+        return "" if gain is None else signed_percent(gain)
 
 
 @dataclass(frozen=True)

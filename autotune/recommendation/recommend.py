@@ -17,7 +17,6 @@ from autotune.domain import (
     ALONE,
     ENOUGH_CYCLES,
     Configuration,
-    Gain,
     Objective,
     Recommendation,
     RecommendationRow,
@@ -30,7 +29,7 @@ from autotune.insights import phases, rewards
 from autotune.statistics import evidence, lengths
 from autotune.statistics.evidence import Leader, Row
 from autotune.statistics.retries import broken_off, disproved
-from autotune.wording.sentences import level_words
+from autotune.wording.sentences import gain_words
 from search_spaces import legality
 from search_spaces.batch import held_gpus
 from search_spaces.knobs import KNOBS, Effect, effects_of_change, moving_lengths
@@ -118,7 +117,7 @@ def _kept(
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
-            kept = "Nothing measured faster than the baseline with the same learning; keep it."
+            kept = "Nothing measured faster than the baseline with the same numerics; keep it."
             notes.append(kept if compared else ALONE)
         return anchor
     for configuration in _candidates(spec, trials, leader, anchor):
@@ -169,7 +168,8 @@ def _doubt(
     if found is not None and found.low > 0 and found.decided:
         return None
     name = "the baseline" if anchor == spec.baseline else "the reference"
-    measured = f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}"
+    gained = gain_words(found) if found else "nothing comparable"
+    measured = f"{_changes_sentence(configuration, anchor)} measured {gained} against {name}"
     if found is not None and found.cycles >= ENOUGH_CYCLES:
         return _Unproven(configuration, False, f"{measured}: the interval includes no gain, so it is not recommended.")
     sides = ((anchor, name), (configuration, "it"))
@@ -322,7 +322,7 @@ def changes(configuration: Configuration, baseline: Configuration) -> tuple[str,
 
 def _title(row: Row, configuration: Configuration, baseline: Configuration, framework: str) -> str:
     if row is Row.SAME_LEARNING:
-        return "Same learning as your baseline" if configuration != baseline else "Your baseline"
+        return "Same numerics as your baseline" if configuration != baseline else "Your baseline"
     effects = effects_of_change(configuration, baseline, framework)
     allowed = [f"{name} {_text(configuration.get(name))}" for name in effects if effects[name] is not Effect.SPEED]
     return "If you allow " + " and ".join(allowed)
@@ -344,12 +344,6 @@ def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 def _highest(values: Sequence[int | None]) -> int | None:
     return max((v for v in values if v is not None), default=None)
-
-
-def _gain_sentence(found: Gain | None) -> str:
-    if found is None:
-        return "nothing comparable"
-    return f"{found.value:+.1%} ({level_words(found.level)} interval {found.low:+.1%} to {found.high:+.1%})"
 
 
 def _changes_sentence(configuration: Configuration, anchor: Configuration) -> str:

@@ -8,7 +8,7 @@ out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from autotune.domain import Gain, Objective, Recommendation, RecommendationRow, 
 from autotune.errors import UsageError
 from autotune.recommendation.recommend import row_of
 from autotune.statistics import evidence
-from autotune.wording.numbers import counted, format_duration
+from autotune.wording.numbers import format_duration, tells_nothing
 from autotune.wording.sentences import level_words
 from search_spaces.batch import held_gpus
 
@@ -38,8 +38,8 @@ class Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.level)
 
     def words(self, show: Any) -> str:
-        """Formats figure and interval; ``show`` formats a number."""
-        if self.low == self.high:
+        """Formats the figure by ``show``, which makes text of a number."""
+        if self.low == self.high or (self.low > 0.0 and tells_nothing(self.low, self.high)):
             return str(show(self.value))
         return f"{show(self.value)} ({level_words(self.level)} interval {show(self.low)} to {show(self.high)})"
 
@@ -122,29 +122,25 @@ def _hours(tokens: float, row: RecommendationRow) -> Estimate:
 
 
 def whole_run_words(run: WholeRun) -> tuple[str, ...]:
-    """Returns sentences on the run with the baseline, with the answer, and on the saving."""
-    scale = f"{run.updates:,} updates of {run.tokens_per_update:,.0f} completion tokens"
-    before = "the baseline has no figure" if run.before is None else f"with the baseline {_words(run, 'before')}"
-    found = [f"{scale}: {before}", f"with this answer {_words(run, 'after')}"]
+    """Lists sentences: hours and money with the answer instead of with the baseline, and the hours saved."""
+    hours = _instead(_duration, run.after, run.before)
+    spent = run.gpu_hours
+    if run.gpus and max(run.gpus, run.gpus_before) > 1:
+        hours += f"; GPU-hours {_instead(lambda value: f'{value:,.1f}', spent['after'], spent['before'])}"
+    if run.cost:
+        hours += f"; cost {_instead(lambda value: f'{value:,.2f}', run.cost['after'], run.cost['before'])}"
+    said = [f"{run.updates:,} updates of {run.tokens_per_update:,.0f} completion tokens: {hours}"]
     if run.saved is not None:
-        estimates: dict[str, Estimate | None] = {"nothing": run.saved}
-        if run.gpus != run.gpus_before:
-            estimates = {"no hours": run.saved, "no GPU-hours": run.saved_gpu_hours}
-        none = [what for what, estimate in estimates.items() if estimate is not None and estimate.low <= 0]
-        doubt = "".join(f"; the interval includes {what} saved" for what in none)
-        found.append(f"saved: {_words(run, 'saved')}{doubt}")
-    return tuple(found)
+        none = {"hours": run.saved, "GPU-hours": run.saved_gpu_hours if run.gpus != run.gpus_before else None}
+        doubt = [f"; the interval includes no {name} saved" for name, each in none.items() if each and each.low <= 0]
+        said.append(f"saved: {run.saved.words(_duration)}{''.join(doubt)}")
+    return tuple(said)
 
 
-def _words(run: WholeRun, which: str) -> str:
-    hours = {"before": run.before, "after": run.after, "saved": run.saved}[which]
-    gpus = {"before": run.gpus_before, "after": run.gpus}.get(which)
-    text = "" if hours is None else hours.words(_duration)
-    spent, money = run.gpu_hours[which], run.cost.get(which)
-    if spent is not None and max(run.gpus, run.gpus_before) > 1:
-        text += f" on {counted(gpus, 'GPU')}" if gpus else ""
-        text += f", {spent.words(lambda value: f'{value:,.1f}')} GPU-hours"
-    return text if money is None else f"{text}; cost {money.words(lambda value: f'{value:,.2f}')}"
+def _instead(show: Callable[[float], str], after: Estimate | None, before: Estimate | None) -> str:
+    """Formats ``1 h 33 min instead of 4 h 09 min``."""
+    known = "unknown" if after is None else show(after.value)
+    return known if before is None else f"{known} instead of {show(before.value)}"
 
 
 def _duration(hours: float) -> str:

@@ -51,7 +51,7 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
             ("Machine and versions", [_machine(reading)]),
             ("How it was measured", measured.protocol(reading.study, trials)),
             ("Baseline", _baseline(reading)),
-            ("All trials", found.trials_section(reading.study, trials)),
+            ("All trials", found.trials_section(reading)),
             ("Verified", verified.section(reading.study, trials)),
             ("Failures", found.failures_section(reading.study, trials)),
             ("What the knobs did", found.knobs_section(reading)),
@@ -102,7 +102,7 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
                 ("tokens/hour by length", lengths_words(row)),
                 ("evidence", evidence_words(row)),
                 ("memory", memory_words(row)),
-                ("limited by", code(row.limit) if row.limit else ""),
+                ("bound by", code(row.limit) if row.limit else ""),
             ]
         ),
     ]
@@ -177,6 +177,6 @@ def _hardware(name: str, value: object) -> str:
 def _baseline(reading: StudyReading) -> list[str]:
     spec = reading.study.spec
     own = [t for t in reading.trials if t.configuration == spec.baseline]
-    knobs = table(["knob", "value"], [(code(n), code(knob_value(spec.baseline[n]))) for n in in_order(spec.baseline)])
+    values = [(code(n), code(knob_value(spec.baseline[n], n))) for n in in_order(spec.baseline)]
     runs = [f"#{t.number} {code(t.kind.value)}: {found.outcome(t)}, {measured_words(t)} tokens/hour" for t in own]
-    return [knobs, "\n".join(f"- {run}" for run in runs)]
+    return [table(["knob", "value"], values), "\n".join(f"- {run}" for run in runs)]

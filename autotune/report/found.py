@@ -18,7 +18,7 @@ from autotune.recommendation.reading import StudyReading
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
-from autotune.wording.numbers import format_duration, format_size, rate, signed_percent
+from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import changes, in_order, knob_value
 
@@ -38,15 +38,12 @@ def against(trial: Trial, study: Study) -> str:
     return code(", ".join(chosen)) if chosen else "the baseline" if not changed else code(changed)
 
 
-def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
-    """Builds the table of all trials, in the order they ran."""
-    if not trials:
+def trials_section(reading: StudyReading) -> list[str]:
+    """Lists each trial in a row, in the order they ran."""
+    if not reading.trials:
         return ["None has been run."]
-    anchor = evidence.reference(trials, study.spec.baseline)
-    base = None if anchor is None else evidence.speed(evidence.feasible(trials)[anchor.configuration])
     rows = []
-    for trial in sorted(trials, key=lambda t: t.number):
-        speed = trial.tokens_per_hour
+    for trial in reading.trials:
         peak = trial.device_peak or trial.host_peak
         rows.append(
             [
@@ -55,15 +52,17 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
                 code(trial.source),
                 outcome(trial),
                 measured_words(trial),
-                signed_percent(speed / base - 1.0) if speed and base else "-",
+                reading.gain_words(trial) or "-",
                 "-" if peak is None else format_size(peak),
                 "-" if trial.seconds is None else format_duration(trial.seconds),
-                against(trial, study),
+                against(trial, reading.study),
             ]
         )
     heads = ["trial", "kind", "by", "outcome", "tokens/hour", "gain", "peak", "took", "against the baseline"]
-    over = f"Gains are single runs over the {rate(base)} of trial #{anchor.number}'s configuration." if anchor else ""
-    return [over, table(heads, rows, right=(0, 4, 5, 6, 7))]
+    return [
+        "Speeds are those of single runs; gains are of their configurations, by all their runs.",
+        table(heads, rows, right=(0, 4, 5, 6, 7)),
+    ]
 
 
 def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
@@ -102,7 +101,7 @@ def _feasibility(trials: Sequence[Trial]) -> list[str]:
     rows = [
         [
             code(r.knob),
-            code(knob_value(r.value)),
+            code(knob_value(r.value, r.knob)),
             f"{r.feasible} of {r.tried}",
             code(", ".join(f"{n} {cause}" for cause, n in r.failures.items())),
         ]
@@ -121,7 +120,7 @@ def why_section(why: Why | None) -> list[str]:
     ]
     for row in why.rows:
         parts.append(f"### {code(row.title)}")
-        parts.append("\n".join(f"- limited by: {code(limit)}" for limit in row.limits))
+        parts.append("\n".join(f"- bound by: {code(limit)}" for limit in row.limits))
         parts.append("\n".join(f"- {code(line)}" for line in knob_lines(row)))
     if why.began:
         parts.append("The search began with what earlier studies measured:")

@@ -44,7 +44,7 @@ WIDE = statistics.NormalDist().inv_cdf(0.975)
 class Row(StrEnum):
     """Rows of a study's answer: with the baseline's learning, and with permitted changes of it."""
 
-    SAME_LEARNING = "same learning"
+    SAME_LEARNING = "same numerics"
     PERMITTED = "permitted"
 
 
@@ -284,13 +284,6 @@ def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
     return known.processes.half_width(1.0 / len(runs), known.left_open(runs), moments=moments)
 
 
-def another_run(trials: Sequence[Trial], cycles: int) -> float:
-    """Returns half the 95 % interval, in logarithms, of a further run of a configuration with ``cycles`` cycles."""
-    known = _known(trials)
-    left = NoisePrior(known.cycles.variance / max(1, cycles), known.cycles.degrees)
-    return known.processes.half_width(1.0, left, moments=1.0)
-
-
 def apart(trials: Sequence[Trial], runs: Sequence[Trial], others: Sequence[Sequence[float]]) -> float:
     """Returns half the 95 % interval of the log ratio between processes of one configuration.
 
@@ -310,47 +303,19 @@ def gain(
 ) -> Gain | None:
     """Estimates the throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with its interval.
 
-    Rounds in which both ran next to each other, on one node, are paired. Without any, other trials of both are
-    compared, those from outside the rounds with each other, and ``pairs`` is 0. ``None`` if a side has no undisturbed
-    cycle.
+    Every screen, page, report and route states the difference of two configurations by this one function. The other way
+    round it is the inverse, and decided alike. Where a knob moves the lengths, the interval holds what so few
+    completions leave open of them. ``None`` for one configuration, and if either has no undisturbed cycle.
 
     Args:
-        process: prior of the variance between processes; by default that of recorded studies
+        trials: the whole study, which tells how much processes differ.
+        process: what is known beforehand of the variance between processes; left out, what recorded studies show
             (``noise.recorded_process``).
     """
-    clean = _known(trials).clean
-    if configuration not in clean or over not in clean:
-        return None
-    here, there = clean[configuration], clean[over]
-    if not _rounds(here, there):
-        here = basis(here)
-        if not any(t.pair is not None for t in here):
-            there = [t for t in there if t.pair is None] or there
-        there = basis(there)
-    return ratio(trials, here, there, process)
-
-
-def ratio(
-    trials: Sequence[Trial], here: Sequence[Trial], there: Sequence[Trial], process: NoisePrior | None = None
-) -> Gain | None:
-    """Estimates the throughput of the runs ``here`` over those ``there``, minus 1, with its interval.
-
-    Runs of one round are paired, and others are left out. If a knob moves the lengths, the interval includes the
-    uncertainty of lengths from few completions. ``None`` if a side has no undisturbed cycle.
-
-    Args:
-        trials: the whole study, for the variance between processes.
-        here: runs of one configuration.
-        there: runs of another one.
-        process: as in ``gain``.
-    """
-    here, there = ([t for t in side if t.tokens_per_hour and not t.only_disturbed] for side in (here, there))
-    if not here or not there:
+    here, there = _sides(trials, configuration, over)
+    if not here:
         return None
     rounds = _rounds(here, there)
-    if rounds:
-        here, there = ([both[side] for both in rounds] for side in (0, 1))
-    middle = statistics.fmean(map(_log, here)) - statistics.fmean(map(_log, there))
     known, share = _known(trials), 1.0 / len(here) + 1.0 / len(there)
     error = known.processes_from(process).half_width(
         share,
@@ -359,6 +324,7 @@ def ratio(
         moments=0.0 if rounds else share,
     )
     error = math.hypot(error, WIDE * math.sqrt(left_open(here, there) + (0.0 if rounds else unlike(here, there))))
+    middle = _middle(here, there)
     return Gain(
         value=math.expm1(middle),
         low=math.expm1(middle - error),
@@ -367,6 +333,39 @@ def ratio(
         cycles=min(sum(len(t.speed_cycles()) for t in side) for side in (here, there)),
         level=ON_SEVERAL_NODES if rounds and on_several_nodes(trials) else FIRST_LOOK,
     )
+
+
+def gain_value(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> float | None:
+    """Returns the value of ``gain``, without its interval, which costs a hundred times as much."""
+    here, there = _sides(trials, configuration, over)
+    return math.expm1(_middle(here, there)) if here else None
+
+
+def _sides(
+    trials: Sequence[Trial], configuration: Configuration, over: Configuration
+) -> tuple[Sequence[Trial], Sequence[Trial]]:
+    """Returns the runs of each by which two configurations are compared; none where they cannot be.
+
+    Rounds in which both ran next to each other, on one node, are paired, in one order. With none, each has its
+    ``basis``; beside one that never ran in a round, the other has its runs outside the rounds, too.
+    """
+    clean = _known(trials).clean
+    if configuration == over or configuration not in clean or over not in clean:
+        return (), ()
+    here, there = clean[configuration], clean[over]
+    rounds = _rounds(here, there)
+    if rounds:
+        return [a for a, _ in rounds], [b for _, b in rounds]
+    return basis(_outside_rounds(here, there)), basis(_outside_rounds(there, here))
+
+
+def _outside_rounds(runs: Sequence[Trial], others: Sequence[Trial]) -> Sequence[Trial]:
+    alone = all(t.pair is None and t.kind is not TrialKind.BASELINE for t in basis(others))
+    return ([t for t in runs if t.pair is None] or runs) if alone else runs
+
+
+def _middle(here: Sequence[Trial], there: Sequence[Trial]) -> float:
+    return statistics.fmean(map(_log, here)) - statistics.fmean(map(_log, there))
 
 
 def on_several_nodes(trials: Iterable[Trial]) -> bool:

@@ -7,9 +7,10 @@ the noise of the process and its cycles. All are normal: a Gaussian linear model
 solved over trials, which are fewer than effects (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2).
 
 A knob's share is its Shapley value (Contributions to the Theory of Games II, 1953): its gain, averaged over all orders
-in which the changes could be made. In this sum it is the knob's effect plus half the effect of each of its pairs, so
-shares are linear in the effects and add up to the whole. Phases are combined by logarithmic means (Ang, Energy Policy
-33, 2005), with which changes of their logarithms add up to that of the cycle.
+in which the changes could be made. In such a sum that is the knob's effect and half of each of its pairs', so shares
+are linear in the effects and add up to the whole. The whole is the gain that the study states (``evidence.gain``): the
+shares are those of the model, given that sum. Phases are joined by logarithmic means (Ang, Energy Policy 33, 2005),
+with which changes of their logarithms add up to that of the cycle.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from autotune.domain import Configuration, Trial, TrialKind
 from autotune.domain.differences import STEPS, Differences, chosen_differences, update_share
 from autotune.statistics.components import DRIFT_SPREAD
 from autotune.statistics.distributions import t95
-from autotune.statistics.evidence import process_noise, reference
+from autotune.statistics.evidence import gain, process_noise, reference
 from autotune.statistics.lengths import left_open
 from autotune.statistics.noise import Sample, fit_prior, left_in_median, sample_of
 from search_spaces.knobs import KNOBS
@@ -62,11 +63,13 @@ class Share:
 
 @dataclass(frozen=True)
 class KnobShares:
-    """Shares of all changed knobs, largest first; logarithms of 1 + ``value`` add up to that of ``together``."""
+    """The shares of all changed knobs, largest first; logarithms of 1 + ``value`` and ``elsewhere`` add up to that of
+    ``together``."""
 
     changes: Differences
     shares: tuple[Share, ...]
     together: Share
+    """The gain of the answer, as it is stated everywhere."""
     elsewhere: float
     """Change in phases that no changed knob acts on, as a ratio of speeds minus 1; not part of any share."""
     trials: int
@@ -87,7 +90,8 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
     found.sort(key=lambda one: min(len(one[0]), len(one[0] ^ goal)))
     values, runs = [own for own, _ in found[:MOST_TRIALS]], [trial for _, trial in found[:MOST_TRIALS]]
     before, after = np.array([not own for own in values]), np.array([own == goal for own in values])
-    if not goal or not before.any() or not after.any():
+    whole = gain(trials, answer, base)
+    if not goal or whole is None or not before.any() or not after.any():
         return None
     changes = [*sorted(goal, key=str), *sorted(frozenset().union(*values) - goal, key=str)]
     has = np.array([[change in own for change in changes] for own in values])
@@ -103,6 +107,9 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
     longer = [k for k, (name, _) in enumerate(changes[: len(goal)]) if name in KNOBS and KNOBS[name].moves_lengths]
     covariance[longer, longer] += left_open(*([runs[i] for i in np.flatnonzero(end)] for end in (before, after)))
     moved = weights * (times[:, before].mean(axis=1) - times[:, after].mean(axis=1))
+    elsewhere = float(moved[~acts[:, : len(goal)].any(axis=1)].sum())
+    error = math.log((1.0 + whole.high) / (1.0 + whole.low)) / 2.0 / t95(noise.degrees)
+    mean, covariance = _summing_to(mean, covariance, math.log1p(whole.value) - elsewhere, error**2)
 
     def share(members: Sequence[int]) -> Share:
         error = t95(noise.degrees) * math.sqrt(max(0.0, float(covariance[np.ix_(members, members)].sum())))
@@ -113,8 +120,8 @@ def knob_shares(trials: Sequence[Trial], baseline: Configuration, answer: Config
     return KnobShares(
         changes=chosen_differences(base, answer),
         shares=tuple(sorted(shares, key=lambda one: (-abs(math.log1p(one.value)), one.knobs))),
-        together=share(range(len(goal))),
-        elsewhere=math.expm1(float(moved[~acts[:, : len(goal)].any(axis=1)].sum())),
+        together=Share(tuple(name for name, _ in changes[: len(goal)]), whole.value, whole.low, whole.high),
+        elsewhere=math.expm1(elsewhere),
         trials=len(runs),
     )
 
@@ -182,6 +189,16 @@ def _posterior(speeds: Array, has: Flags, count: int, errors: Array, scale: floa
         fits.append((float(likelihood), seen.T @ known, variance * before - seen.T @ seen))
     _, mean, covariance = max(fits, key=lambda fit: fit[0])
     return mean, covariance
+
+
+def _summing_to(mean: Array, covariance: Array, whole: float, variance: float) -> tuple[Array, Array]:
+    """Returns mean and covariance, given that the sum is ``whole`` with such a variance: a normal's conditional."""
+    each = covariance.sum(axis=1)
+    total = float(each.sum())
+    if total <= 0.0:
+        return mean, covariance
+    part = each / total
+    return mean + part * (whole - float(mean.sum())), covariance + np.outer(part, part) * (variance - total)
 
 
 def _never_apart(has: Flags, acts: Flags) -> list[list[int]]:

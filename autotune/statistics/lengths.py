@@ -84,11 +84,19 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
 
 
 def figures_of(row: RecommendationRow) -> tuple[LengthFigure, ...]:
-    """Returns a row's speeds by length; a row stored without them has no figure at 2x."""
+    """Returns a row's speeds by length, without lengths that the limit cut to much the same; a row stored without them
+    has no figure at 2x."""
     if row.lengths:
-        return row.lengths
+        once, *longer = row.lengths
+        return (once, *(f for i, f in enumerate(longer) if not _cut(f, (once, *longer[:i]))))
     once, longest = LengthFigure(ONCE, row.tokens_per_hour), LengthFigure(MAXIMUM, row.maximum_tokens_per_hour)
     return (once, LengthFigure(TWICE), longest)
+
+
+def _cut(figure: LengthFigure, shorter: Sequence[LengthFigure]) -> bool:
+    """Tells whether its completions are less than 1.2 times as long as those of one before it."""
+    known = [one.mean_length for one in shorter if one.mean_length and one.tokens_per_hour is not None]
+    return bool(known) and figure.mean_length is not None and figure.mean_length < 1.2 * max(known)
 
 
 def _figure(at: str, cycles: Sequence[CycleRecord]) -> LengthFigure:

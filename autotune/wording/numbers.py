@@ -27,8 +27,38 @@ def rate(value: float | None) -> str:
 
 
 def signed_percent(ratio: float) -> str:
-    """Formats a ratio minus one: 0.213 is ``+21.3 %``; a value that rounds to zero is ``+0.0 %``."""
-    return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if math.isfinite(ratio) else "unknown"
+    """Formats a ratio minus one: 0.213 is ``+21.3 %``, 4.2 is ``5.20x``; a value that rounds to zero is ``+0.0 %``."""
+    if not math.isfinite(ratio):
+        return "unknown"
+    return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if ratio <= 2.0 else _times(ratio)
+
+
+def _times(ratio: float) -> str:
+    many = 1.0 + ratio
+    return f"{many:.2f}x" if many < 9.995 else f"{many:.1f}x" if many < 99.95 else f"{many:,.0f}x"
+
+
+def tells_nothing(low: float, high: float) -> bool:
+    """Tells whether the ends of an interval of positive figures differ more than fourfold."""
+    return high > 4.0 * low
+
+
+def ratio_words(value: float, low: float, high: float, level: str = "") -> str:
+    """Returns ``+25.0 % (-1.0 % to +57.0 %)`` for ratios minus 1, all in times if the highest is; in words where the
+    interval tells nothing.
+
+    Args:
+        level: of the interval, put before it.
+    """
+    if tells_nothing(1.0 + low, 1.0 + high):
+        return "not told apart from noise" if low <= 0.0 <= high else f"{faster_word(value)}, by how much is not known"
+    show = signed_percent if high <= 2.0 else _times
+    return f"{show(value)} ({f'{level} interval ' if level else ''}{show(low)} to {show(high)})"
+
+
+def faster_word(ratio: float) -> str:
+    """Returns ``faster`` or ``slower``."""
+    return "faster" if ratio > 0.0 else "slower"
 
 
 def counted(number: int, noun: str) -> str:

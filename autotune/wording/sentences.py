@@ -7,15 +7,25 @@ from collections.abc import Sequence
 from autotune.domain import ALONE, Configuration, Gain, Objective, Recommendation, RecommendationRow, Resources, Trial
 from autotune.statistics import retries
 from autotune.statistics.lengths import figures_of
-from autotune.wording.numbers import counted, format_size, rate, signed_percent
+from autotune.wording.numbers import (
+    counted,
+    faster_word,
+    format_size,
+    rate,
+    ratio_words,
+    signed_percent,
+    tells_nothing,
+)
 from autotune.wording.text import clean
 from trainer.child.contract import CurrentPhase
 
 NO_INTERVAL = "nothing ran twice, so no interval"
+TOO_WIDE = "its runs differ too much for an interval"
 PERMITTED_MARK = "°"
-PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranked apart"
+PERMITTED_NOTE = f"{PERMITTED_MARK} changes numerics or the update, so it is ranked apart"
 
 
+LENGTHS = {"1x": "this policy's lengths", "2x": "twice those", "maximum": "the limit"}
 UNITS = {Objective.PER_HOUR: "tokens/hour", Objective.PER_GPU_HOUR: "tokens per GPU-hour"}
 
 
@@ -37,12 +47,18 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
     if row.configuration == baseline and ALONE in recommendation.notes:
         return "Only your baseline has a figure so far: there is nothing to compare it with."
     if row.configuration == baseline:
-        return "Nothing is proven to beat your baseline with the same learning: keep it."
+        return "Nothing is proven to beat your baseline with the same numerics: keep it."
     if row.gain is None:
         how = "failed" if recommendation.baseline_failed else "was not measured"
-        return f"Your baseline {how}; this is the first configuration that holds."
+        return f"Your baseline {how}; this is the first configuration that fits."
     sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
-    return f"{sure}: {signed_percent(row.gain.value)} {UNITS[row.objective]} over {over(recommendation)}."
+    return f"{sure}: {gain_figure(row.gain)} {UNITS[row.objective]} over {over(recommendation)}."
+
+
+def gain_figure(gain: Gain) -> str:
+    """Formats a gain: ``+21.3 %`` or ``3.20x``; ``faster`` where its interval tells no more."""
+    vague = tells_nothing(1.0 + gain.low, 1.0 + gain.high)
+    return faster_word(gain.value) if vague else signed_percent(gain.value)
 
 
 def over(recommendation: Recommendation) -> str:
@@ -58,21 +74,25 @@ def measured_words(trial: Trial) -> str:
 def speed_words(row: RecommendationRow) -> str:
     """Formats a row's speed: ``226.0k (95 % interval 220.0k to 232.0k)``, then ``; 56.5k for each of 4 GPUs``."""
     each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
-    if row.low == row.high:
-        return f"{rate(row.tokens_per_hour)} ({NO_INTERVAL}){each}"
-    return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)}){each}"
+    return f"{rate(row.tokens_per_hour)} ({interval_words(row.low, row.high)}){each}"
+
+
+def interval_words(low: float, high: float) -> str:
+    """Formats ``95 % interval 220.0k to 232.0k``, or the reason that there is none."""
+    if low == high:
+        return NO_INTERVAL
+    return TOO_WIDE if tells_nothing(low, high) else f"95 % interval {rate(low)} to {rate(high)}"
 
 
 def lengths_words(row: RecommendationRow) -> str:
-    """Lists speeds by length: ``226.0k at 1x (56 tokens a completion), 2x not measured, 180.0k at maximum (128)``."""
-    said = []
+    """Lists measured speeds by length: ``226.0k at this policy's lengths (56 tokens a completion), 180.0k at the limit
+    (128)``."""
+    said: list[str] = []
     for figure in figures_of(row):
-        if figure.tokens_per_hour is None:
-            said.append(f"{figure.at} not measured")
-            continue
         unit = "" if said else " tokens a completion"
         mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
-        said.append(f"{rate(figure.tokens_per_hour)} at {figure.at}{mean}")
+        if figure.tokens_per_hour is not None:
+            said.append(f"{rate(figure.tokens_per_hour)} at {LENGTHS.get(figure.at, figure.at)}{mean}")
     return ", ".join(said)
 
 
@@ -92,8 +112,7 @@ def gain_words(gain: Gain) -> str:
     """Formats a gain: ``+40.0 % (95 % interval +30.0 % to +50.0 %)``; says so if it has no interval."""
     if gain.low == gain.high:
         return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
-    interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
-    return f"{signed_percent(gain.value)} ({level_words(gain.level)} interval {interval})"
+    return ratio_words(gain.value, gain.low, gain.high, level_words(gain.level))
 
 
 def level_words(level: float) -> str:
@@ -104,10 +123,10 @@ def level_words(level: float) -> str:
 def evidence_words(row: RecommendationRow) -> str:
     """Describes how a row was confirmed, with the numbers of its trials."""
     numbers = ", ".join(f"#{n}" for n in row.trials)
-    worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
+    worst = "longest batch passed" if row.worst_case_passed else "longest batch NOT passed"
     if row.gain is not None and row.gain.pairs > 0:
-        rounds = counted(row.gain.pairs, "round")
-        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
+        rounds = counted(row.gain.pairs, "A/B round")
+        how = f"confirmed in fresh processes, {rounds}, {row.gain.cycles} cycles"
     elif row.gain is None and not row.confirmed:
         how = "measured once, not confirmed" if len(row.trials) == 1 else "not confirmed"
     else:
@@ -132,7 +151,7 @@ def baseline_words(recommendation: Recommendation, baseline: Configuration) -> s
     text = clean(recommendation.baseline)
     row = recommendation.rows[0] if recommendation.rows else None
     if row is not None and row.gain is not None:
-        return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
+        return f"{text}; {gain_figure(row.gain)} over reference #{recommendation.reference}"
     return f"{text}; reference #{recommendation.reference} is recommended"
 
 

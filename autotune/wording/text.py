@@ -73,10 +73,13 @@ def _harmless(character: str) -> str:
     return "" if category == "Cc" else character
 
 
-def knob_value(value: KnobValue | None) -> str:
-    """Formats the value of a knob: ``on`` or ``off`` for a switch, ``-`` for a knob that is not set."""
+def knob_value(value: KnobValue | None, name: str = "") -> str:
+    """Formats the value of a knob: ``on`` or ``off`` for a switch, ``-`` for a knob that is not set; ``1 GiB`` of one
+    whose ``name`` ends in ``_bytes``."""
     if value is None:
         return "-"
+    if name.endswith("_bytes") and isinstance(value, int) and value % (1 << 20) == 0:
+        return f"{value >> 30} GiB" if value % (1 << 30) == 0 else f"{value >> 20} MiB"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else clean(value)
@@ -114,7 +117,7 @@ def changes(configuration: Configuration, baseline: Configuration) -> tuple[tupl
 
 def change_words(found: Differences) -> tuple[tuple[str, str, str], ...]:
     """Formats differences as (knob, before, after), in display order."""
-    return tuple((clean(n), knob_value(found[n][0]), knob_value(found[n][1])) for n in in_order(found))
+    return tuple((clean(n), knob_value(found[n][0], n), knob_value(found[n][1], n)) for n in in_order(found))
 
 
 def brief(configuration: Configuration, baseline: Configuration) -> str:

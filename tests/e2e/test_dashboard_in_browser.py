@@ -7,15 +7,17 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.dashboard.report_page import report_page
-from api.serving import serving
-from autotune.domain import Study
+from api.serving import page_server, serving
+from autotune.domain import Study, StudyStatus
 from autotune.recommendation.reading import read_study
+from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.e2e.browser import browser, complaints
@@ -23,7 +25,7 @@ from tests.e2e.test_serve import Server, begin_study
 from tests.support import factories
 from tests.support.large_study import large_study
 from tests.support.recorded import record
-from tests.support.served import settings_in, whole_study
+from tests.support.served import running_study, settings_in, tuner_of, whole_study
 from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import write_atomic
 
@@ -309,6 +311,48 @@ def add_fastest(home: Settings, study: Study) -> int:
     return number
 
 
+def test_an_open_page_has_the_answer_before_the_server_of_a_study_ends(page: Any, home: Settings) -> None:
+    study = running_study(home)
+    with page_server(home, print, port=0) as server:
+        assert server is not None
+        with tuner_of(home, study):
+            page.goto(f"{server.url}/studies/1")
+            page.locator(".badge.running").wait_for()
+            page.locator("#live.on", has_text="live").wait_for()
+            with closing(open_store(home.database)) as store:
+                answer = recommend(study.spec, store.trials(1), "the time limit", now=factories.NOW + 1e6)
+                assert answer is not None
+                store.save_recommendation(1, answer)
+                store.set_status(1, StudyStatus.DONE)
+        server.linger(SOON_MS / 1000)
+    assert page.locator(".badge.done").count() == 1
+    assert "Ended by: the time limit" in page.locator("#answer").inner_text()
+    assert page.locator("#stale").is_hidden(), "nothing is missing"
+
+
+def test_a_killed_tuner_is_told_on_the_page_and_by_every_reader(page: Any, home: Settings, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"held": [[0, 1]]}))
+    tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
+    try:
+        with serving(home, print, port=0) as url:
+            page.goto(f"{url}/")
+            page.locator("#studies tbody a").first.click(timeout=SOON_MS)
+            page.locator("#running .now").wait_for(timeout=SOON_MS)
+            tuner.kill()
+            tuner.communicate()
+            page.locator("#head .badge.interrupted").wait_for(timeout=SOON_MS)
+            assert page.locator(".pulse").count() == 0
+            assert "no tuner runs this study" in page.locator("#running").inner_text()
+            told = json.loads(page.request.get(f"{url}/api/v1/studies/1").text())
+            assert (told["study"]["state"], told["running"]) == ("interrupted", [])
+            assert 'autotune_tuner_up{study="1"} 0' in page.request.get(f"{url}/metrics").text()
+    finally:
+        if tuner.poll() is None:
+            tuner.kill()
+            tuner.communicate()
+
+
 def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"held": [[0, 1]]}))
@@ -329,7 +373,8 @@ def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp
             assert tuner.returncode == 0, err
             page.goto(f"{url}/studies/1/trials/0")
             assert "config.json" in page.locator("#files").inner_text()
-            assert sys.executable in page.locator("#take").inner_text()
+            assert "sh study-1-trial-0/run.sh" in page.locator("#take").inner_text()
+            assert sys.executable in page.locator("#take").text_content()
     finally:
         if tuner.poll() is None:
             tuner.kill()

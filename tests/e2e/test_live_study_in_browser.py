@@ -91,7 +91,7 @@ def test_a_real_study_is_followed_through_a_kill_to_its_answer(tab: Any, tmp_pat
     tuner.communicate()
     tab.locator("#live.off").wait_for()
     begin("serve", "--port", str(port), home=home, cwd=tmp_path)
-    tab.locator("#live.on").wait_for()
+    tab.locator(".badge.interrupted").wait_for()
     again = begin(*start, "--no-serve", home=home, cwd=tmp_path)
     followed(tab, again, held)
     tab.locator(".badge.done").wait_for(timeout=WHOLE_MS)
@@ -107,4 +107,4 @@ def test_a_real_study_is_followed_through_a_kill_to_its_answer(tab: Any, tmp_pat
     assert tab.locator("#timeline svg.chart").count() == 1, "the memory of a real process over its time"
     assert "config.json" in tab.locator("#files").inner_text()
     tab.goto(f"{url}/studies/1/recommendation")
-    assert training_python() in tab.locator("#row-1").inner_text()
+    assert training_python() in tab.locator("#row-1").text_content()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,13 @@ def _begin(store: Store) -> Study:
 def running_study(settings: Settings) -> Study:
     """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
     return copied_study("running-study", settings.database, _begin)
+
+
+@contextmanager
+def tuner_of(settings: Settings, study: Study) -> Iterator[None]:
+    """Holds the study's lock as the tuner that runs it does."""
+    with closing(open_store(settings.database)) as store, store.lock(study.id):
+        yield
 
 
 class Served:

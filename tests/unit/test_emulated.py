@@ -99,7 +99,7 @@ def test_where_nothing_else_held_nothing_is_recommended_and_it_says_why() -> Non
     study = f.study(spec=f.study_spec(baseline=EMULATED))
     trials = [f.finished(0, configuration=EMULATED)]
     assert recommend(study.spec, trials, "") is None
-    assert "emulated" in shown(end_screen(None, study, trials, ended_by="done"))
+    assert "emulated" in shown(end_screen(StudyReading(study, tuple(trials)), ended_by="done"))
     assert "FP8 in emulation" in report(StudyReading(study, trials))
 
 

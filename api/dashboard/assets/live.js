@@ -1,22 +1,27 @@
 // Asks for this page again every two seconds while it is seen, and puts in what changed. Where the server streams events
-// it asks when one comes, and otherwise seldom. Without this module the page is a snapshot.
+// it asks when one comes, and otherwise seldom. It streams while a tuner runs: a server that ends with its study waits for
+// the pages to let go of their streams, which they do when they have the end. Without this module a page is a snapshot.
 
 const EVERY_MS = 2000;
 const HEARING_MS = 10000;
 const LONGEST_MS = 15000;
+const FAILURES = 3;
 const parser = new DOMParser();
 const known = new Map();
 let tag = null;
 let pause = EVERY_MS;
 let timer = null;
 let asked = 0;
+let failures = 0;
+let updated = new Date();
 let stream = null;
 
 const parts = (root) => root.querySelectorAll("[data-part][id]");
 
+// It is read aloud, so it is set only when it changes.
 function say(text, state) {
   const place = document.getElementById("live");
-  place.textContent = text;
+  if (place.textContent !== text) place.textContent = text;
   place.className = "live " + state;
 }
 
@@ -86,6 +91,10 @@ function busy(there) {
 function show(text) {
   const fresh = parser.parseFromString(text, "text/html");
   document.title = fresh.title;
+  const there = document.querySelector("meta[name=autotune-stream]");
+  const streams = fresh.querySelector("meta[name=autotune-stream]");
+  if (there !== null && streams === null) { there.remove(); hush(); }
+  if (there === null && streams !== null) { document.head.append(document.importNode(streams)); listen(); }
   for (const part of parts(fresh)) {
     const html = part.outerHTML;
     const there = document.getElementById(part.id);
@@ -122,13 +131,30 @@ async function ask() {
     } else if (answer.status !== 304) {
       throw new Error("answered " + answer.status);
     }
-    pause = hears() ? HEARING_MS : EVERY_MS;
-    say("live", "on");
+    const running = document.querySelector("meta[name=autotune-stream]") !== null;
+    pause = hears() || !running ? HEARING_MS : EVERY_MS;
+    failures = 0;
+    updated = new Date();
+    say(running ? "live" : "up to date", "on");
   } catch (error) {
     pause = Math.min(LONGEST_MS, pause * 2);
+    failures += 1;
     say("no answer; asking again", "off");
   }
+  stale();
   next();
+}
+
+// A page that is no longer told anything must not look alive.
+function stale() {
+  const away = failures >= FAILURES && document.querySelector("meta[name=autotune-stream]") !== null;
+  document.body.classList.toggle("stale", away);
+  const place = document.getElementById("stale");
+  place.hidden = !away;
+  if (away) {
+    const since = updated.toLocaleTimeString([], { timeStyle: "short" });
+    place.textContent = `Not updated since ${since}: the tuner has ended or cannot be reached. "autotune serve" shows the result.`;
+  }
 }
 
 function next() {
@@ -154,12 +180,16 @@ function listen() {
   stream.addEventListener("error", wake);
 }
 
+function hush() {
+  if (stream !== null) stream.close();
+  stream = null;
+}
+
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     clearTimeout(timer);
     timer = null;
-    if (stream !== null) stream.close();
-    stream = null;
+    hush();
   } else {
     listen();
     ask();

@@ -19,11 +19,11 @@ from autotune.domain import Gain
 from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
 from autotune.insights.usage_words import use_json
-from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials
+from autotune.recommendation.comparison import ComparedSide, Comparison, compare_studies, compare_trials, verdict
 from autotune.recommendation.reading import read_study
 from autotune.recommendation.whole_run import Estimate
-from autotune.wording.numbers import figure, known_size, percent, rate, signed_percent
-from autotune.wording.sentences import PERMITTED_MARK
+from autotune.wording.numbers import figure, known_size, percent, rate, signed_percent, tells_nothing
+from autotune.wording.sentences import PERMITTED_MARK, gain_figure
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Effect, defaults, effects_of_change
@@ -46,7 +46,7 @@ def compare(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Two trials, or the best of two studies: knobs, tokens/hour, phases, memory, start-up.
+    """Two trials, or the best of two studies, side by side.
 
     Ratios are of B over A. Studies of different workloads or machines are compared too, and what
     differs is said first: such a ratio is no gain of the knobs.
@@ -85,26 +85,10 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
     if comparison.changes:
         parts += [Text(), _knobs(comparison)]
         if _beyond_speed(comparison):
-            parts.append(Text(f"{PERMITTED_MARK} changes rounding or learning", "dim"))
+            parts.append(Text(f"{PERMITTED_MARK} changes numerics or the update", "dim"))
     if comparison.baselines is not None:
         parts += [Text(), Text(_baselines(*comparison.baselines), overflow="fold")]
     return Group(*parts)
-
-
-def verdict(comparison: Comparison) -> str:
-    """One sentence."""
-    a, b, found = comparison.a, comparison.b, comparison.ratio
-    names = f"{clean(b.label)} over {clean(a.label)}"
-    if found is None:
-        bad = [f"{clean(s.label)}: {_why_none(s)}" for s in (a, b) if not s.cycles or s.outcome == "emulated"]
-        return f"{names}: no ratio; {'; '.join(bad)}"
-    speed = f"{names}: {signed_percent(found.value)} tokens/hour"
-    sure = "" if comparison.decided else ", which includes no difference"
-    return f"{speed} (95 % interval {signed_percent(found.low)} to {signed_percent(found.high)}){sure}"
-
-
-def _why_none(side: ComparedSide) -> str:
-    return clean(side.outcome) if side.speed is None or side.outcome == "emulated" else "all its cycles were disturbed"
 
 
 def _baselines(a: ComparedSide, b: ComparedSide) -> str:
@@ -131,7 +115,7 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
 
     row("trials", _numbers(a), _numbers(b))
     row("outcome", _outcome(a), _outcome(b))
-    ratio = "" if comparison.ratio is None else signed_percent(comparison.ratio.value)
+    ratio = "" if comparison.ratio is None else gain_figure(comparison.ratio)
     row("tokens/hour", _speed(a), _speed(b), ratio)
     row("  95 % interval", _range(a), _range(b))
     row("cycles", _cycles(a), _cycles(b))
@@ -147,10 +131,9 @@ def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
         row("GPU peak", known_size(a.device_peak), known_size(b.device_peak), _change(a.device_peak, b.device_peak))
     for name, used in _uses(a, b).items():
         row(name, *used)
-    row("start-up", _total(a.startup), _total(b.startup), _change(sum(a.startup.values()), sum(b.startup.values())))
+    row("start-up", _total(a.startup), _total(b.startup))
     for name in _ordered(a.startup, b.startup, [p.value for p in StartupPart]):
-        here, there = a.startup.get(name), b.startup.get(name)
-        row(f"  {name.replace('_', ' ')}", _seconds(here), _seconds(there), _change(here, there))
+        row(f"  {name.replace('_', ' ')}", _seconds(a.startup.get(name)), _seconds(b.startup.get(name)))
     return table
 
 
@@ -174,7 +157,7 @@ def _knobs(comparison: Comparison) -> Table:
     for name in in_order(comparison.changes):
         here, there = comparison.changes[name]
         mark = PERMITTED_MARK if name in marked else ""
-        table.add_row(*(Text(fit(cell, 30)) for cell in (name + mark, knob_value(here), knob_value(there))))
+        table.add_row(*(Text(fit(cell, 30)) for cell in (name + mark, knob_value(here, name), knob_value(there, name))))
     return table
 
 
@@ -211,7 +194,11 @@ def _speed(side: ComparedSide) -> str:
 
 
 def _range(side: ComparedSide) -> str:
-    return "-" if side.speed is None else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
+    return (
+        "-"
+        if side.speed is None or tells_nothing(side.speed.low, side.speed.high)
+        else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
+    )
 
 
 def _cycles(side: ComparedSide) -> str:

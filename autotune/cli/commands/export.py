@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 RowOption = Annotated[
-    int, typer.Option(min=1, max=2, help="1: same learning as the baseline; 2: with permitted changes.")
+    int, typer.Option(min=1, max=2, help="1: same numerics as the baseline; 2: with permitted changes.")
 ]
 TrialOption = Annotated[
     int | None, typer.Option(min=0, help="The configuration of trial N instead of a row.", metavar="N")
@@ -73,7 +73,7 @@ class ExportOptions(SizedOptions):
 
 @takes(ExportOptions)
 def export(options: ExportOptions) -> None:
-    """Write the answer as the framework's own files, and the one command that trains with them.
+    """Write the answer as your framework's own files.
 
     With `start --config` your own file is edited in place: only the knobs change, and the difference is shown. With
     --config here there is no study: your file with the knobs of --set, judged by the rules, measured by nobody. The

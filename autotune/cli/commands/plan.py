@@ -66,7 +66,7 @@ class PlanOptions(SizedOptions):
 
 @takes(PlanOptions)
 def plan(options: PlanOptions) -> None:
-    """Predict the best configurations of a model on GPUs nobody has tried: in seconds, without a GPU.
+    """Predict the best configurations for GPUs, before any trial.
 
     Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --config: whether
     your own configuration or script fits, when memory is fullest, how fast it is, and what would be faster. With

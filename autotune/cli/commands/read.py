@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,14 +19,15 @@ from autotune.cli.screens.shell_words import short_path
 from autotune.cli.screens.study import end_screen
 from autotune.cli.screens.tables import STANDINGS_WIDTH, TRIALS_WIDTH, knob_columns, standings_table, trials_table
 from autotune.cli.screens.text import clock_time
-from autotune.cli.source import UrlOption, source_at
+from autotune.cli.source import Here, Served, UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Trial, TrialKind, TrialState
 from autotune.insights.standings import best_first, count
+from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Life, Lives, answer_document, status_document
-from autotune.recommendation.places import busy_words, idle_words, running_trials
-from autotune.recommendation.reading import AnswerSource, StudyReading
+from autotune.recommendation.places import busy_words, idle_words
+from autotune.recommendation.reading import AnswerSource, RunState, StudyReading
 from autotune.wording.numbers import format_duration
 from autotune.wording.sentences import PERMITTED_NOTE, phase_words
 from autotune.wording.text import brief, clean
@@ -44,7 +46,7 @@ class TrialOrder(StrEnum):
 def status(
     study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
 ) -> None:
-    """How a study stands: budget, what runs, counts, best so far.
+    """How a study stands: budget, running trials, best so far.
 
     \b
     Examples:
@@ -53,12 +55,12 @@ def status(
     """
     with source_at(home, url) as source:
         found = source.read(study)
-        more = {t.number: source.trial(found.study, t) for t in running_trials(found.trials)}
+        more = {t.number: source.trial(found.study, t) for t in found.running}
     lives, now = {n: one.life for n, one in more.items()}, max((one.now for one in more.values()), default=time.time())
     if as_json:
         console.document(status_document(found, lives, now))
     else:
-        console.show(_status_screen(found, lives, now))
+        console.show(_status_screen(found, lives, now), None)
 
 
 def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableType:
@@ -70,12 +72,12 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=now)
     lines: list[RenderableType] = [
-        Text(f"{clean(spec.name)} · {study.status.value} · {clean(spec.framework)} · begun {begun}", "bold"),
-        Text(f"model    {clean(spec.workload.model)}", overflow="fold"),
+        Text(f"{clean(spec.name)} · {state_words(found)} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"model    {clean(spec.workload.model)} on {found.machine}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
     ]
-    running = [_running_words(found, t, lives.get(t.number), now) for t in running_trials(trials)]
+    running = [_running_words(found, t, lives.get(t.number), now) for t in found.running]
     lines += [Text(f"running  {words}", "cyan", overflow="fold") for words in running or ["nothing"]]
     lines += [Text(f"places   {words}", overflow="fold") for words in idle_words(found.places)]
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
@@ -83,7 +85,9 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = found.standings[:BEST_SHOWN]
     if ranked:
-        columns = knob_columns([spec.baseline, *(row.configuration for row in ranked)], console.WIDTH - STANDINGS_WIDTH)
+        columns = knob_columns(
+            [spec.baseline, *(row.configuration for row in ranked)], console.width() - STANDINGS_WIDTH
+        )
         lines += [
             Text(),
             standings_table(ranked, columns, spec.baseline),
@@ -94,6 +98,12 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     return Group(*lines)
 
 
+def state_words(reading: StudyReading) -> str:
+    """Returns ``running``, ``done``, or that it was interrupted and how it goes on."""
+    again = ", the same command continues it"
+    return reading.state.value + (again if reading.state is RunState.INTERRUPTED else "")
+
+
 def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:
     what = "" if trial.number == 0 else f" [{brief(trial.configuration, found.study.spec.baseline)}]"
     here = [p for p in found.places if p.trial == trial.number]
@@ -101,7 +111,7 @@ def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: fl
     where = (
         "starting"
         if life is None
-        else f"{phase_words(life[0])}, last sign {format_duration(max(0.0, now - life[1]))} ago"
+        else f"{phase_words(life[0])}, last update {format_duration(max(0.0, now - life[1]))} ago"
     )
     return f"{', '.join([f'#{trial.number} {trial.kind.value}', *parts])}: {where}{what}"
 
@@ -135,8 +145,8 @@ def trials(
     if not ordered:
         console.say("no trial matches" if every else f"study {clean(found.spec.name)} has no trial yet")
         return
-    columns = knob_columns([t.configuration for t in ordered], console.WIDTH - TRIALS_WIDTH)
-    console.show(trials_table(ordered, columns))
+    columns = knob_columns([t.configuration for t in ordered], console.width() - TRIALS_WIDTH)
+    console.show(trials_table(ordered, columns), None)
     if columns.legend():
         console.say(columns.legend())
 
@@ -148,12 +158,19 @@ PriceOption = Annotated[
     float | None,
     typer.Option(help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE"),
 ]
+WhyOption = Annotated[bool, typer.Option("--why", help="All of it: each knob, what was ruled out, every note.")]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(help="What you lose if this knob keeps this value; may be repeated.", metavar="KNOB=VALUE"),
+]
 
 
 def best(
     study: StudyArgument = None,
     updates: UpdatesOption = None,
     price: PriceOption = None,
+    why: WhyOption = False,
+    keep: KeepOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     url: UrlOption = None,
@@ -163,39 +180,46 @@ def best(
     \b
     Examples:
       autotune best
+      autotune best --why
+      autotune best --keep attn_implementation=sdpa
       autotune best --updates 2000 --price 2.50
       autotune best --json | jq '.why.rows[0].shares'
     """
-    from autotune.cli.screens.why import why_screen
+    from autotune.cli.commands.start_request import knobs_of
     from autotune.forecast.explain import explain
+    from autotune.recommendation.comparison import keeping_words
     from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
     check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
-    found, recommendation, why = read.study, read.recommendation, explain(read)
+    found, recommendation = read.study, read.recommendation
+    reasons = explain(read) if why or as_json else None
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
-        whole = {"whole_run": whole_run_json(run)} if updates else {}
-        console.document({**answer_document(read), "why": why_json(why), **whole})
-        return
+        document = {**answer_document(read), "why": why_json(reasons)}
+        console.document(document | ({"whole_run": whole_run_json(run)} if updates else {}))
+    elif keep is not None:
+        console.line("\n".join(keeping_words(read, knobs_of(keep))))
+    else:
+        _show_answer(source, read, reasons, () if run is None else whole_run_words(run), whole=why)
+
+
+def _show_answer(
+    source: Here | Served, read: StudyReading, reasons: Why | None, run: Sequence[str], *, whole: bool
+) -> None:
+    from autotune.cli.screens.why import why_screen
+
     if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
-    answered = "" if recommendation is None or not recommendation.rows else f"export {shlex.quote(found.spec.name)}"
-    console.show(
-        end_screen(
-            recommendation,
-            found,
-            read.trials,
-            ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
-            spent_wall_s=read.spent[0],
-            files={} if source.home is None else {"runs": short_path(source.home.study(found.id, found.spec.name))},
-            next_command=answered and source.command(answered),
-        )
-    )
-    for sentence in () if run is None else whole_run_words(run):
-        console.line(sentence)
-    if why is not None:
-        console.show(why_screen(why))
-    if read.verified is not None:
+    spec, recommendation = read.study.spec, read.recommendation
+    command = source.command("trials" if read.first_row is None else f"export {shlex.quote(spec.name)}")
+    ended_by = "no trial has succeeded" if recommendation is None else recommendation.ended_by
+    where = {"more": f"{source.command('best --why')} · {source.command('serve')}"}
+    if source.home and whole:
+        where = {"runs": short_path(source.home.study(read.study.id, spec.name))}
+    console.show(end_screen(read, ended_by=ended_by, next_command=command, run=run, places=where, whole=whole))
+    if reasons is not None:
+        console.show(why_screen(reasons))
+    if whole and read.verified is not None:
         console.line(f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}")

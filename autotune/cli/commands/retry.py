@@ -36,7 +36,7 @@ def retry(
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Run a trial's configuration again, as a new trial; the later result counts.
+    """Run a trial's configuration again; the later result counts.
 
     For a figure you doubt, or a trial that failed and whose cause you have mended: if it passes now, its
     failure no longer rules anything out. It counts against no --max-trials, and is refused while a tuner

@@ -97,7 +97,7 @@ class SpaceQuestion:
 @app.command()
 @takes(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
+    """List the knobs of a space, and count legal combinations."""
     name, found, left_out = space_for(framework_word(options.framework), options.space, options.gpus, options.nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     options = replace(options, gpus=options.gpus or needed, nodes=max(options.nodes, found.require.nodes))

@@ -25,12 +25,14 @@ from autotune.cli.stopping import Notice, SignalStop, leaving
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
+from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.statistics.retries import decided
 from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
+    from api.serving import Serving
     from autotune.wiring import Prepared, Spread
 
 Say = Callable[[str], None]
@@ -38,7 +40,7 @@ Say = Callable[[str], None]
 
 @takes(StartOptions)
 def start(options: StartOptions) -> None:
-    """Search for the fastest configuration, confirm it, and say how sure that is.
+    """Search for the fastest configuration, and confirm it.
 
     Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
     winner next to the baseline. The same command again continues the study; more budget extends it.
@@ -81,8 +83,10 @@ def start(options: StartOptions) -> None:
         if options.dry_run:
             console.show(_plan(prepared, limits, 0.0))
             return
-        with _page(settings, say, wanted=not options.no_serve, port=options.port):
+        with _page(settings, say, wanted=not options.no_serve, port=options.port) as page:
             ended = _run(settings, prepared, limits, options, notice, spread)
+            if page is not None and ended < exit_codes.RUN_AGAIN:
+                page.linger()
     raise typer.Exit(ended)
 
 
@@ -104,19 +108,19 @@ def _places(options: StartOptions, say: Say) -> Iterator[Spread | None]:
 
 
 @contextmanager
-def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[None]:
+def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[Serving | None]:
     """The study's page while the block runs; a port that was asked for and is taken is bad input."""
     if not wanted:
-        yield
+        yield None
         return
-    from api.serving import serving
+    from api.serving import page_server
 
-    with serving(settings, say, port=port) as url:
-        if url is None and port is not None:
+    with page_server(settings, say, port=port) as page:
+        if page is None and port is not None:
             raise UsageError(f"--port {port} cannot be used; leave it out for the next free one, or --no-serve")
-        if url is not None:
-            say(f"watch it at {url}")
-        yield
+        if page is not None:
+            say(f"watch it at {page.url}")
+        yield page
 
 
 def _run(
@@ -154,7 +158,7 @@ def _run(
             return run(result.successor, result.study)
 
         result = run(prepared, study)
-        _end(settings, result.study, result, store.spent(study.id)[0], as_json=options.as_json)
+        _end(settings, read_study(store, result.study), result, as_json=options.as_json)
         return exit_code(result, stop)
 
 
@@ -171,30 +175,22 @@ def _plan(prepared: Prepared, limits: Budget, spent: float) -> RenderableType:
     )
 
 
-def _end(settings: Settings, study: Study, result: StudyResult, spent: float, *, as_json: bool) -> None:
+def _end(settings: Settings, read: StudyReading, result: StudyResult, *, as_json: bool) -> None:
     if as_json:
         found = None if result.recommendation is None else recommendation_json(result.recommendation)
         console.record({"type": "end", "ended_by": result.ended_by, "recommendation": found})
         return
+    study = read.study
     folder = settings.home.study(study.id, study.spec.name)
     files = {"database": settings.database_shown, "runs": short_path(folder)}
     words = "trials"
     if result.recommendation is not None and result.recommendation.rows:
         words = f"export {shlex.quote(study.spec.name)}"
         answer = folder / "recommendation.json"
-        files["answer"] = short_path(answer)
+        files |= {"answer": short_path(answer), "page": command_line("serve", settings)}
         write_atomic(answer, json.dumps(recommendation_json(result.recommendation), indent=2) + "\n")
-    console.show(
-        screens.end_screen(
-            result.recommendation,
-            result.study,
-            result.trials,
-            ended_by=result.ended_by,
-            spent_wall_s=spent,
-            files=files,
-            next_command=command_line(words, settings),
-        )
-    )
+    command = command_line(words, settings)
+    console.show(screens.end_screen(read, ended_by=result.ended_by, next_command=command, places=files))
 
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -135,7 +134,7 @@ class BudgetOptions:
             min=1, help="Search at most N trials, the baseline included; confirming comes on top.", metavar="N"
         ),
     ] = None
-    gpu_hours: Annotated[float | None, typer.Option(help="GPU time: GPUs held x hours.", metavar="H")] = None
+    gpu_hours: Annotated[float | None, typer.Option(help="GPUs held times hours, for all of it.", metavar="H")] = None
 
 
 @dataclass(frozen=True)
@@ -164,9 +163,10 @@ class StudyOptions:
     model: Annotated[
         str | None, typer.Option(help="Model folder or hub id; the bundled model if none is named.", metavar="MODEL")
     ] = None
-    python: Annotated[str, typer.Option(help="Interpreter of your training environment.", metavar="PATH")] = (
-        sys.executable
-    )
+    python: Annotated[
+        str | None,
+        typer.Option(help="Interpreter of your training environment; else that of $VIRTUAL_ENV.", metavar="PATH"),
+    ] = None
     data: Annotated[
         str | None,
         typer.Option(help='Your prompts: JSONL with "prompt" and the columns the reward reads.', metavar="FILE"),
@@ -179,7 +179,7 @@ class StudyOptions:
     max_completion_length: CompletionOption = None
     baseline: SetOption = None
     space: Annotated[str | None, typer.Option(help="Search space: a preset or a YAML file.", metavar="SPACE")] = None
-    seed: Annotated[int, typer.Option(help="Of the sampler and the prompts.", metavar="N")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the sampler and of the order of prompts.", metavar="N")] = 0
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -206,7 +206,8 @@ class StudyOptions:
         ),
     ] = False
     grace: Annotated[
-        str, typer.Option(help="After a scheduler's SIGTERM or SIGUSR1 all has ended within this time.", metavar="TIME")
+        str,
+        typer.Option(help="After a scheduler's SIGTERM or SIGUSR1 all ends within this time.", metavar="TIME"),
     ] = f"{GRACE_S:.0f}s"
     signal: Annotated[
         list[str] | None, typer.Option(help="A further signal that announces the end, such as USR2.", metavar="NAME")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -80,7 +81,7 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         gpus=options.gpus,
         ranks=options.ranks,
         nodes=options.nodes,
-        python=str(Path(os.path.expanduser(options.python)).absolute()),
+        python=interpreter_asked(options.python, framework),
         folder=str(folder),
     )
 
@@ -140,6 +141,21 @@ def accelerate_text(path: Path, framework: Integration, config: Path | None) -> 
             "the configuration with --config"
         )
     return config_text(path, "--accelerate")
+
+
+def interpreter_asked(word: str | None, framework: Integration) -> str:
+    """The path of ``--python``, else of the active environment, else this one. Raises ``UsageError`` where the
+    framework is in none."""
+    if word is not None:
+        return str(Path(os.path.expanduser(word)).absolute())
+    modules = [each.name.replace("-", "_") for each in framework.environment.needed]
+    active = Path(os.environ.get("VIRTUAL_ENV") or sys.prefix)
+    for prefix in (active, Path(sys.prefix)):
+        if all(any(prefix.glob(f"lib/python*/site-packages/{module}*")) for module in modules):
+            return sys.executable if prefix == Path(sys.prefix) else str(prefix / "bin" / "python")
+    raise UsageError(
+        f"name the interpreter of your training environment with --python PATH: {active} lacks {framework.title}"
+    )
 
 
 def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:

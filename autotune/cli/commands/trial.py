@@ -33,7 +33,7 @@ def show(
     home: HomeOption = None,
     url: UrlOption = None,
 ) -> None:
-    """One trial in full: knobs, outcome, phases, memory, GPU, lengths, and whether its speed is normal.
+    """One trial in full; also whether its speed is normal.
 
     \b
     Examples:

@@ -57,7 +57,7 @@ def verify(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Run the exported command, and compare its tokens/hour with the stated figure.
+    """Run the exported command, and compare with the figure.
 
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
     the lengths observed. Updates in which other programs took more than 5 % of the CPU do not count. Exit code 0:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from rich.text import Text
 
-from autotune.cli.screens.text import bar
 from autotune.wording.numbers import cells_for
-from autotune.wording.text import clean
 from trainer.child.contract import Phase
 
 _LETTERS: Mapping[str, tuple[str, str]] = {
@@ -36,13 +33,3 @@ def stacked(phases: Mapping[str, float], width: int) -> Text:
         letter, style = _LETTERS.get(name, ("?", ""))
         found.append(letter * cells, style)
     return found
-
-
-def phase_lines(shares: Mapping[str, float], width: int = 30) -> Text:
-    """A line for each phase worth one, largest first: name, bar, percent."""
-    worth = [(n, s) for n, s in shares.items() if math.isfinite(s) and s >= SMALLEST_SHARE]
-    lines = [
-        Text.assemble(f"{clean(name):<9}", (bar(share, width), _LETTERS.get(name, ("?", ""))[1]), f" {share:4.0%}")
-        for name, share in sorted(worth, key=lambda item: (-item[1], item[0]))
-    ]
-    return Text("\n").join(lines)

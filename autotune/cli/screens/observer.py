@@ -59,7 +59,7 @@ def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Ob
     The table and the plain lines go to stderr, NDJSON to stdout.
     """
     if mode is Mode.LIVE:
-        screen = console.talk()
+        screen = console.talk(None)
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
             yield Unfailing(LiveObserver(state, live, screen, now))
     elif mode is Mode.PLAIN:

@@ -52,7 +52,7 @@ def plan_screen(plan: Plan) -> RenderableType:
         _add_predicted(details, found)
     if plan.permitted is not None:
         details.gap()
-        details.add("also", "if you allow other rounding or learning (predicted)", "bold")
+        details.add("also", "if you allow other numerics or another update (predicted)", "bold")
         _add_changes(details, plan.permitted, plan)
         _add_predicted(details, plan.permitted)
     details.gap()

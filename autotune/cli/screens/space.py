@@ -25,7 +25,7 @@ def knob_table(space: SearchSpace, framework: str) -> Table:
     table.add_column("class", no_wrap=True)
     table.add_column("set by", no_wrap=True)
     for name, values in _listed(space).items():
-        cells = (name, ", ".join(knob_value(v) for v in values), _class(name, values), _reach(name, framework))
+        cells = (name, ", ".join(knob_value(v, name) for v in values), _class(name, values), _reach(name, framework))
         table.add_row(*(Text(cell) for cell in cells))
     return table
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.screens.bars import phase_lines
+from autotune.cli.screens.bars import SMALLEST_SHARE
 from autotune.cli.screens.grid import LABEL_WIDTH, LabelGrid
 from autotune.cli.screens.text import clock_time, fit
 from autotune.domain import (
     Budget,
-    Configuration,
     Protocol,
-    Recommendation,
     RecommendationRow,
-    Study,
     StudySpec,
     Trial,
     TrialState,
 )
+from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count
+from autotune.insights.why_words import range_words
+from autotune.recommendation.reading import StudyReading
 from autotune.study.budget import GRACE_S
-from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.numbers import format_duration, format_size, rate
 from autotune.wording.sentences import (
     UNITS,
     baseline_words,
@@ -43,6 +42,7 @@ from autotune.wording.sentences import (
 from autotune.wording.text import changes, clean, in_order, knob_value, short_name
 
 SUGGESTIONS = 3
+TEXT_WIDTH = 80 - LABEL_WIDTH
 
 
 def plan_screen(
@@ -97,7 +97,7 @@ def _model(spec: StudySpec) -> str:
 
 def _baseline(spec: StudySpec) -> str:
     names = in_order(spec.baseline)
-    knobs = ", ".join(f"{short_name(name)} {knob_value(spec.baseline[name])}" for name in names)
+    knobs = ", ".join(f"{short_name(name)} {knob_value(spec.baseline[name], name)}" for name in names)
     return f"{spec.workload.rows_per_update} rows per update; {knobs}"
 
 
@@ -121,40 +121,90 @@ def _stops(budget: Budget, now: float, spent_wall_s: float) -> str:
 
 
 def end_screen(
-    recommendation: Recommendation | None,
-    study: Study,
-    trials: Sequence[Trial],
+    reading: StudyReading,
     *,
     ended_by: str,
-    spent_wall_s: float | None = None,
-    files: Mapping[str, str | Path] | None = None,
     next_command: str = "",
+    run: Sequence[str] = (),
+    places: Mapping[str, str] | None = None,
+    whole: bool = False,
 ) -> RenderableType:
-    """What the study found, how sure it is, what limits it, and what to do next.
+    """Draws the answer, how sure it is, and last the next command, in 20 lines of 80 columns.
 
     Args:
-        recommendation: ``None`` when no configuration was feasible.
         ended_by: the sentence of the limit that ended it.
-        spent_wall_s: wall seconds of all runs, if known.
-        files: what was written, by what it is.
+        run: sentences on the user's whole run.
+        places: where files are, by what they are.
+        whole: as many lines as it takes, with lengths, every note, and what the speed is bound by.
     """
-    grid = LabelGrid()
+    grid, recommendation, baseline = LabelGrid(), reading.recommendation, reading.study.spec.baseline
+    notes = () if recommendation is None else recommendation.notes
     if recommendation is None or not recommendation.rows:
-        _add_failure(grid, trials)
+        _add_failure(grid, reading.trials)
     else:
-        _add_rows(grid, recommendation, study.spec.baseline)
-    grid.gap()
-    if recommendation is not None:
-        grid.add("baseline", baseline_words(recommendation, study.spec.baseline))
-        for note in recommendation.notes:
-            grid.add("note", note)
-    used = "" if spent_wall_s is None else f", {format_duration(spent_wall_s)} used"
-    grid.add("ended", f"{clean(ended_by)}; {count(trials).sentence()}{used}")
-    for name, path in (files or {}).items():
-        grid.add(fit(name, LABEL_WIDTH - 1), str(path))
+        first, *others = recommendation.rows
+        grid.add("result", headline(first, recommendation, baseline), "bold")
+        _add_row(grid, first, reading, whole=whole)
+        for row in others:
+            gained = "" if row.gain is None else f": {row_gain_words(row)}"
+            grid.add("also", row.title if whole else _cut(f"{row.title}{gained}", 2))
+            if whole:
+                _add_row(grid, row, reading, whole=True)
+        for place, sentence in enumerate(run):
+            grid.add("" if place else "your run", sentence if whole else _cut(sentence))
+    for note in notes[: None if whole else 1]:
+        more = "" if whole or len(notes) == 1 else f" (+{len(notes) - 1}: --why)"
+        grid.add("doubt", (note if whole else _cut(note, 2)) + more)
+    if recommendation is not None and (whole or recommendation.baseline != "ok"):
+        grid.add("baseline", baseline_words(recommendation, baseline))
+    spent = f", {format_duration(reading.spent[0])} used" if reading.spent[0] else ""
+    grid.add("ended", _cut(f"{clean(ended_by)}; {count(reading.trials).sentence()}{spent}", 2))
+    for name, path in (places or {}).items():
+        grid.add(fit(name, LABEL_WIDTH - 1), path)
     if next_command:
         grid.add("next", next_command, "bold")
     return grid.table
+
+
+def _cut(text: str, lines: int = 1) -> str:
+    return fit(text, lines * TEXT_WIDTH - (lines - 1) * 8)  # words are not broken between lines
+
+
+def _add_row(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, *, whole: bool) -> None:
+    gain = f"{row_gain_words(row)} over {over(reading.recommendation)}; " if row.gain and reading.recommendation else ""
+    sure = f"{gain}{evidence_words(row)}"
+    grid.add("sure", sure if whole else _cut(sure, 3))
+    before = next((s.tokens_per_hour for s in reading.standings if s.configuration == reading.reference), None)
+    instead = "" if before is None or row.gain is None else f", instead of {rate(before)}"
+    grid.add("tokens/hour", f"{speed_words(row)}{instead}")
+    trial = next((t for t in reading.trials if t.number in row.trials and t.speed_cycles()), None)
+    roof = roof_of(reading.study, reading.fingerprint)
+    share = None if roof is None or trial is None else roof.share(trial)
+    if share is not None:
+        grid.add("speed", f"{share:.1%} of the hardware's limit; published runs of this class reach 35 to 40 %")
+    _add_changes(grid, row, reading, None if whole else 7)
+    worth = sorted(row.phase_shares.items(), key=lambda item: -item[1])[:5]
+    grid.add("time", ", ".join(f"{clean(n)} {share:.0%}" for n, share in worth if share >= SMALLEST_SHARE) or "-")
+    grid.add("memory", memory_words(row))
+    if whole:
+        grid.add("lengths", lengths_words(row))
+        grid.add("bound by", row.limit)
+
+
+def _add_changes(grid: LabelGrid, row: RecommendationRow, reading: StudyReading, most: int | None) -> None:
+    """Adds a line for each changed knob, with its share of the gain."""
+    from autotune.statistics.knob_shares import knob_shares
+
+    baseline = reading.study.spec.baseline
+    changed, shares = changes(row.configuration, baseline), knob_shares(reading.trials, baseline, row.configuration)
+    parts = {knob: share for share in (shares.shares if shares else ()) for knob in share.knobs}
+    width = max((len(name) for name, _, _ in changed), default=0)
+    for place, (name, old, new) in enumerate(changed[:most]):
+        part = parts.get(name)
+        said = "" if part is None else f"  {range_words(part)}{' together' if part.knobs[1:] else ''}"
+        grid.add("" if place else "change", Text(_cut(f"{name:<{width}}  {old} → {new}{said}"), "green"))
+    if most is not None and len(changed) > most:
+        grid.add("", f"and {len(changed) - most} more: --why")
 
 
 def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
@@ -173,30 +223,3 @@ def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
         grid.add("cause", f"{sentence} ({times} of {len(failed)} failures)")
         if suggestion:
             grid.add("hint", suggestion)
-
-
-def _add_rows(grid: LabelGrid, recommendation: Recommendation, baseline: Configuration) -> None:
-    first, *others = recommendation.rows
-    grid.add("result", headline(first, recommendation, baseline), "bold")
-    _add_row(grid, first, recommendation, baseline)
-    for row in others:
-        grid.gap()
-        grid.add("also", row.title, "bold")
-        _add_row(grid, row, recommendation, baseline)
-
-
-def _add_row(grid: LabelGrid, row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> None:
-    changed = changes(row.configuration, baseline)
-    name_width = max((len(name) for name, _, _ in changed), default=0)
-    for place, (name, before, after) in enumerate(changed):
-        grid.add("" if place else "change", Text(f"{name:<{name_width}}  {before} → {after}", "green"))
-    grid.add("tokens/hour", speed_words(row))
-    grid.add("lengths", lengths_words(row))
-    if row.gain is not None:
-        grid.add("gain", f"{row_gain_words(row)} over {over(recommendation)}")
-    grid.add("evidence", evidence_words(row))
-    if row.phase_shares:
-        grid.add("time", phase_lines(row.phase_shares))
-    grid.add("memory", memory_words(row))
-    if row.limit:
-        grid.add("limited by", row.limit)

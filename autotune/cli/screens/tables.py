@@ -31,7 +31,7 @@ class KnobColumns:
     hidden: tuple[str, ...]
 
     def cells(self, configuration: Configuration) -> list[str]:
-        return [fit(knob_value(configuration.get(name)), VALUE_WIDTH) for name in self.heads]
+        return [fit(knob_value(configuration.get(name), name), VALUE_WIDTH) for name in self.heads]
 
     def legend(self) -> str:
         """Number of knobs without a column, and ``mb micro_batch_size · ...`` for those with one."""
@@ -45,7 +45,7 @@ def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColu
     hidden: list[str] = []
     for name in differing(configurations):
         head = _unused(short_name(name), heads.values())
-        values = (cell_len(knob_value(c.get(name))) for c in configurations)
+        values = (cell_len(knob_value(c.get(name), name)) for c in configurations)
         needed = 2 + max(cell_len(head), min(VALUE_WIDTH, max(values, default=0)))
         if needed <= room and not hidden:
             heads[name] = head
@@ -75,8 +75,9 @@ def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Co
     heads: list[tuple[str, Side]] = [("trial", "left"), ("tokens/hour", "right"), ("gain", "right")]
     table = plain_table([*heads, *((head, "right") for head in columns.heads.values())])
     leader = next((row for row in rows if row.same_learning), None)
+    other = "-" if any(row.configuration == baseline for row in rows) else "reference"
     for row in rows:
-        own = "baseline" if row.configuration == baseline else "reference"
+        own = "baseline" if row.configuration == baseline else other
         cells = [
             standing_label(row),
             rate(row.tokens_per_hour) + ("" if row.same_learning else PERMITTED_MARK),

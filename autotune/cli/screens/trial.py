@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -34,7 +33,6 @@ BAR_WIDTH = 20
 EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; never recommended"
 NUMERICS = ("float8", "gradient", "gradient_not_compared")
 """Notes about the numerics."""
-STARTED = {"process": "its first", "none": "nothing started anew"}
 GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ disturbed, counts as a bound"
 
 
@@ -91,11 +89,9 @@ def _add_details(
     details = {
         "memory": more["memory"],
         "energy": energy_words(trial_use(trial)),
-        "attention": attention_words(notes),
         "GPUs": gpu_words(trial, study, notes),
         "numerics": numerics_words(notes),
         "beware": beware_words(notes),
-        "process": process_words(notes),
         "place": clean(place_of(notes).whole),
         "log": more["log"],
     }
@@ -133,7 +129,7 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
         grid.add("", "it cannot win, so it was not measured further; never recommended")
     elif outcome.ok:
         worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
-        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; maximum-length batch {worst}")
+        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; longest batch {worst}")
         if trial.emulated:
             grid.add("emulated", EMULATED, "yellow")
     else:
@@ -150,7 +146,11 @@ def configuration_table(configuration: Configuration, baseline: Configuration) -
     differs = configuration.difference(baseline)
     for name in in_order({*configuration, *baseline}):
         changed = name in differs
-        row = (clean(name), knob_value(configuration.get(name)), knob_value(baseline.get(name)) if changed else "")
+        row = (
+            clean(name),
+            knob_value(configuration.get(name), name),
+            knob_value(baseline.get(name), name) if changed else "",
+        )
         table.add_row(*(Text(cell, "bold" if changed else "") for cell in row))
     return table
 
@@ -192,14 +192,6 @@ def usage_table(cells: Cells) -> Table:
     for row in cells.rows:
         table.add_row(*row)
     return table
-
-
-def attention_words(notes: Sequence[NoteRecord]) -> str:
-    """``sdpa, by one of cudnn, flash, mem_efficient, math``; empty where it is not known."""
-    found: Mapping[str, Any] = next((note.data for note in notes if note.name == "attention"), {})
-    kernels = ", ".join(str(name) for name in found.get("sdpa") or ())
-    made = clean(found.get("implementation") or "")
-    return f"{made}, by one of {clean(kernels)}" if made == "sdpa" and kernels else made
 
 
 def guard_words(cycle: CycleRecord) -> str:
@@ -293,23 +285,6 @@ def beware_words(notes: Sequence[NoteRecord]) -> str:
     return "; ".join(parts)
 
 
-def process_words(notes: Sequence[NoteRecord]) -> str:
-    """``trial 3 of worker 2: nothing started anew, 1.2 GiB held before; ended after it: ...``; empty without one."""
-    found = {note.name: note.data for note in notes if note.name.startswith("worker")}
-    parts = []
-    if ran := found.get("worker"):
-        number, started = ran.get("number"), STARTED.get(str(ran.get("restarted")), "")
-        words = f"trial {number} of worker {clean(str(ran.get('worker')))}"
-        held = ran.get("floor")
-        before = f", {format_size(held)} held before" if isinstance(held, int) and number != 1 else ""
-        parts.append(f"{words}{': ' if started else ''}{started}{before}")
-    if lost := found.get("worker_lost"):
-        parts.append(f"worker {clean(str(lost.get('worker')))} had ended before it began with it")
-    if replaced := found.get("worker_replaced"):
-        parts.append(f"ended after it: {clean(str(replaced.get('why')))}")
-    return "; ".join(parts)
-
-
 def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
     """``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
     resources = study.spec.resources
@@ -341,7 +316,7 @@ def peaks_table(trial: Trial) -> Table | None:
     if not phases and trial.host_peak is None:
         return None
     table = plain_table(
-        [("peak memory", "left"), ("host", "right"), ("GPU, driver", "right"), ("GPU, allocator", "right")]
+        [("peak memory", "left"), ("host", "right"), ("GPU, held (driver)", "right"), ("allocated", "right")]
     )
     for name, found in phases.items():
         label = "whole cycle" if name == "cycle" else clean(name)
@@ -349,7 +324,7 @@ def peaks_table(trial: Trial) -> Table | None:
             label,
             _highest([p.host for p in found]),
             _highest([p.device_used for p in found]),
-            _highest([p.device_reserved or p.device_allocated for p in found]),
+            _highest([p.device_allocated or p.device_reserved for p in found]),
         )
     if trial.host_peak is not None:
         table.add_row("whole trial", format_size(trial.host_peak), "", "")

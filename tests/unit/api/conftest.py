@@ -7,7 +7,7 @@ import pytest
 
 from autotune.domain import Study
 from autotune.settings import Settings
-from tests.support.served import Reader, running_study, settings_in, whole_study
+from tests.support.served import Reader, running_study, settings_in, tuner_of, whole_study
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +38,14 @@ def reader(settings: Settings) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def study(settings: Settings) -> Study:
+def study(settings: Settings) -> Iterator[Study]:
     """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
+    made = running_study(settings)
+    with tuner_of(settings, made):
+        yield made
+
+
+@pytest.fixture
+def interrupted(settings: Settings) -> Study:
+    """The same whose tuner was killed."""
     return running_study(settings)

@@ -21,7 +21,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
-def asked(settings: Settings, study: Study) -> Iterator[Reader]:
+def asked(settings: Settings, interrupted: Study) -> Iterator[Reader]:
     """A server that passes requests on."""
     reader = Reader(settings, Access(token=TOKEN), allow_control=True)
     yield reader
@@ -29,10 +29,10 @@ def asked(settings: Settings, study: Study) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def tuner(settings: Settings, study: Study) -> Iterator[Any]:
+def tuner(settings: Settings, interrupted: Study) -> Iterator[Any]:
     """Somebody who runs the study: that is, who holds its lock."""
     store = open_store(settings.database)
-    with store.lock(study.id):
+    with store.lock(interrupted.id):
         yield store
     store.close()
 

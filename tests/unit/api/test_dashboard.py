@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import subprocess
 import zipfile
 from html import unescape
 from pathlib import Path
@@ -18,6 +19,7 @@ from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import WhyQuery, settled, why_view
+from api.guard.security import Access
 from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
@@ -29,11 +31,12 @@ from autotune.store import open_store
 from tests.support import factories as f
 from tests.support.large_study import large_trials
 from tests.support.recorded import record
-from tests.support.served import SPACE, Reader
+from tests.support.served import SPACE, Reader, tuner_of, whole_study
 from tests.unit.api.test_filters import snapshot
 from trainer.child.contract import PhaseMark
 
 PAIR = ("micro_batch_size", "gradient_checkpointing")
+TOKEN = "correct-horse-battery-staple"
 HOSTILE = "<script>alert('&amp;\"x')</script>"
 
 
@@ -54,7 +57,7 @@ def whole(finished_home: Settings) -> StudyReading:
 def test_a_trial_says_what_it_was_beside_baseline_and_best(reader: Reader, study: Study) -> None:
     said = words(reader.page("/studies/1/trials/1"))
     assert "Trial #1 ok" in said
-    assert "+100.0 % over the reference" in said
+    assert "+100.0 % over the baseline, by all its runs" in said
     assert "micro_batch_size 4 2" in said, "here, and the baseline's where it differs"
     assert "worst case passed" in said
     assert "update 2.00 GiB" in said or "update" in said
@@ -73,7 +76,6 @@ def test_a_failure_says_why_and_shows_the_end_of_its_log(reader: Reader, study: 
     assert "\x1b" not in page
     assert said.index("Killed") < said.index("In figures"), "of a failure the log comes first"
     assert "No files to train with: trial 2 failed" in said
-    assert "run it again copy autotune retry 2 first its log copy autotune logs 2 first configuration.json" in said
 
 
 def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
@@ -87,7 +89,6 @@ def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
     (folder / "log.txt").write_text("step 1\n")
     first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
     assert "update, recorded cycle 2" in words(first.text)
-    assert "autotune logs 3 first -f" in first.text
     assert "autotune retry" not in first.text, "it has not ended"
     tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
     assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
@@ -125,7 +126,7 @@ def test_what_there_is_not_is_404(reader: Reader, study: Study) -> None:
         ("trial=0&trial=1", "#0 · #1"),
         ("trial=0&trial=1&trial=2&trial=3", "#0 · #1 · #2 · #3"),
         ("trial=0", "Choose 2 to 6 trials"),
-        ("", "Choose 2 to 6 trials"),
+        ("", "#1 over #0: +100.0 %"),
         ("trial=0&trial=0", "Choose 2 to 6 trials"),
         ("trial=0&trial=77", "There is no trial #77"),
         ("trial=" + "&trial=".join(map(str, range(9))), "There is no trial"),
@@ -168,28 +169,55 @@ def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading
     assert "autotune export first" in said
 
 
-def test_the_files_are_the_same_bytes_and_hold_no_prompts(finished: Reader) -> None:
+def test_the_files_are_the_same_bytes_in_one_folder(finished: Reader) -> None:
     one, two = (finished.ask("/studies/1/export/1.zip") for _ in range(2))
     assert one.status_code == 200, one.text
     assert one.content == two.content
     assert one.headers["content-disposition"].startswith("attachment")
     files = zipfile.ZipFile(io.BytesIO(one.content))
     names = files.namelist()
-    assert {"grpo.yaml", "run.sh", "README.md"} <= set(names)
-    assert not any("/" in name or "train.jsonl" in name for name in names)
+    folder = "study-1-row-1/"
+    assert f'filename="{folder[:-1]}.zip"' in one.headers["content-disposition"]
+    assert all(name.startswith(folder) for name in names)
+    assert {"grpo.yaml", "run.sh", "README.md"} <= {name.removeprefix(folder) for name in names}
+    assert not any("train.jsonl" in name for name in names), "this study's prompts are not on this machine"
+    assert "prompts/train.jsonl" in files.read(folder + "README.md").decode(), "which its README says"
     page = unescape(finished.page("/studies/1/recommendation"))
-    assert files.read("grpo.yaml").decode().strip() in page, "what can be copied is what can be downloaded"
+    assert files.read(folder + "grpo.yaml").decode().strip() in page, "what can be copied is what can be downloaded"
+
+
+def test_what_is_copied_trains(settings: Settings, tmp_path: Path) -> None:
+    """As it stands on the page, in the folder where the archive was saved."""
+    python, prompts, ran = tmp_path / "python", tmp_path / "prompts.jsonl", tmp_path / "ran"
+    prompts.write_text('{"prompt": "1 + 1"}\n')
+    python.write_text(f'#!/bin/sh\nfor word; do [ -e "$word" ] && echo "$word"; done > {ran}\npwd >> {ran}\n')
+    python.chmod(0o755)
+    workload = f.workload(prompts=str(prompts))
+    whole_study(settings, python=str(python), workload=workload)
+    reader = Reader(settings)
+    page = reader.page("/studies/1/recommendation")
+    command = unescape(re.search(r'<pre id="copy-1-0"[^>]*>([^<]+)</pre>', page)[1])  # type: ignore[index]
+    (link,) = re.findall(r'href="([^"]+1\.zip)" download', page)
+    assert "With the study's prompts" in words(page)
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    (folder / "study-1-row-1.zip").write_bytes(reader.ask(link).content)
+    subprocess.run(["sh", "-c", command], cwd=folder, check=True)
+    *files, where = ran.read_text().split()
+    assert files, "the configuration is where the command says"
+    assert Path(where).is_relative_to(folder)
+    assert (folder / "study-1-row-1/prompts/train.jsonl").read_text() == prompts.read_text()
+    guarded = Reader(settings, Access(token=TOKEN)).ask(link, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert "train.jsonl" not in " ".join(zipfile.ZipFile(io.BytesIO(guarded.content)).namelist())
+    reader.cache.close()
 
 
 def test_why_draws_what_is_asked_for(finished: Reader, whole: StudyReading) -> None:
-    page = finished.page("/studies/1/why?x=precision&y=micro_batch_size&against=groups")
+    page = finished.page("/studies/1/why?x=precision&y=micro_batch_size")
     said = words(page)
     assert "What fits: precision and micro_batch_size" in said
-    assert "Speed against the share of groups that teach" in said
-    assert 'value="groups" selected' in page
-    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)">', page)
-    assert ("against", "groups") in hidden, "what another form chose is not forgotten"
-    assert ("x", "precision") in hidden
+    assert "Speed against host memory" in said
+    assert "<option selected>precision</option>" in page
     plain = words(finished.page("/studies/1/why?x=%3Cscript%3E&against=drop"))
     assert "Speed against host memory" in plain
     assert "What fits: " in plain
@@ -350,7 +378,7 @@ def test_a_report_is_one_file_that_needs_nothing_else(whole: StudyReading) -> No
     assert "of what the trials before them predicted" in text
     assert "default-src 'none'" in text
     for trial in whole.trials:
-        assert f"#{trial.number}</th>" in text
+        assert re.search(rf"#{trial.number}( <span title=.the answer.>★</span>)?</th>", text)
 
 
 def test_the_end_of_a_log_is_cleaned_and_cut(tmp_path: Path) -> None:
@@ -381,7 +409,32 @@ def test_no_link_pipe_or_folder_is_read_as_a_log(tmp_path: Path) -> None:
 def test_a_page_names_the_stream_of_its_study_where_the_server_has_one(finished: Reader) -> None:
     described = finished.json("/api/v1/openapi.json")
     assert "/api/v1/studies/{study_id}/events/stream" in described["paths"]
-    assert 'content="/api/v1/studies/1/events/stream"' in finished.page("/studies/1")
+    assert 'name="autotune-stream"' not in finished.page("/studies/1"), "nothing more happens there"
+
+
+def test_a_page_names_the_stream_while_a_tuner_runs(reader: Reader, study: Study) -> None:
+    for page in ("", "/why", "/compare", "/recommendation", "/trials/3"):
+        assert 'content="/api/v1/studies/1/events/stream"' in reader.page(f"/studies/1{page}")
+
+
+def test_a_killed_tuner_is_told_everywhere(reader: Reader, settings: Settings, interrupted: Study) -> None:
+    """Nothing in the database has changed since: only its lock is free."""
+    lock = tuner_of(settings, interrupted)
+    with lock:
+        assert "running" in words(reader.page("/studies/1"))
+        assert reader.json("/api/v1/studies/1")["study"]["state"] == "running"
+    page = reader.page("/studies/1")
+    assert '<span class="badge interrupted">interrupted</span>' in page
+    assert "pulse" not in page
+    assert "Interrupted: no tuner runs this study." in words(page)
+    assert '<span class="badge interrupted">' in reader.page("/")
+    assert "pulse" not in reader.page("/studies/1/trials/3")
+    status = reader.json("/api/v1/studies/1")
+    assert (status["study"]["state"], status["running"], status["places"]) == ("interrupted", [], [])
+    assert [one["state"] for one in reader.json("/api/v1/studies")["studies"]] == ["interrupted"]
+    metrics = reader.ask("/metrics").text
+    assert 'autotune_tuner_up{study="1"} 0' in metrics
+    assert "autotune_place_running" not in metrics
 
 
 def test_a_log_whose_folder_is_a_link_is_not_shown(

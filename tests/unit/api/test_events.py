@@ -222,6 +222,9 @@ class Stumbling:
         self.asked["study"] += 1
         return factories.study(revision=self.revision)
 
+    def alive(self, study_id: int) -> bool:
+        return True
+
     def last_event_id(self, study_id: int) -> int:
         self.asked["last"] += 1
         return len(self.happened)

@@ -63,7 +63,7 @@ def everything_said(trials: tuple[Trial, ...]) -> list[str]:
     rows = 0 if found.recommendation is None else len(found.recommendation.rows)
     answer = answer_page(found, ["not exported"] * rows)
     said += [answer.headline, answer.baseline, *answer.notes, words(drawn(found))]
-    ends = end_screen(found.recommendation, STUDY, trials, ended_by="the end")
+    ends = end_screen(found, ended_by="the end", whole=True)
     said.append(" ".join(text(ends).split()))
     explained = explain(found)
     if explained is not None:

@@ -61,6 +61,7 @@ def test_a_study_in_figures(reader: Reader, study: Study) -> None:
     assert found["autotune_trial_failures", (one, ("reason", "OOM"))] == 1
     assert found["autotune_spent_wall_seconds_total", (one,)] == 95.0
     assert found["autotune_study_open", (one,)] == 1
+    assert found["autotune_tuner_up", (one,)] == 1
     assert found["autotune_best_gain_ratio", (one,)] == pytest.approx(1.0)
     best = reader.json("/api/v1/studies/1/recommendation")["recommendation"]["rows"][0]["tokens_per_hour"]
     assert found["autotune_best_tokens_per_hour", (one,)] == best
@@ -87,8 +88,9 @@ def test_no_free_text_and_no_trial_is_a_label(finished: Reader) -> None:
 def test_what_runs_where(reader: Reader, settings: Settings) -> None:
     store = open_store(settings.database)
     four(store)
+    with store.lock(1):
+        found = parsed(reader.ask("/metrics").text)
     store.close()
-    found = parsed(reader.ask("/metrics").text)
     one = ("study", "1")
     running = {name: found["autotune_place_running", (one, ("place", name))] for name in NAMES}
     assert running == {"GPU 4": 1, "GPU 5": 0, "GPU 6": 1, "GPU 7": 0}

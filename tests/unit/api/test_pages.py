@@ -10,14 +10,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.cache.snapshot import Snapshot
-from api.dashboard.card import gain_bar, phase_bars
 from api.dashboard.filters import PAGE
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
+from autotune.charts.card import gain_bar, phase_bars
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
-from autotune.recommendation.reading import AnswerSource
+from autotune.recommendation.reading import AnswerSource, read_study
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -61,12 +61,13 @@ def drawn(found: Snapshot, life: Any = None) -> str:
 def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, finished_home: Settings) -> None:
     """Three places, one answer: else nobody knows which to believe."""
     store = open_store(finished_home.database)
-    study, trials, stored = store.study(1), store.trials(1), store.recommendation(1)
+    found = read_study(store, store.study(1))
     store.close()
+    stored = found.stored
     assert stored is not None
     document = finished.json("/api/v1/studies/1/recommendation")["recommendation"]
     page = words(finished.page("/studies/1"))
-    screen = " ".join(text(end_screen(stored, study, trials, ended_by=stored.ended_by)).split())
+    screen = " ".join(text(end_screen(found, ended_by=stored.ended_by, whole=True)).split())
     assert len(stored.rows) == len(document["rows"]) >= 1
     for row, json_row in zip(stored.rows, document["rows"], strict=True):
         assert json_row["tokens_per_hour"] == row.tokens_per_hour
@@ -105,7 +106,7 @@ def test_trials_come_best_first_with_failures_and_their_causes(reader: Reader, s
     assert "1 min 35 s of 10 min used · the number of trials will end it, in about 1 min 59 s at this rate" in said
     assert "4 tried: 2 ok, 1 OOM, 1 running" in said
     assert "+100.0 %" in said
-    assert "° changes rounding or learning" not in said, "no row shown with a speed has the mark"
+    assert "° changes numerics or the update" not in said, "no row shown with a speed has the mark"
 
 
 def test_the_running_trial_shows_its_phase_and_last_sign(reader: Reader, study: Study, settings: Settings) -> None:
@@ -115,7 +116,7 @@ def test_the_running_trial_shows_its_phase_and_last_sign(reader: Reader, study: 
     mark = PhaseMark(path)
     mark.set("update", 2, "recorded")
     page = reader.page("/studies/1")
-    assert "#3 search · update, recorded cycle 2 · last sign" in words(page)
+    assert "#3 search · update, recorded cycle 2 · last update" in words(page)
     mark.set("generate", 3, "recorded")
     mark.close()
     assert "generate, recorded cycle 3" in words(reader.page("/studies/1"))
@@ -218,13 +219,13 @@ def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
     other = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
     trials = (factories.failed(0), factories.finished(1, configuration=other))
     page = words(drawn(snapshot(trials)))
-    assert "Your baseline failed; this is the first configuration that holds." in page
+    assert "Your baseline failed; this is the first configuration that fits." in page
     assert "Baseline: OOM in update" in page
 
 
 @pytest.mark.parametrize(
     ("low", "value", "high"),
-    [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 3.0, 30.0)],
+    [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 1.0, 3.0)],
 )
 def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: float) -> None:
     found = gain_bar(factories.gain(low=low, value=value, high=high))
@@ -238,6 +239,7 @@ def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: flo
 
 def test_an_interval_without_a_place_is_left_out() -> None:
     assert gain_bar(factories.gain(high=float("inf"))) is None
+    assert gain_bar(factories.gain(low=0.3, value=3.0, high=30.0)) is None, "its ends tell nothing"
 
 
 def test_phases_fill_the_bar() -> None:

@@ -95,7 +95,10 @@ def test_a_gpu_is_known_by_the_name_in_its_fingerprint(reader: Reader, settings:
     store.save_fingerprint(study.id, factories.fingerprint(hardware=hardware), factories.NOW)
     store.close()
     assert reader.json(f"{QUESTION}?gpu=h200")["items"][0]["match"] == "exact"
-    (difference,) = reader.json(f"{QUESTION}?gpu=a100")["items"][0]["differences"]
+    other = reader.json(f"{QUESTION}?gpu=a100")
+    assert not [item for item in other["items"] if item["match"] != "predicted"], "another GPU's settings are far"
+    assert "no study is near what was asked for" in other["reason"]
+    (difference,) = other["far"][0]["differences"]
     assert difference["sentence"] == "gpu NVIDIA H200 instead of a100"
 
 

@@ -234,7 +234,7 @@ def test_a_fingerprint_says_its_units(reader: Reader, settings: Settings, study:
 def test_reading_never_writes(settings: Settings, study: Study) -> None:
     """A reader that changed anything would disturb the study it looks at."""
     reading = {
-        *("study", "studies", "revisions", "trials", "events", "last_event_id", "spent"),
+        *("study", "studies", "revisions", "trials", "events", "last_event_id", "spent", "is_locked"),
         *("recommendation", "fingerprint", "fingerprints", "notes", "close"),
     }
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from autotune.charts import Chart
+from autotune.charts.card import knob_chart
 from autotune.charts.chosen import SHOWN, chosen
 from autotune.charts.feasibility_map import MOST_VALUES, Cell, feasibility_map
-from autotune.charts.memory_dots import MOST_DOTS, Capacity, by_phase, memory, over_cycles
+from autotune.charts.memory_dots import Capacity, by_phase, memory
 from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
-from autotune.charts.scatter import ENOUGH_GROUPS, MOST_POINTS, memory_front, teaching, teaching_front
-from autotune.charts.share_bars import knob_chart, useful_share
+from autotune.charts.scatter import MOST_POINTS, memory_front
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
 from autotune.domain.differences import Differences
 from autotune.statistics.knob_shares import KnobShares, Share, knob_shares
@@ -51,12 +51,9 @@ def all_of(trials: list[Trial]) -> list[Chart]:
         by_trial(trials, BASE),
         by_cycle(trials[0]),
         memory(trials, BASE, HOST),
-        over_cycles(trials[0], HOST),
         feasibility_map(trials, knobs, {}, {}),
         knob_chart(knob_shares(trials, BASE, trials[1].configuration)),
-        useful_share(trials, BASE),
         memory_front(trials, Pool.HOST),
-        teaching_front(trials),
     ]
 
 
@@ -172,7 +169,7 @@ def test_ten_thousand_trials_do_not_grow_the_charts() -> None:
     trials = large_trials()
     front = memory_front(trials, Pool.HOST)
     assert front.drawing.count("<circle") <= MOST_POINTS + len(front.rows)
-    every = [front, by_trial(trials, BASE), memory(trials, BASE, HOST), useful_share(trials, BASE)]
+    every = [front, by_trial(trials, BASE), memory(trials, BASE, HOST)]
     every += [
         feasibility_map(trials, ("x", "y"), {}, {}),
         knob_chart(knob_shares(trials, BASE, trials[2].configuration)),
@@ -188,40 +185,16 @@ def test_a_share_whose_interval_says_nothing_is_told_and_not_drawn() -> None:
     assert chart.drawing.count("<rect") == 1
     assert "gradient_checkpointing with 2 more" in chart.drawing
     assert [row[0] for row in chart.rows] == ["micro_batch_size", "gradient_checkpointing, optimizer, host_allocator"]
-    assert chart.says.startswith("Together +90 % by all 7 trials; proven: gradient_checkpointing with")
-
-
-def test_the_share_that_teaches_has_an_interval_that_narrows() -> None:
-    def of(groups: int) -> tuple[float, float, float, int]:
-        cycle = f.cycle(cycle_kind=CycleKind.NATURAL, groups=groups, zero_std_groups=groups // 4)
-        found = teaching(tried(0).with_(cycles=(cycle,)))
-        assert found is not None
-        return found
-
-    few, many = of(8), of(800)
-    assert few[0] == many[0] == 0.75
-    assert few[1] < many[1] < 0.75 < many[2] < few[2]
-    assert teaching(tried(0)) is None, "recorded lengths cut completions, so their rewards say nothing"
-
-
-def test_few_groups_are_said_not_to_be_enough() -> None:
-    cycle = f.cycle(9, cycle_kind=CycleKind.NATURAL, groups=ENOUGH_GROUPS - 1, zero_std_groups=1)
-    trial = tried(0)
-    chart = teaching_front([trial.with_(cycles=(*trial.cycles, cycle))])
-    assert f"{ENOUGH_GROUPS - 1} groups" in chart.says
-    assert 'class="best"' not in chart.drawing, "no front of what cannot be ranked"
+    assert chart.says.startswith("Together +90.0 %, by one model of 7 trials; proven: gradient_checkpointing with")
 
 
 EMPTY: list[Callable[[], Chart]] = [
     lambda: by_trial([], BASE),
     lambda: by_cycle(f.trial(0)),
     lambda: memory([], BASE, HOST),
-    lambda: over_cycles(f.trial(0), HOST),
     lambda: feasibility_map([], ("a", "b"), {}, {}),
     lambda: knob_chart(None),
-    lambda: useful_share([], BASE),
     lambda: memory_front([], Pool.HOST),
-    lambda: teaching_front([]),
 ]
 
 
@@ -231,19 +204,3 @@ def test_without_trials_each_says_why_it_is_empty(make: Callable[[], Chart]) -> 
     assert chart.drawing == ""
     assert len(chart.note) > 10
     assert chart.rows == ()
-
-
-def test_a_long_run_makes_no_large_chart() -> None:
-    """Ten times the cycles are asked for by a verification; one dot for each would be megabytes."""
-    peaks = {name: f.peaks() for name in ("generate", "update")}
-    highest = {**peaks, "update": f.peaks(host=7 * f.GIB)}
-    cycles = tuple(f.cycle(n, peaks=highest if n == 1234 else peaks) for n in range(5000))
-    chart = over_cycles(tried(0).with_(cycles=cycles), HOST)
-    assert chart.drawing.count("<circle") <= 2 * MOST_DOTS
-    assert len(chart.drawing) < 150_000
-    assert "Highest 7.00 GiB in update" in chart.says
-    assert ": update 7.00 GiB" in chart.drawing, "the highest of its neighbours is the one that is drawn"
-    assert "highest of 25 cycles" in chart.note
-    few = over_cycles(tried(0).with_(cycles=cycles[:MOST_DOTS]), HOST)
-    assert few.drawing.count("<circle") == 2 * MOST_DOTS
-    assert few.note == ""

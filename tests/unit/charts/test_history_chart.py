@@ -1,6 +1,5 @@
 """The history: steps that only go up, marks that do not grow with the study, nothing without a place."""
 
-import math
 import re
 from typing import Any
 
@@ -9,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.charts.chart import Chart
-from autotune.charts.history import FRAME, LEGEND, MOST_MARKS, history, spread, steps
-from autotune.domain import Trial, TrialKind, TrialState
+from autotune.charts.history import LEGEND, MOST_MARKS, history, steps
+from autotune.domain import Trial, TrialState
 from tests.support import factories as f
 from tests.support.large_study import large_trials
 from tests.support.properties import examples
@@ -71,51 +70,6 @@ def test_ten_thousand_trials_draw_no_more_than_three_hundred() -> None:
     assert len(large.drawing) <= 2 * len(few.drawing)
     assert "#9996 to #9999" not in large.drawing or "failed" in large.drawing
     assert sum(int(n) for n in re.findall(r"(\d+) failed</title>", large.drawing)) == 1999
-
-
-def test_the_band_is_as_wide_as_the_noise() -> None:
-    quiet = [trial_of(0, [10.0])]
-    assert math.log(1.04) < spread(quiet) < math.log(1.5)
-    pairs = [
-        trial_of(0, 10.0),
-        f.finished(1, kind=TrialKind.CONFIRM, cycle_seconds=10.4, configuration=f.numbered(0), pair=0),
-        f.finished(2, kind=TrialKind.CONFIRM, cycle_seconds=9.6, configuration=f.numbered(0), pair=1),
-    ]
-    half = spread(pairs)
-    assert math.log(1.04) < half < math.log(2)
-    chart = history(pairs, SPEC)
-    assert 'class="band"' in chart.drawing
-    assert f"±{100 * math.expm1(half):.1f} %" in chart.says
-
-
-def apart(factor: float) -> list[Trial]:
-    """A baseline and two confirmations of it, one ``factor`` times as fast as the other."""
-    seconds = (10.0 * math.sqrt(factor), 10.0 / math.sqrt(factor))
-    again = [
-        f.finished(n, kind=TrialKind.CONFIRM, cycle_seconds=s, configuration=f.numbered(0), pair=n - 1)
-        for n, s in enumerate(seconds, start=1)
-    ]
-    return [trial_of(0, 10.0), *again]
-
-
-def top_of(chart: Chart) -> float:
-    """The smallest y of a trial's mark: how near the fastest comes to the picture's upper edge."""
-    return min(float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', chart.drawing))
-
-
-def test_a_band_wider_than_the_speeds_leaves_them_their_height() -> None:
-    """Two cycles that differ by half say little of the third; drawn to its end, the band made all trials one line."""
-    narrow, wide = history(apart(1.02), SPEC), history(apart(1.4), SPEC)
-    assert spread(apart(1.4)) > math.log(1.5), "else it is not the case this is about"
-    assert 'class="band"' in wide.drawing
-    assert top_of(wide) <= FRAME.top + 0.4 * (FRAME.bottom - FRAME.top)
-    assert top_of(narrow) <= top_of(wide)
-
-
-def test_a_wide_band_is_told_by_its_ends_and_one_that_says_nothing_as_that() -> None:
-    assert re.search(r"would lie within ±[\d.]+ %", history(apart(1.02), SPEC).says)
-    assert re.search(r"would lie between [\d.,]+k? and [\d.,]+k?\.", history(apart(1.4), SPEC).says)
-    assert "differ too much to say" in history(apart(40.0), SPEC).says
 
 
 SOME = st.builds(

@@ -1,7 +1,7 @@
 """A home with a real SQLite store, and the command line as a user meets it."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,13 @@ def study(home: HomePaths) -> Study:
     with closing(sqlite3.connect(home.database)) as database, database:
         database.execute("UPDATE trials SET outcome = replace(outcome, ?, ?)", (LOG, str(log)))
     return made
+
+
+@pytest.fixture
+def tuner(home: HomePaths, study: Study) -> Iterator[None]:
+    """Holds the study's lock, as the tuner that runs it does."""
+    with closing(open_store(str(home.database))) as store, store.lock(study.id):
+        yield
 
 
 class Runs:

@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from autotune.cli.commands.start_request import interpreter_asked
 from autotune.cli.failures import exit_code_of
+from autotune.cli.option_groups import PANELS
 from autotune.domain import Study
 from autotune.errors import AutotuneError, MachineError, StoreError, StudyBusyError, UsageError
+from autotune.frameworks import framework_named
 from autotune.settings import HomePaths
 from search_spaces.errors import SpaceError
 from tests.unit.cli.conftest import Run
@@ -31,10 +35,33 @@ def raising(error: Any) -> Any:
 def test_help_lists_every_command(autotune: Run) -> None:
     code, out, err = autotune("--help")
     assert (code, err) == (0, "")
-    listed = [line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()]
-    assert sorted(listed) == sorted(COMMANDS)
+    panels = re.findall(r"^(Begin|Look|Use):\n((?:  .+\n)+)", out, re.MULTILINE)
+    listed = [line.split()[0] for _, lines in panels for line in lines.splitlines()]
+    assert sorted(listed) == sorted(COMMANDS), "each once"
+    assert "..." not in out.split("Begin:")[1], "each summary is whole"
     assert "Exit codes: 0 done" in out
     assert "--install-completion" in out
+
+
+@pytest.mark.parametrize(("command", "panels"), [("start", 7), ("sweep", 7)])
+def test_options_stand_in_panels(autotune: Run, command: Any, panels: int) -> None:
+    _, out, _ = autotune(command, "--help")
+    heads = [line for line in out.splitlines() if line.rstrip(":") in PANELS]
+    assert len(heads) == panels
+    rest = out.split("\nHelp:\n")[1]
+    assert re.findall(r"--[\w-]+", rest) == ["--help"], "every other option has a panel"
+
+
+def test_the_interpreter_is_one_that_has_the_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trl, site = framework_named("trl"), tmp_path / "lib/python3.11/site-packages"
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "tool"))
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    with pytest.raises(UsageError, match=r"with --python PATH: .* lacks TRL"):
+        interpreter_asked(None, trl)
+    for each in trl.environment.needed:
+        (site / each.name.replace("-", "_")).mkdir(parents=True)
+    assert interpreter_asked(None, trl) == str(tmp_path / "bin" / "python")
+    assert interpreter_asked("~/env/bin/python", trl).startswith("/")
 
 
 def test_no_arguments_is_help(autotune: Run) -> None:

@@ -66,6 +66,7 @@ def test_text_fits_eighty_columns_when_not_on_a_terminal(
     assert "\x1b" not in out + err
 
 
+@pytest.mark.usefixtures("tuner")
 def test_status_shows_budget_counts_running_and_best(autotune: Run, home: HomePaths, study: Study) -> None:
     path = log_file(home, study, 3).with_name("phase")
     mark = PhaseMark(path)
@@ -74,13 +75,14 @@ def test_status_shows_budget_counts_running_and_best(autotune: Run, home: HomePa
     _, out, _ = autotune("status")
     assert "used     1 min 35 s" in out
     assert "4 tried: 2 ok, 1 OOM, 1 running" in out
-    assert "running  #3 search: update, recorded cycle 2, last sign" in out
+    assert "running  #3 search: update, recorded cycle 2, last update" in out
     assert "failed   #2 OOM in update (host memory)" in out
     best = next(line for line in out.splitlines() if line.startswith("#"))
     assert best.startswith("#1")
     assert "+100.0 %" in best
 
 
+@pytest.mark.usefixtures("tuner")
 def test_status_json_has_the_phase_and_the_seconds(autotune: Run, home: HomePaths, study: Study) -> None:
     path = log_file(home, study, 3).with_name("phase")
     mark = PhaseMark(path)
@@ -96,8 +98,23 @@ def test_status_json_has_the_phase_and_the_seconds(autotune: Run, home: HomePath
     assert document["source"] == "best_so_far"
 
 
-def test_a_running_trial_that_left_no_mark_yet(autotune: Run, study: Study) -> None:
+@pytest.mark.usefixtures("tuner")
+def test_a_running_trial_that_left_no_mark_yet(autotune: Run) -> None:
     assert "running  #3 search: starting" in autotune("status")[1]
+
+
+def test_a_study_whose_tuner_was_killed_is_interrupted(autotune: Run, study: Study) -> None:
+    _, out, _ = autotune("status")
+    assert out.startswith("first · interrupted, the same command continues it")
+    assert "running  nothing" in out
+    assert json.loads(autotune("status", "--json")[1])["study"]["state"] == "interrupted"
+
+
+def test_what_keeping_a_value_loses_is_told(autotune: Run, study: Study) -> None:
+    _, out, _ = autotune("best", "--keep", "micro_batch_size=2")
+    assert "with micro_batch_size 2 the best measured has 161.3k tokens/hour: as the baseline" in out
+    assert "against the answer: -50.0 % (95 % interval" in out
+    assert "nothing was measured" in autotune("best", "--keep", "micro_batch_size=16")[1]
     assert json.loads(autotune("status", "--json")[1])["running"][0]["phase"] is None
 
 
@@ -206,7 +223,7 @@ def test_the_newest_study_is_the_default_and_an_id_works(autotune: Run, home: Ho
 def test_show_an_ok_trial(autotune: Run, study: Study) -> None:
     _, out, _ = autotune("show", "1")
     assert "trial #1 of first · search · COMPLETE · by tpe/headline · took 50 s" in out
-    assert "ok, 322.6k tokens/hour; maximum-length batch passed" in out
+    assert "ok, 322.6k tokens/hour; longest batch passed" in out
     assert "6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s" in out
     changed = next(line for line in out.splitlines() if line.startswith("micro_batch_size"))
     assert changed.split() == ["micro_batch_size", "4", "2"]

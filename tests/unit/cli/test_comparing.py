@@ -38,13 +38,13 @@ def two(home: HomePaths) -> None:
 def test_two_trials(autotune: Run, study: Study) -> None:
     code, out, err = autotune("compare", "0", "1")
     assert (code, err) == (0, "")
-    assert out.startswith("#1 over #0: +100.0 % tokens/hour")
+    assert out.startswith("#1 over #0: +100.0 % (95 % interval ")
     lines = {line.strip().split("  ")[0]: line for line in out.splitlines() if line.strip()}
     assert lines["cycles"].split() == ["cycles", "3", "3"]
     assert "10.00 s" in lines["seconds a cycle"]
     assert "-50.0 %" in lines["seconds a cycle"]
     assert "3.50 s" in lines["update"]
-    assert "first batch" in lines
+    assert "%" not in lines["first batch"], "parts of a start-up differ by any factor"
     assert lines["micro_batch_size"].split() == ["micro_batch_size", "2", "4"]
     assert max(len(line) for line in out.splitlines()) <= 80
 

@@ -70,7 +70,7 @@ def test_best_comes_first_with_its_gain_over_the_baseline(state: LiveState) -> N
 def test_what_changes_rounding_is_marked(state: LiveState) -> None:
     rows = [line for line in lines(live_table(state)) if line.startswith("#")]
     assert ["°" in row for row in rows] == [True, False, False, False]
-    assert "° changes rounding or learning" in text(live_table(state))
+    assert "° changes numerics or the update" in text(live_table(state))
 
 
 def test_only_differing_knobs_have_columns_and_their_names_are_told(state: LiveState) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from autotune.cli.screens.grid import LABEL_WIDTH
 from autotune.cli.screens.study import end_screen, plan_screen
 from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 
@@ -19,11 +20,19 @@ def plan(budget: Budget | None = None, **changes: Any) -> Any:
     return plan_screen(factories.study_spec(), budget or Budget(wall_s=600), **arguments)
 
 
-def end(recommendation: Recommendation | None, trials: Any = None, study: Study | None = None, **changes: Any) -> Any:
-    arguments = {"ended_by": "the time budget is used up"} | changes
+def end(
+    recommendation: Recommendation | None,
+    trials: Any = None,
+    study: Study | None = None,
+    spent: float = 0.0,
+    **more: Any,
+) -> Any:
+    arguments = {"ended_by": "the time budget is used up"} | more
     if trials is None:
         trials = [factories.finished(0), factories.finished(3), factories.failed(5)]
-    return end_screen(recommendation, study or factories.study(), trials, **arguments)
+    given = (AnswerSource.RECOMMENDATION, recommendation)
+    reading = StudyReading(study or factories.study(), tuple(trials), (spent, 0.0), known_answer=given)
+    return end_screen(reading, **{"whole": True, **arguments})
 
 
 def test_the_plan_is_five_lines_of_eighty_columns() -> None:
@@ -72,8 +81,8 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
     drawn = text(
         end(
             factories.recommendation(),
-            spent_wall_s=580.0,
-            files={"export": "/home/x/best.yaml"},
+            spent=580.0,
+            places={"export": "/home/x/best.yaml"},
             next_command="autotune show 3",
         )
     )
@@ -81,10 +90,11 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
     assert "micro_batch_size             2 → 4" in drawn
     assert "gradient_accumulation_steps  4 → 2" in drawn
     assert "226.0k (95 % interval 220.0k to 232.0k)" in drawn
-    assert "226.0k at 1x, 2x not measured, 180.0k at maximum" in drawn
-    assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline" in drawn
-    assert "confirmed in fresh processes, 3 rounds next to each other, 9 cycles" in drawn
-    assert "generate ███████████████░░░░░░░░░░░░░░░  50%" in drawn
+    assert "226.0k at this policy's lengths, 180.0k at the limit" in drawn
+    flat = " ".join(drawn.split())
+    assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline; confirmed in" in flat
+    assert "confirmed in fresh processes, 3 A/B rounds, 9 cycles" in " ".join(drawn.split())
+    assert "time        generate 50%" in drawn
     assert "host peak 3.00 GiB, 62% headroom" in drawn or "host peak 3.00 GiB, 63% headroom" in drawn
     assert "the update takes 35 % of a cycle" in drawn
     assert "the time budget is used up; 3 tried: 2 ok, 1 OOM, 9 min 40 s used" in drawn
@@ -116,7 +126,7 @@ def test_a_baseline_that_failed_is_told_honestly() -> None:
 def test_a_failed_baseline_with_only_the_reference_left() -> None:
     row = factories.recommendation_row(gain=None)
     drawn = text(end(factories.recommendation(rows=(row,), baseline="OOM in update", reference=3)))
-    assert "Your baseline failed; this is the first configuration that holds." in drawn
+    assert "Your baseline failed; this is the first configuration that fits." in drawn
 
 
 def test_nothing_beats_the_baseline() -> None:
@@ -165,7 +175,7 @@ def test_of_a_baseline_without_a_figure_no_screen_says_that_it_failed_or_that_it
     row = factories.recommendation_row(gain=None)
     found = factories.recommendation(rows=(row,), baseline="not measured yet", reference=3)
     drawn = " ".join(text(end(found)).split())
-    assert "Your baseline was not measured; this is the first configuration that holds." in drawn
+    assert "Your baseline was not measured; this is the first configuration that fits." in drawn
     assert "baseline not measured" in drawn
     assert "failed" not in drawn
     assert "ok;" not in drawn
@@ -179,7 +189,7 @@ def test_the_end_never_breaks_a_narrow_terminal(word: str, width: int, number: A
         configuration=factories.configuration(optimizer=word), gain=factories.gain(value=number),
     )  # fmt: skip
     found = factories.recommendation(rows=(row, replace(row, headroom=None)), baseline=word, notes=(word,))
-    screen = end(found, files={word: word}, next_command=word)
+    screen = end(found, places={word: word}, next_command=word)
     assert widest(screen, width) <= width
     assert "\x1b" not in text(screen, width)
 

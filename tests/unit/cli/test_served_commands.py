@@ -165,6 +165,8 @@ def test_an_export_is_the_same_but_for_the_prompts(
     prompts = "prompts/train.jsonl"
     sentence = f"missing  {prompts}: the study's prompts stay where it ran; put them there"
     assert own.pop(prompts)[0]
+    assert f"put the study's own into `{prompts}`" in sent.pop("README.md")[0].decode()
+    own.pop("README.md")
     assert sent == own
     assert [line for line in lines if line != sentence] == [line.replace(f", {prompts}", "") for line in own_lines]
     assert (lines.count(sentence), own_document.pop("missing"), document.pop("missing")) == (1, None, prompts)

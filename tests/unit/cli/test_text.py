@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autotune.cli.screens.bars import phase_lines, stacked
+from autotune.cli.screens.bars import stacked
 from autotune.cli.screens.text import bar, fit
 from autotune.wording.numbers import cells_for, rate, signed_percent
 from autotune.wording.text import brief, changes, clean, clean_line, differing, knob_value, short_name
@@ -110,12 +110,6 @@ def test_a_plain_bar_has_its_width(share: Any, width: int) -> None:
 def test_stacked_bar_names_each_phase_by_a_letter() -> None:
     text = stacked({"update": 0.4, "generate": 0.5, "idle": 0.1, "new\x1b[31m": 0.0}, 10).plain
     assert text == "GGGGGUUUU."
-
-
-def test_phase_lines_are_largest_first_and_leave_out_the_negligible() -> None:
-    lines = phase_lines({"update": 0.3, "generate": 0.699, "sync": 0.001, "wait": float("nan")}).plain.splitlines()
-    assert [line.split()[0] for line in lines] == ["generate", "update"]
-    assert lines[0].endswith("70%")
 
 
 def test_only_the_knobs_that_differ_are_shown_in_a_fixed_order() -> None:

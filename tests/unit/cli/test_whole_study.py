@@ -12,6 +12,7 @@ from autotune.cli.screens.observer import Mode, observing
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, TrialState
 from autotune.proposals.proposer import make_proposer
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
@@ -96,9 +97,14 @@ def test_the_live_table_ends_with_the_facts(capsys: pytest.CaptureFixture[str]) 
     assert max(map(len, err.splitlines())) <= 80
 
 
+def read_of(result: Any) -> StudyReading:
+    answer = (AnswerSource.RECOMMENDATION, result.recommendation)
+    return StudyReading(result.study, tuple(result.trials), known_answer=answer)
+
+
 def test_the_end_screen_of_a_whole_study(quiet: Any) -> None:
     result = quiet
-    screen = end_screen(result.recommendation, result.study, result.trials, ended_by=result.ended_by)
+    screen = end_screen(read_of(result), ended_by=result.ended_by)
     drawn = text(screen)
     assert widest(screen) <= 80
     assert "Best configuration: +" in drawn
@@ -109,7 +115,7 @@ def test_the_end_screen_of_a_whole_study(quiet: Any) -> None:
 
 def test_the_end_screen_when_the_baseline_does_not_fit() -> None:
     result = run(Mode.QUIET, limit=int(1.4 * factories.GIB))
-    drawn = " ".join(text(end_screen(result.recommendation, result.study, result.trials, ended_by="x")).split())
+    drawn = " ".join(text(end_screen(read_of(result), ended_by="x", whole=True)).split())
     assert result.trials[0].state is TrialState.FAIL
     assert "baseline OOM in update" in drawn
     assert "reference #" in drawn

@@ -15,7 +15,6 @@ from autotune.domain.differences import Differences, chosen_differences
 from autotune.insights.ruled_out import RulingCause, by_trials
 from autotune.insights.why import MOST_FAILED, failed_neighbours
 from autotune.insights.why_words import (
-    WIDEST,
     failed_neighbour_words,
     range_words,
     ruled_words,
@@ -56,16 +55,16 @@ BOTH = Share(("gradient_checkpointing", "micro_batch_size"), 0.4, 0.051, 0.859)
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (EAGER, "attn_implementation eager: +25 % (-1 to +57 %)"),
-        (BOTH, "gradient_checkpointing off with micro_batch_size 8: +40 % (+5 to +86 %), never tried apart"),
-        (replace(EAGER, low=-0.0041, high=1.5), "attn_implementation eager: +25 % (+0 to +150 %)"),
-        (replace(EAGER, low=-0.9, high=19.0), "attn_implementation eager: faster or slower, by how much is not known"),
+        (EAGER, "attn_implementation eager: +25.4 % (-1.4 % to +57.3 %)"),
+        (BOTH, "gradient_checkpointing off with micro_batch_size 8: +40.0 % (+5.1 % to +85.9 %), never tried apart"),
+        (replace(EAGER, low=-0.0041, high=1.5), "attn_implementation eager: +25.4 % (-0.4 % to +150.0 %)"),
+        (replace(EAGER, low=-0.9, high=19.0), "attn_implementation eager: not told apart from noise"),
         (replace(EAGER, value=4.0, low=0.5, high=9.0), "attn_implementation eager: faster, by how much is not known"),
         (
             replace(EAGER, value=-0.8, low=-0.95, high=-0.1),
             "attn_implementation eager: slower, by how much is not known",
         ),
-        (replace(EAGER, value=11.0, low=7.0, high=15.0), "attn_implementation eager: 12 times as fast (8 to 16 times)"),
+        (replace(EAGER, value=11.0, low=7.0, high=15.0), "attn_implementation eager: 12.0x (8.00x to 16.0x)"),
         (
             Share(("micro_batch_size",), 0.0, 0.0, 0.0),
             "micro_batch_size 8: nothing, it acts on no phase of these cycles",
@@ -82,18 +81,20 @@ def test_no_percentage_is_above_a_thousand_and_no_interval_wider_than_fourfold(
 ) -> None:
     high, value = (1.0 + low) * wide - 1.0, (1.0 + low) * wide**at - 1.0
     words = range_words(Share(("micro_batch_size",), value, low, high))
-    assert all(abs(int(figure)) <= 1000 for figure in re.findall(r"[+-]\d+(?= | %)", words))
-    assert (re.search(r"\d", words) is None) == (high + 1.0 > WIDEST * (1.0 + low))
+    assert all(abs(float(figure)) <= 1000 for figure in re.findall(r"[+-]([\d.]+) %", words))
+    assert (re.search(r"\d", words) is None) == (high + 1.0 > 4.0 * (1.0 + low))
 
 
 def test_the_last_line_says_what_all_do_together_and_what_is_proven() -> None:
     assert shares_lines(None) == []
-    assert shares_lines(shares(EAGER))[1:] == ["together +25 % by all 9 trials; no single knob is proven"]
-    assert summary_words(shares(EAGER, PROVEN)) == "together +101 % by all 9 trials; proven: micro_batch_size"
+    assert shares_lines(shares(EAGER))[1:] == ["together +25.4 %, by one model of 9 trials; no single knob is proven"]
+    assert (
+        summary_words(shares(EAGER, PROVEN)) == "together +100.6 %, by one model of 9 trials; proven: micro_batch_size"
+    )
     assert summary_words(shares(BOTH)).endswith("; proven: gradient_checkpointing with micro_batch_size")
     elsewhere = summary_words(shares(PROVEN, elsewhere=-0.081))
-    assert elsewhere.endswith("; not theirs: -8 % in phases that none of them acts on")
-    assert "not theirs" not in summary_words(shares(PROVEN, elsewhere=0.04))
+    assert elsewhere.endswith("; -8.1 % of it in phases that none of them acts on")
+    assert "of it in phases" not in summary_words(shares(PROVEN, elsewhere=0.04))
 
 
 def test_the_document_has_both_sides_of_each_change() -> None:

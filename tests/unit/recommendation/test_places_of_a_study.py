@@ -52,10 +52,16 @@ def four(store: Store) -> Study:
     return study
 
 
+def read_running(store: Store, study: Study) -> StudyReading:
+    """The study while a tuner holds its lock."""
+    with store.lock(study.id):
+        return read_study(store, study)
+
+
 @pytest.fixture
 def found() -> StudyReading:
     store = open_store(":memory:")
-    return read_study(store, four(store))
+    return read_running(store, four(store))
 
 
 def test_each_place_has_its_trial_or_is_free_or_left_with_why(found: StudyReading) -> None:
@@ -93,20 +99,20 @@ def test_when_the_tuner_has_ended_nothing_has_a_place() -> None:
     study = four(store)
     for number in (0, 1):
         store.finish_trial(study.id, number, TrialState.COMPLETE, f.domain.Outcome(), f.NOW, 1.0, None)
-    assert [p.state for p in read_study(store, study).places].count(PlaceState.FREE) == 3
+    assert [p.state for p in read_running(store, study).places].count(PlaceState.FREE) == 3
     store.add_event(study.id, f.event("study_ended", "the study ended"))
-    assert read_study(store, study).places == ()
+    assert read_running(store, study).places == ()
     store.add_event(study.id, f.event("session_started", data={"at_once": 1, "places": [""]}))
-    assert read_study(store, study).places == (PlaceNow(TrialPlace(), PlaceState.FREE),), "and no fault is left over"
+    assert read_running(store, study).places == (PlaceNow(TrialPlace(), PlaceState.FREE),), "and no fault is left over"
 
 
 def test_a_study_of_an_earlier_version_names_no_places() -> None:
     store = open_store(":memory:")
     study = store.create_study(f.study_spec(), f.NOW)
-    assert read_study(store, study).places == ()
+    assert read_running(store, study).places == ()
     store.add_event(study.id, f.event("session_started", data={"wall_s": 60.0}))
     begin(store, study, 0, "")
-    (place,) = read_study(store, study).places
+    (place,) = read_running(store, study).places
     assert (place.at, place.trial, idle_words([place])) == (TrialPlace(), 0, ())
 
 

@@ -113,9 +113,8 @@ def test_hours_and_money_are_those_of_the_gpus_each_side_holds() -> None:
     for figures in (hours, cost, document["gpu_hours"]):
         for which in ("before", "after", "saved"):
             assert figures[which]["low"] < figures[which]["value"] < figures[which]["high"]
-    before, after, saved = whole_run_words(run)
-    assert "on 8 GPUs" in before
-    assert "on 4 GPUs" in after
+    scale, saved = whole_run_words(run)
+    assert "GPU-hours 4.0 instead of 6.4" in scale
     assert "the interval includes no hours saved" in saved
     assert "no GPU-hours saved" not in saved
 
