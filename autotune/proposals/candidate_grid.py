@@ -84,8 +84,14 @@ class CandidateGrid:
 
     def points(self, configurations: Sequence[Configuration]) -> list[Point | None]:
         """``point`` of each."""
-        every = self._placed(configurations).tolist()
-        return [None if -1 in places else tuple(places) for places in every]
+        places = [self._places.get(c) for c in configurations]
+        found = self._points[[0 if place is None else place for place in places]] if len(self) else None
+        others = [number for number, place in enumerate(places) if place is None]
+        if found is None or others:
+            placed = self._placed([configurations[number] for number in others])
+            found = placed if found is None else found
+            found[others] = placed
+        return [None if -1 in point else tuple(point) for point in found.tolist()]
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
         """Values of ``configuration`` along the dimensions for which it has one."""
@@ -103,7 +109,8 @@ class CandidateGrid:
 
     def at(self, point: Point) -> int | None:
         """The candidate at ``point``, or ``None`` if none is there."""
-        return self._by_point.get(point)
+        there = self.alike(point, ())
+        return int(np.argmax(there)) if there.any() else None
 
     def without(self, taken: Iterable[Configuration], regions: Iterable[Region]) -> Mask:
         """Mask of the candidates that are not ``taken`` and in no region."""
@@ -215,13 +222,6 @@ class CandidateGrid:
     @cached_property
     def _columns(self) -> NDArray[np.int64]:
         return np.ascontiguousarray(self._points.T)
-
-    @cached_property
-    def _by_point(self) -> Mapping[Point, int]:
-        found: dict[Point, int] = {}
-        for index, point in enumerate(self._points.tolist()):
-            found.setdefault(tuple(point), index)
-        return found
 
     def _covered(self, region: Region) -> Mask:
         """``dominance.covers`` for every candidate; kept, because a region stays once it is there."""

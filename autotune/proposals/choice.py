@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.proposals.forecasts import SURE
 from autotune.proposals.steps import EXPERT, NO_STAKE, PAYS, Step, expert_rank, stake
 from autotune.proposals.translation import Observation, OptunaTrialStatus
-from autotune.statistics.distributions import normal_below
+from autotune.statistics.distributions import normal_below, normal_density
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import Restart
@@ -71,19 +72,28 @@ class Outlook:
     """Mean of log tokens/hour over the best measured."""
     spread: Array
     """Its standard deviation."""
+    fits: Array
+    """Probability of fitting into memory; what does not fit gains nothing."""
     restarts: NDArray[np.int64]
     """``Restart`` each needs."""
 
-    def improvement(self, index: int) -> float:
-        """Expected improvement over the best measured (Jones et al., Journal of Global Optimization 13, 1998)."""
-        return float(improvement(self.gain[index : index + 1], self.spread[index : index + 1])[0])
+    @cached_property
+    def expected(self) -> Array:
+        """Mean gain, where a candidate that does not fit gains nothing."""
+        return np.where(self.gain > 0.0, self.fits * self.gain, self.gain)
+
+    @cached_property
+    def improvement(self) -> Array:
+        """Expected improvement over the best measured (Jones et al., Journal of Global Optimization 13, 1998), with
+        the constraint that it fits (Gardner et al., ICML 2014)."""
+        return self.fits * improvement(self.gain, self.spread)
 
 
 def improvement(gain: Array, spread: Array) -> Array:
     """Returns the expected positive part of a normal variable."""
     spread = np.maximum(spread, 1e-3)
     z = gain / spread
-    found: Array = spread * (z * normal_below(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi))
+    found: Array = spread * np.maximum(z * normal_below(z) + normal_density(z), 0.0)
     return found
 
 
@@ -101,7 +111,7 @@ def best_forecast(
         worth: what it has to promise.
         uncertain: by expected improvement, not by the mean.
     """
-    score = [improvement(o.gain, o.spread) if uncertain else o.gain for o in outlooks]
+    score = [o.improvement if uncertain else o.expected for o in outlooks]
     able = [o.open_ for o in outlooks]
     within = [o.open_ & (o.restarts == int(Restart.NONE)) for o in outlooks]
     top_within, top = _top(score, within), _top(score, able)
@@ -143,7 +153,7 @@ def best_step(
     ranked: list[tuple[tuple[float, ...], int]] = []
     for step in found:
         longest, share = stake(KNOBS.get(step.knob), of_phases, engine)
-        hope, restart = outlook.improvement(step.index), int(outlook.restarts[step.index])
+        hope, restart = float(outlook.improvement[step.index]), int(outlook.restarts[step.index])
         free = misled and not restart and step.knob in EXPERT
         least = 0.0 if worth is None or free else worth.restart if restart else worth.within
         if share <= NO_STAKE or hope < least:
@@ -156,10 +166,10 @@ def best_step(
 
 def is_dear(forecast: Choice, step: Choice, outlooks: Sequence[Outlook], of_step: Outlook) -> bool:
     """Tells whether a step in the living process promises more for its cost than a forecast that needs a restart."""
-    gain, restart = next((o.gain[forecast[1]], o.restarts[forecast[1]]) for o in outlooks if o.grid is forecast[0])
+    gain, restart = next((o.expected[forecast[1]], o.restarts[forecast[1]]) for o in outlooks if o.grid is forecast[0])
     if int(restart) == int(Restart.NONE) or int(of_step.restarts[step[1]]) != int(Restart.NONE):
         return False
-    return RESTART_COST * of_step.improvement(step[1]) >= float(gain)
+    return RESTART_COST * float(of_step.improvement[step[1]]) >= float(gain)
 
 
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:

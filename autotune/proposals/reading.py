@@ -19,6 +19,8 @@ Values = NDArray[np.float64]
 
 MANY = 256
 """A longer tuple is a search's candidates, which are asked about again and again: its table is kept as a whole."""
+TABLES = 12
+"""Tables that are kept, of those asked for last: a track's candidates, the living process's, neighbours of a few."""
 LARGEST = 1 << 62
 """Of the numbers that stand for rows."""
 
@@ -54,10 +56,13 @@ class Reader(Generic[Table]):
         if not isinstance(configurations, tuple):
             return self._tabled(self._read(task, configurations))
         self._turn_to(task)
-        if id(configurations) not in self._tables:
-            table = self._tabled(self._read(task, configurations))
-            self._tables[id(configurations)] = configurations, table
-        return self._tables[id(configurations)][1]
+        held = self._tables.pop(id(configurations), None)
+        if held is None:
+            held = configurations, self._tabled(self._read(task, configurations))
+        self._tables[id(configurations)] = held
+        while len(self._tables) > TABLES:
+            del self._tables[next(iter(self._tables))]
+        return held[1]
 
     def _turn_to(self, task: Task) -> None:
         if task is self._task or task == self._task:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,7 +43,7 @@ GREY, STEP = "grey", "step"
 """Sources: the best forecast, a one-knob step."""
 KEPT_FASTEST, KEPT_NEWEST = 40, 60
 """A longer history is cut to its fastest and its newest trials, which bounds the cost of a fit."""
-NOTHING = -1e3
+NOTHING = -12.0
 """Log tokens/hour before anything held: whatever fits is an improvement."""
 REFINED = 8
 """Single changes of a drawn candidate, at most."""
@@ -129,7 +130,8 @@ class FittedGrey(StudySampler):
         return Asking(GreyBoxSampler(grid, index), source, Field(grid, everything))
 
     def _chosen(self, turn: Turn) -> tuple[Choice, str] | Asking | None:
-        seen = [(p, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None) for p, e in self._located(turn)]
+        located = self._located(turn)
+        seen = [(p, e.value if e.standing is OptunaTrialStatus.FEASIBLE else None) for p, e in located]
         here = progress(turn.field.grid.dimensions, seen)
         base = None if here is None else here.base
         fields = (turn.field, *turn.nearby)
@@ -137,7 +139,8 @@ class FittedGrey(StudySampler):
         outlooks = [self._outlook(field, turn, least, suspects=0) for field in fields]
         trusted = self.times is not None and self.times.trusted
         forecast = best_forecast(outlooks, base, WORTH) if trusted else None
-        step = self._step(turn, here, least, WORTH if trusted else None)
+        step_of = self._steps(turn, here, least, located)
+        step = step_of(WORTH if trusted else None)
         owed = steps_owed(turn.track, GREY) > 0
         if forecast is not None and step is not None and not owed:
             owed = is_dear(forecast, step, outlooks, self._outlook(fields[-1], turn, least, suspects=1))
@@ -149,11 +152,11 @@ class FittedGrey(StudySampler):
                 return choice, source
         if turn.waits():
             return None
-        step = self._step(turn, here, least, LEFT)
+        step = step_of(LEFT)
         forecast = None if step is not None else best_forecast(outlooks, base, LEFT, uncertain=True)
         if forecast is not None and self.times is not None:
             return forecast, GREY
-        step = step or self._step(turn, here, least, ANY)
+        step = step or step_of(ANY)
         if step is not None or trusted:
             return None if step is None else (step, STEP)
         likely = Field(turn.field.grid, outlooks[0].open_)
@@ -167,19 +170,21 @@ class FittedGrey(StudySampler):
             return choice
         own = Field(CandidateGrid.beside(choice[0], [choice[0].candidates[choice[1]]]), np.ones(1, dtype=np.bool_))
         outlook = self._outlook(own, turn, 0.0, suspects=0)
-        gain, stays = float(outlook.gain[0]), int(outlook.restarts[0]) == int(Restart.NONE)
+        gain, stays = float(outlook.expected[0]), int(outlook.restarts[0]) == int(Restart.NONE)
         for _ in range(REFINED):
             here = choice[0].candidates[choice[1]]
             outlook = self._outlook(around(here), turn, least, suspects=0)
             able = outlook.open_ & (outlook.restarts == int(Restart.NONE)) if stays else outlook.open_
             if not able.any():
                 break
-            gain = max(gain, float(outlook.gain[able].max()))
-            equal = able & (outlook.gain >= gain - ALIKE)
+            gain = max(gain, float(outlook.expected[able].max()))
+            equal = able & (outlook.expected >= gain - ALIKE)
             if not equal.any():
                 break
             place = (
-                outlook.grid.nearest(base, equal) if base else int(np.argmax(np.where(equal, outlook.gain, -np.inf)))
+                outlook.grid.nearest(base, equal)
+                if base
+                else int(np.argmax(np.where(equal, outlook.expected, -np.inf)))
             )
             if outlook.grid.candidates[place] == here:
                 break
@@ -192,16 +197,17 @@ class FittedGrey(StudySampler):
         points = turn.field.grid.points([e.configuration for e in decided])
         return [(point, e) for point, e in zip(points, decided, strict=True) if point is not None]
 
-    def _step(self, turn: Turn, here: Progress | None, least: float, worth: Worth | None) -> Choice | None:
+    def _steps(
+        self, turn: Turn, here: Progress | None, least: float, located: Sequence[tuple[Point, Observation]]
+    ) -> Callable[[Worth | None], Choice | None]:
+        """Returns the function that chooses a step by what it has to promise."""
         if here is None:
-            return None
+            return lambda _: None
         field = (turn.field, *turn.nearby)[-1]
-        outlook = self._outlook(field, turn, least, suspects=1)
-        base = self._located(turn)[here.place][1]
+        outlook, base = self._outlook(field, turn, least, suspects=1), located[here.place][1]
         phases = {} if base.trial is None else base.trial.phase_shares
-        engine = base.configuration.get(ENGINE)
-        found = steps(field.grid, outlook.open_, here)
-        return best_step(found, outlook, phases, engine, worth, misled=was_misled(turn.track, GREY))
+        found, misled = steps(field.grid, outlook.open_, here), was_misled(turn.track, GREY)
+        return lambda worth: best_step(found, outlook, phases, base.configuration.get(ENGINE), worth, misled=misled)
 
     @cached_property
     def times(self) -> TimeModel | None:
@@ -235,8 +241,8 @@ class FittedGrey(StudySampler):
         """
         grid, size = field.grid, len(field.grid)
         open_ = field.left & (grid.suspicion(self._failed, self._held) <= suspects)
-        if self.peaks is not None:
-            open_ = open_ & (self._peaks_of(field) >= least)
+        fits = np.ones(size) if self.peaks is None else self._peaks_of(field)
+        open_ = open_ & (fits >= least)
         if self.times is None:
             value, spread = np.zeros(size), np.ones(size)
         else:
@@ -246,7 +252,7 @@ class FittedGrey(StudySampler):
             level, best, sure = self._levels[turn]
             value = level - best - forecast.log_seconds - self._divisors(grid.candidates)
             spread = np.sqrt(np.maximum(forecast.spread**2 - sure**2, 0.0))
-        return Outlook(grid, open_, value, spread, grid.restarts(turn.process, self._framework))
+        return Outlook(grid, open_, value, spread, fits, grid.restarts(turn.process, self._framework))
 
     def _level(self, track: Sequence[Observation]) -> tuple[float, float, float]:
         """Returns the constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
@@ -254,14 +260,13 @@ class FittedGrey(StudySampler):
         The tokens of a cycle are fixed by the recorded lengths. Each measured value is weighed with its forecast by
         their variances, so that one lucky trial is not what has to be beaten. What runs counts by its forecast.
         """
-        held = sorted(
-            (e for e in track if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: (-e.value, e.number)
-        )
+        feasible = (e for e in track if e.standing is OptunaTrialStatus.FEASIBLE)
+        held = heapq.nlargest(COMPARED, feasible, key=lambda e: (e.value, -e.number))
         pending = [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
         if not held or self.times is None:
             return 0.0, NOTHING, 0.0
-        own = [e.configuration for e in held[:COMPARED]]
-        values = np.array([e.value for e in held[:COMPARED]], dtype=np.float64)
+        own = [e.configuration for e in held]
+        values = np.array([e.value for e in held], dtype=np.float64)
         found = self.times.forecast([*own, *pending])
         logs = found.log_seconds + self._divisors([*own, *pending])
         level = float(np.median(values + logs[: len(own)]))

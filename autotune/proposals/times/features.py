@@ -25,6 +25,7 @@ from autotune.machine.data_sheets import KINDS
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
 from autotune.proposals.reading import Codes, Columns, coded_columns, columns_of, distinct
+from autotune.proposals.times.lengths import presumed
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
 from search_spaces.configuration import KnobValue
@@ -83,6 +84,11 @@ def facts_of(task: Task, c: Columns) -> dict[str, Column]:
     found |= _engine(task, c, found["ranks"], found["gpus"])
     found["logprob_passes"] = _passes(task, c, found)
     found["logprob_rows"] = _amount(c, "logprob_rows", found["micro"])
+    lengths = presumed(task)
+    row, dynamic = lengths.prompt + float(np.mean(lengths.completions)), c.each("dynamic_batching", _on) > 0
+    tokens = _amount(c, "update_tokens", 16384.0)
+    for name, budget in (("micro", tokens), ("logprob_rows", _amount(c, "logprob_tokens", tokens))):
+        found[name] = np.where(dynamic, np.maximum(1.0, budget // row), found[name])
     return found
 
 
@@ -268,6 +274,8 @@ GENERATIONS = "generations"
 """Stands for ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts of a cycle."""
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
 """Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
+BY_TOKENS = ("micro_batch_size", "logprob_rows")
+"""Replaced by budgets of tokens where batches are dynamic."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
 
 
@@ -336,7 +344,8 @@ def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.floa
     c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
     acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
-    columns = [_column(KNOBS[name], c, acting) for name in _KNOBS]
+    dynamic = c.each("dynamic_batching", _on) > 0
+    columns = [np.where(dynamic & (name in BY_TOKENS), OFF, _column(KNOBS[name], c, acting)) for name in _KNOBS]
     columns += [np.log2(facts["generations"]), *(facts[name] for name in _FACTS)]
     return np.column_stack([*columns, _process_kinds(task, c, facts)])
 
