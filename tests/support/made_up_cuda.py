@@ -1,7 +1,8 @@
 """Imports ahead of a TRL trial where torch takes itself for one built with CUDA, on a made-up H100.
 
 ``python tests/support/made_up_cuda.py SPEC FILE``, run by the training interpreter with the libraries of
-``tests/support/nvidia``, writes who asked for CUDA, the import blamed for it, and vLLM's platform. Triton is the one
+``tests/support/nvidia``, writes who asked for CUDA, the import blamed for it, vLLM's platform, and what the
+imported modules do to torch. Triton is the one
 in the folder that ``AUTOTUNE_TEST_TRITON`` names (its wheel, unpacked), else one that answers all with itself.
 """
 
@@ -84,6 +85,16 @@ def make_up(noted: list[str]) -> None:
         setattr(torch._C, name, lambda *_: 0)
 
 
+def found_effects() -> list[str]:
+    """ "MODULE: EFFECT" of every loaded module of other packages than torch."""
+    from tests.support.side_effects import effects  # noqa: PLC0415
+
+    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
+    packages = {name: file for name, file in files.items() if "site-packages" in file and file.endswith(".py")}
+    others = [name for name in packages if name.split(".")[0] not in ("torch", "triton", "torchgen")]
+    return sorted({f"{name}: {effect}" for name in others for effect in effects(Path(packages[name]))})
+
+
 def main(spec_file: Path, out: Path) -> None:
     sys.meta_path.insert(0, StandIns())
     sys.path.append(os.environ.get("AUTOTUNE_TEST_TRITON", ""))
@@ -100,7 +111,7 @@ def main(spec_file: Path, out: Path) -> None:
     spec = import_module(child + ".contract").read_spec(spec_file)
     culprit = preload.import_ahead(framework, spec)
     platform = type(sys.modules["vllm.platforms"].current_platform).__name__ if "vllm.platforms" in sys.modules else ""
-    out.write_text(json.dumps({"noted": noted, "culprit": culprit, "platform": platform}))
+    out.write_text(json.dumps({"noted": noted, "culprit": culprit, "platform": platform, "effects": found_effects()}))
 
 
 if __name__ == "__main__":

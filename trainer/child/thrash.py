@@ -18,9 +18,10 @@ def thrashing(retries: Sequence[Optional[int]]) -> Optional[str]:
 
     ``retries`` are those of each timed cycle so far, in order; ``None`` if they cannot be counted (on a CPU).
     """
-    if len(retries) < 2 or not all(retries[-2:]):
+    before, last = [None, None, *retries][-2:]
+    if not before or not last:
         return None
-    return "allocator retried %d and %d times in two consecutive cycles" % tuple(retries[-2:])
+    return "allocator retried %d and %d times in two consecutive cycles" % (before, last)
 
 
 def worst_phase(retries: Mapping[str, int]) -> Optional[Phase]:

@@ -56,8 +56,8 @@ class TrialContext:
     def guard_memory(self, early: bool = False) -> None:
         """Sets the memory backstop from the present mappings (``memory.limit_data``).
 
-        A framework calls this ``early``, after its imports, and again after the trainer is built. On CUDA nothing is set
-        early, because the driver maps far more than it uses.
+        A framework calls this ``early``, after its imports, and again after the trainer is built. On CUDA nothing is
+        set early, because the driver maps far more than it uses.
         """
         if self.spec.memory_limit is not None and (not early or self.spec.device != "cuda"):
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)
