@@ -11,8 +11,22 @@ from typing import Any
 import pytest
 
 from tests.support import nvidia
+from tests.support.side_effects import effects
 from tests.support.trl_trials import ROOT, build_tiny, environment, tiny_spec, training_python, write_spec
 from trainer.child.contract import RewardSpec
+
+OF_TORCHAO = {
+    "torchao.float8.float8_utils: torch.cuda.is_available()",
+    "torchao.prototype.mx_formats.kernels: has_triton()",
+    "torchao.prototype.mx_formats.kernels: is_sm_at_least_100()",
+    "torchao.prototype.mx_formats.kernels: torch.cuda.is_available()",
+}
+"""Asked at import, and answered without CUDA: by NVML (``is_available``), or by ``gpu_opened.ANSWERS``."""
+OF_VLLM = {
+    "vllm.platforms.cuda: torch.backends.cuda.enable_cudnn_sdp()",  # ``leave_out`` does the same
+    "vllm.utils.torch_utils: torch.cuda.set_stream =",  # as before, and remembers which
+}
+EFFECTS = {"transformers": OF_TORCHAO, "vllm": OF_TORCHAO | OF_VLLM}
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl]
 
@@ -36,4 +50,12 @@ def test_nothing_opens_the_gpu(tmp_path: Path, engine: str) -> None:
     found: Any = json.loads(out.read_text())
     assert found["noted"] == []
     assert found["culprit"] == ""
+    assert set(found["effects"]) == EFFECTS[engine], "another package does something at import: answer it, then add it"
     assert found["platform"] == ("NvmlCudaPlatform" if engine == "vllm" else "")
+
+
+def test_the_worker_that_takes_the_events_out_of_torch_would_be_seen() -> None:
+    """vLLM's for CPUs, imported where a GPU computes, ended every engine that compiled."""
+    find = "import importlib.util; print(importlib.util.find_spec('vllm').submodule_search_locations[0])"
+    run = subprocess.run([training_python(), "-c", find], capture_output=True, text=True, check=True)
+    assert "torch.cuda.Event =" in set(effects(Path(run.stdout.strip(), "v1", "worker", "cpu", "shm.py")))
