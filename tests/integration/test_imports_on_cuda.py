@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.support import nvidia
 from tests.support.side_effects import effects
 from tests.support.trl_trials import ROOT, build_tiny, environment, tiny_spec, training_python, write_spec
 from trainer.child.contract import RewardSpec
+from trainer.child.frameworks.trl import engine
 
 OF_TORCHAO = {
     "torchao.float8.float8_utils: torch.cuda.is_available()",
@@ -54,8 +56,20 @@ def test_nothing_opens_the_gpu(tmp_path: Path, engine: str) -> None:
     assert found["platform"] == ("NvmlCudaPlatform" if engine == "vllm" else "")
 
 
+def package(name: str) -> Path:
+    """Folder of an installed package."""
+    find = f"import importlib.util; print(importlib.util.find_spec({name!r}).submodule_search_locations[0])"
+    run = subprocess.run([training_python(), "-c", find], capture_output=True, text=True, check=True)
+    return Path(run.stdout.strip())
+
+
 def test_the_worker_that_takes_the_events_out_of_torch_would_be_seen() -> None:
     """vLLM's for CPUs, imported where a GPU computes, ended every engine that compiled."""
-    find = "import importlib.util; print(importlib.util.find_spec('vllm').submodule_search_locations[0])"
-    run = subprocess.run([training_python(), "-c", find], capture_output=True, text=True, check=True)
-    assert "torch.cuda.Event =" in set(effects(Path(run.stdout.strip(), "v1", "worker", "cpu", "shm.py")))
+    assert "torch.cuda.Event =" in set(effects(package("vllm") / "v1" / "worker" / "cpu" / "shm.py"))
+
+
+def test_the_window_of_vllm_ends_with_the_newest_that_trl_accepts() -> None:
+    text = (package("trl") / "import_utils.py").read_text()
+    bound = re.search(r'_vllm_base_version <= Version\("(\d+)\.(\d+)', text)
+    assert bound is not None
+    assert engine.SUPPORTED[1] == (int(bound[1]), int(bound[2]) + 1)

@@ -171,7 +171,7 @@ def test_nothing_is_captured_without_a_gpu(generation: ModuleType) -> None:
 @pytest.mark.parametrize("version", ["0.25.1", "0.32.0", "1.0.0", "0.7.3"])
 def test_another_vllm_is_refused_by_version(generation: ModuleType, version: str) -> None:
     sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]
-    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*>= 0.26 and < 0.32"):
+    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*pip install 'vllm>=0.26,<0.32'"):
         engine.install_engine({}, "cpu")
     assert generation.LLM is llm
 

@@ -65,8 +65,8 @@ def check_versions(vllm: str) -> None:
     low, high = SUPPORTED
     if not low <= parts < high:
         raise EngineError(
-            "vLLM %s is installed; this release can measure vLLM >= %d.%d and < %d.%d, which TRL supports"
-            % (vllm, *low, *high)
+            "vLLM %s is installed, and this release can measure those that TRL supports; install one with: "
+            "pip install 'vllm>=%d.%d,<%d.%d'" % (vllm, *low, *high)
         )
 
 
