@@ -212,7 +212,7 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
     """
     if at_once == 1:
         return ()
-    cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
+    cpus = hardware.by_core(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
     numbers = [gpu.index for gpu in hardware.visible_gpus()] if spec.resources.gpus else []
     return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers)
 

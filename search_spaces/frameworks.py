@@ -106,7 +106,9 @@ class Facts:
     rewards_by_plugin: bool = False
     """A plugin of the user may register rewards by name, so names are resolved from the plugin's folder."""
     starts_processes: bool = False
-    """A trial starts its own processes, so no process can be reused by the next trial."""
+    """A trial starts its own processes."""
+    serves_once: bool = False
+    """State of a trial remains in its process, so that no process can be reused by the next trial."""
 
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
@@ -130,6 +132,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             sizes_engine_by_update=True,
             puts_engine_to_sleep=False,
             deepspeed_needs_gpu=True,
+            serves_once=True,
             has_muon=False,
             launched_in="bf16",
             unset_beta=0.04,
@@ -139,6 +142,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             stops_expandable_segments=True,
             quantizes_engine=frozenset({"4 bit"}),
             deepspeed_needs_gpu=True,
+            serves_once=True,
             trains_in_fp8=False,
             packs_with_flash_attention_only=True,
             averages_micro_batches=True,
@@ -163,6 +167,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             refuses_more_logprob_rows=True,
             casts_logits=False,
             starts_processes=True,
+            serves_once=True,
         ),
     }
 )

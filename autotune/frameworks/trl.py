@@ -56,6 +56,7 @@ class TrlFramework(Integration):
             name=name,
             revision=spec.revision,
             passthrough=spec.passthrough,
+            vllm=assignment.study.spec.resources.software.get("vllm", ""),
         )
         led = server.trainer_settings(place.port, place.group_port)
         made = companion_of(argv, spec, place, configuration, led)

@@ -12,7 +12,7 @@ from autotune.wording.numbers import counted, format_size
 ALIKE = 0.01
 """Share by which the memory of GPUs of one kind may differ, because the memory that drivers reserve varies."""
 CHOOSES = "CUDA_VISIBLE_DEVICES can choose others"
-ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
+ONE_SLICE = "a process sees one slice of a GPU (MIG) only, and trials on it cannot share imports"
 
 
 ELSEWHERE = "`plan` and `doctor --gpu` take a --config for GPUs that are elsewhere"

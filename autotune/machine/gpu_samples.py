@@ -64,13 +64,16 @@ def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, Gpu
 def slowed(use: GpuUse, usual_mhz: float | None) -> float:
     """Returns the share, 0..1, by which the GPUs' clock was too low in a cycle; 0 if it was not, or is not reported.
 
+    A clock that the GPU's own power limit holds down is the load's own, and not too low.
+
     Args:
         use: use of the whole cycle.
         usual_mhz: highest clock of the trial's earlier cycles of this kind; ``None`` at the first.
     """
     if use.sm_mhz is None:
         return 0.0
-    highest = [mhz for mhz in (usual_mhz, use.sm_mhz_max if (use.hot or 0.0) >= HOT else None) if mhz]
+    hot, capped = (use.hot or 0.0) >= HOT, (use.power_capped or 0.0) >= HOT
+    highest = [mhz for mhz in (None if capped and not hot else usual_mhz, use.sm_mhz_max if hot else None) if mhz]
     return max(0.0, 1 - use.sm_mhz / max(highest)) if highest else 0.0
 
 

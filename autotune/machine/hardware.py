@@ -157,6 +157,19 @@ def emulates_bf16(files: Files = HOST) -> bool:
     return False
 
 
+def by_core(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """Returns CPUs ordered by socket and core, so that the threads of a core are neighbours; by number if unknown."""
+
+    def place(cpu: int) -> tuple[int, ...]:
+        names = ("physical_package_id", "core_id")
+        return (*(int((root / f"cpu{cpu}" / "topology" / name).read_text()) for name in names), cpu)
+
+    try:
+        return tuple(sorted(cpus, key=place))
+    except (OSError, ValueError):
+        return tuple(sorted(cpus))
+
+
 def usable_cores(files: Files = HOST) -> int:
     """Counts the cores that this process may keep busy: by affinity, and the control group's quota rounded up."""
     quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]

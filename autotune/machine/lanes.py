@@ -67,7 +67,7 @@ def lanes(
         Lane(
             index=place,
             gpus=tuple(range(place * gpus, (place + 1) * gpus)),
-            cpus=tuple(cpus[place * each : (place + 1) * each]),
+            cpus=tuple(sorted(cpus[place * each : (place + 1) * each])),
             memory=share if memory_limit is None else memory_limit,
             numbers=tuple(numbers[place * gpus : (place + 1) * gpus]),
         )

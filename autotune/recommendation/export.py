@@ -161,6 +161,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> ExportReque
         folder=spec.user_folder,
         accelerate=spec.user_accelerate,
         checkout=spec.checkout,
+        vllm=spec.resources.software.get("vllm", ""),
     )
 
 

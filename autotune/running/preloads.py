@@ -98,7 +98,10 @@ class Preloads:
             why = f"not forked from a preloaded process, but started: {error}"
             self._notes.append(why)
             log.write(f"autotune: {why}\n".encode())
-        self.close()  # a process that maps the same files would change what the started one is counted for
+        if not environment.get(
+            "CUDA_VISIBLE_DEVICES"
+        ):  # what maps the same files takes from the bytes it is counted for,
+            self.close()  # which without a GPU are what is short
         return spawn(argv, cwd, tag, log, environment)
 
     def _forked(

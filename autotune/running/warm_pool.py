@@ -57,10 +57,10 @@ def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: st
     """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
-    framework that starts processes itself are always processes of their own; the baseline is the first trial of its
+    framework that cannot be put back are always processes of their own; the baseline is the first trial of its
     process, which others may then use.
     """
-    alone = job.companion is not None or launched(spec) or facts_of(spec.framework).starts_processes
+    alone = job.companion is not None or launched(spec) or facts_of(spec.framework).serves_once
     if alone or not shares_process(trial):
         return None
     key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.ports import Clock
-from autotune.running.gpu_guard import GpuUseGuard
+from autotune.running.gpu_guard import FREE_BYTES, GpuUseGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
 from autotune.running.process_tree import Child, ProcessTree
@@ -15,9 +15,8 @@ from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
-"""What a worker holds between trials may grow by this share of what it held after its first, or by so many bytes."""
-DRIFT = 0.15
-"""Share by which the reference kernel may be slower than the fastest the worker has shown."""
+"""A worker's floor may exceed its first by this share, or by so many bytes; on a GPU, where host memory is not what is
+short and libraries load in the second trial too, the higher of the first two."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Worker:
     unfit: str = ""
     """Why it must not take another trial."""
     _first: WorkerReply | None = None
-    _fastest: float | None = None
+    """Its first answer; on a GPU with the higher floor of the first two."""
 
     @property
     def alive(self) -> bool:
@@ -80,10 +79,10 @@ class Worker:
             self.unfit = "it did not say that it is ready"
             return False
         self._first = self._first or answer
+        if answer.device is not None and self.served <= 2:
+            self._first = replace(self._first, floor=max(answer.floor, self._first.floor))
         others = [m for m in self.process.tree.refresh(full=True) if m.pid != self.process.child.pid]
-        self.unfit = unfit(self._first, self._fastest, answer, others) or ""
-        if answer.kernel is not None:
-            self._fastest = min(answer.kernel, self._fastest or answer.kernel)
+        self.unfit = unfit(self._first, answer, others) or ""
         return not self.unfit
 
     def rest(self) -> None:
@@ -102,12 +101,11 @@ class Worker:
         return left
 
 
-def unfit(first: WorkerReply, fastest: float | None, now: WorkerReply, others: Sequence[Stat]) -> str | None:
+def unfit(first: WorkerReply, now: WorkerReply, others: Sequence[Stat]) -> str | None:
     """Why a worker must not take another trial; ``None`` if it may. Pure.
 
     Args:
-        first: its answer after its first trial.
-        fastest: seconds of the reference kernel, the least of its answers before this one.
+        first: its answer after its first trial; on a GPU with the higher floor of the first two.
         others: processes of its tree beside itself; a trial alone in its process would have ended them.
     """
     if now.left:
@@ -115,7 +113,7 @@ def unfit(first: WorkerReply, fastest: float | None, now: WorkerReply, others: S
     if others:
         return f"the last trial left {len(others)} process{'' if len(others) == 1 else 'es'} running"
     if now.floor > first.floor + max(FLOOR_BYTES, FLOOR_SHARE * first.floor):
-        return f"it holds {now.floor / 2**30:.2f} GiB between trials, {first.floor / 2**30:.2f} GiB after its first"
-    if now.kernel is not None and fastest is not None and now.kernel > fastest * (1 + DRIFT):
-        return f"the reference kernel takes {now.kernel * 1e3:.2f} ms in it, and took {fastest * 1e3:.2f} ms"
+        return f"it holds {now.floor / 2**30:.2f} GiB between trials, {first.floor / 2**30:.2f} GiB at first"
+    if now.device is not None and first.device is not None and now.device > first.device + FREE_BYTES:
+        return f"{now.device / 2**30:.2f} GiB of its GPU are used between trials, {first.device / 2**30:.2f} at first"
     return None

@@ -2,9 +2,9 @@
 
 The script of a trial may hold ``worker``, what the worker does once that trial is over:
 
-    floor, kernel, left   of its answer, instead of what a good worker would say
-    end                   "answered": exits right after its answer; "called": exits when the next letter comes
-    slow                  seconds between the result and the answer
+    floor, left   of its answer, instead of what a good worker would say
+    end           "answered": exits right after its answer; "called": exits when the next letter comes
+    slow          seconds between the result and the answer
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from trainer.child.contract import (
 )
 
 FLOOR = 500 << 20
-KERNEL = 0.001
 
 
 def serve(directory: str) -> int:
@@ -49,9 +48,7 @@ def serve(directory: str) -> int:
             return 1
         script = trial.script.get("worker", {})
         time.sleep(float(script.get("slow", 0.0)))
-        mailbox.reply(
-            number, WorkerReply(script.get("floor", FLOOR), script.get("kernel", KERNEL), str(script.get("left", "")))
-        )
+        mailbox.reply(number, WorkerReply(script.get("floor", FLOOR), str(script.get("left", ""))))
         if script.get("end") == "answered":
             return 0
         number += 1

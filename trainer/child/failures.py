@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 import traceback
 from typing import Any, List, Mapping, Optional
 
 from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Result, SignMatch, read_signs
 
 DETAIL_LINES = 40
+HANDLES = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED")
+"""A library could not set itself up on the GPU: for lack of memory, if there is little left."""
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
 """Message of pydantic, which checks vLLM's settings and puts the sentence into the middle of its own."""
 
@@ -73,12 +76,21 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
     reading = cause(error)
     if reading is not None and reading.sign.reason is FailureReason.OOM:
         return reading.sign.pool
+    if any(text in str(error) for text in HANDLES) and _device_is_full():
+        return Pool.DEVICE
     if type(error).__name__ == "OutOfMemoryError":
         # Ray's watches the machine's memory; torch's is the device's.
         return Pool.HOST if type(error).__module__.split(".")[0] == "ray" else Pool.DEVICE
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return Pool.HOST
     return None
+
+
+def _device_is_full() -> bool:
+    try:
+        return bool(sys.modules["torch"].cuda.mem_get_info()[0] < 1 << 29)
+    except Exception:  # no GPU, or one that answers nothing after its error
+        return False
 
 
 def cause(error: BaseException) -> Optional[SignMatch]:

@@ -1,39 +1,38 @@
 """Keeps imports from opening a GPU, and finds an import that does: a process with an open GPU is not forked for trials.
 
-``torch.cuda.get_device_capability`` initialises CUDA. torchao calls it at import (0.18,
-torchao/prototype/mx_formats/kernels.py:1014), and transformers imports torchao. So the driver's library answers the
-call instead, which opens no GPU for computing.
+Some of torch's questions initialise CUDA. torchao asks two at import (0.18, torchao/prototype/mx_formats/kernels.py:167
+and 1014): for Triton and for the compute capability; and transformers imports torchao. So the driver's library answers
+them instead, which opens no GPU for computing.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import ctypes
 import functools
+import importlib.util
 import os
 import sys
-from types import TracebackType
-from typing import Any, Callable, Optional, Tuple, Type
+from typing import Any, Callable, List, Optional, Tuple
 
 DEVICE = "/dev/nvidia-uvm"
-"""Every CUDA context opens this device; the driver's library for questions about GPUs does not."""
+"""There where the machine has GPUs."""
 
 
 def uses_gpu() -> bool:
-    """Tells whether this process has opened a GPU for computing."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink("/proc/self/fd/" + name).startswith(DEVICE):
-                return True
-    return False
+    """Tells whether this process has initialised CUDA: until then its driver answers ``CUDA_ERROR_NOT_INITIALIZED``."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3)
+    except (OSError, AttributeError):
+        return False
 
 
 class GpuOpenWatch:
-    """Checks after each import statement that loads a module whether a GPU is open.
+    """While open, looks before and after each import statement that loads something whether a GPU has been opened.
 
-    ``culprit`` is the innermost module whose import opened a GPU, as "NAME, imported by NAME"; else empty. Imports by
-    ``importlib.import_module`` are seen by the import statements inside them.
+    ``culprit`` is the innermost module whose import did, as "NAME, imported by NAME", or "NAME" where it did so before
+    another import of its own; empty while none has.
 
     Args:
         opened: tells whether a GPU is open.
@@ -52,6 +51,7 @@ class GpuOpenWatch:
         self._opened = opened
         self._there = os.path.exists(DEVICE) if there is None else there
         self._import: Any = None
+        self._late = 0  # imports under way that began when it was open
 
     def __enter__(self) -> "GpuOpenWatch":
         if self._there and not self._opened():
@@ -59,29 +59,31 @@ class GpuOpenWatch:
             builtins.__import__ = self._watched
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._import is not None:
             builtins.__import__ = self._import
             self._import = None
 
     def _watched(self, name: str, *rest: Any, **named: Any) -> Any:
-        before = len(sys.modules)
+        before, was_open = len(sys.modules), self._opened()
+        by = ((rest[0] if rest else named.get("globals")) or {}).get("__name__", "?")
+        spec = getattr(sys.modules.get(by), "__spec__", None)
+        if (
+            was_open and not self._late and getattr(spec, "_initializing", False)
+        ):  # else a module called a function of it
+            self.culprit = self.culprit or by
+        self._late += was_open
         try:
             return self._import(name, *rest, **named)
         finally:
-            loaded = len(sys.modules) != before  # what only looks up a loaded module has run nothing
-            if loaded:
+            self._late -= was_open
+            if len(sys.modules) != before:  # what only looks up a loaded module has run nothing
                 self._after()
-            if not self.culprit and loaded and self._opened():
-                importing = (rest[0] if rest else named.get("globals")) or {}
-                by = importing.get("__name__", "?")
-                self.culprit = "%s, imported by %s," % (name or "a module of its package", by)
+                if not was_open and not self.culprit and self._opened():
+                    self.culprit = "%s, imported by %s," % (name or "a module of its package", by)
 
 
 Capability = Optional[Tuple[int, int]]
-NAME = "get_device_capability"
 
 
 def driver_capability(load: Callable[[str], Any] = ctypes.CDLL) -> Capability:
@@ -109,6 +111,18 @@ def _capability(nvml: Any) -> Capability:
     return found.pop() if len(found) == 1 and not failed else None
 
 
+def _has_triton(capability: Tuple[int, int]) -> bool:
+    """Answers as ``has_triton`` does on a GPU (torch 2.13, torch/utils/_triton.py:189)."""
+    return capability >= (7, 0) and importlib.util.find_spec("triton") is not None
+
+
+ANSWERS = (
+    ("torch.cuda", "get_device_capability", lambda told: told),
+    ("torch.utils._triton", "has_triton", _has_triton),
+)
+"""Module and name of a question, and its answer by the compute capability."""
+
+
 class CapabilityByDriver:
     """Makes torch report the driver's compute capability between ``put`` and ``take_back``, also to functions already
     imported.
@@ -118,23 +132,26 @@ class CapabilityByDriver:
 
     def __init__(self, told: Capability) -> None:
         self._told = told
-        self._own: Optional[Callable[..., Any]] = None
+        self._own: List[Tuple[Any, str, Any]] = []
 
     def put(self) -> None:
-        """Replaces the function as soon as ``torch.cuda`` is imported; may be called again and again."""
-        cuda: Any = sys.modules.get("torch.cuda")
-        if self._told is None or self._own is not None or not hasattr(cuda, NAME):
-            return
-        own = self._own = getattr(cuda, NAME)
+        """Replaces the functions as soon as their modules are imported; may be called again and again."""
+        replaced = [module for module, _, _ in self._own]
+        for name, question, answer in ANSWERS:
+            module: Any = sys.modules.get(name)
+            if self._told is not None and module not in replaced and hasattr(module, question):
+                self._own.append((module, question, getattr(module, question)))
+                setattr(module, question, self._answering(getattr(module, question), answer))
 
+    def _answering(self, own: Any, by_capability: Callable[[Any], Any]) -> Any:
         @functools.wraps(own)
         def answer(*args: Any, **kwargs: Any) -> Any:
-            return own(*args, **kwargs) if self._told is None else self._told
+            return own(*args, **kwargs) if self._told is None else by_capability(self._told)
 
-        setattr(cuda, NAME, answer)
+        return answer
 
     def take_back(self) -> None:
-        """Puts torch's own function back."""
+        """Puts torch's own functions back."""
         self._told = None
-        if self._own is not None:
-            setattr(sys.modules["torch.cuda"], NAME, self._own)
+        for module, question, own in self._own:
+            setattr(module, question, own)

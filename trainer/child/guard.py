@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
@@ -175,17 +175,11 @@ class GuardReading:
 
 
 def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
-    """Returns ``own`` with the greatest drift, outside share and reference time among ``seen``; ``None`` if all are."""
-
-    def most(values: Sequence[Optional[float]]) -> Optional[float]:
-        return max((value for value in values if value is not None), default=None)
-
-    return replace(
-        own,
-        drift=most([verdict.drift for verdict in seen]),
-        outside_cpu=most([verdict.outside_cpu for verdict in seen]),
-        reference=most([verdict.reference for verdict in seen]),
-    )
+    """Returns ``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``;
+    ``None`` where none has one."""
+    of_all = [(each.drift, each.outside_cpu, each.reference) for each in seen]
+    most = [max((value for value in values if value is not None), default=None) for values in zip(*of_all, strict=True)]
+    return GuardReading(own.cpu_seconds, *most)
 
 
 class ClockGuard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -84,15 +84,11 @@ def tree_pss() -> int:
 
 
 def limit_data(memory_limit: int) -> int:
-    """Sets ``RLIMIT_DATA`` so that one great allocation fails in the allocator instead of killing the tree.
+    """Sets ``RLIMIT_DATA`` so that one great allocation fails in the allocator, with the framework's own message.
 
-    ``RLIMIT_DATA`` counts private writable mappings; the memory limit counts resident memory, shared fairly. Reserved
-    but untouched arenas and thread stacks count only in the first, mapped files only in the second, so the difference
-    is read at the call and added. With SmolLM2-135M on a CPU it is 0.02 GB before the imports and 1.05 GB after them
-    (an Arrow allocator reserves 1 GB), then 1.09 GB after loading, forward and backward. So the framework calls this
-    after its imports; later growth is covered by two thread pools' stacks (forward and autograd) and a margin of seven
-    times the growth. The parent's watchdog enforces the limit; this function turns a sudden jump past it into an error
-    with the framework's own message.
+    What counts against it (private writable mappings, reserved or used) is not what the memory limit is about
+    (resident, shared fairly): the difference is read at the call and added, with a margin for two thread pools' stacks.
+    So it is called after the imports, which reserve most. The parent's watchdog enforces the limit itself.
 
     Returns:
 
@@ -188,10 +184,13 @@ class MemoryWatch:
         free, total = self._cuda.mem_get_info()
         stats = self.stats = self._cuda.memory_stats()
         self._retried = int(stats.get("num_alloc_retries", 0))
+        reserved = int(stats.get("reserved_bytes.all.peak", 0))
+        # Whatever the allocator has given back meanwhile, as generation does when it ends, was in use as well.
+        back = reserved - int(stats.get("reserved_bytes.all.current", reserved))
         peaks = Peaks(
             device_allocated=int(stats.get("allocated_bytes.all.peak", 0)),
-            device_reserved=int(stats.get("reserved_bytes.all.peak", 0)),
-            device_used=int(total - free),
+            device_reserved=reserved,
+            device_used=int(total - free) + back,
             host=host,
         )
         self._cuda.reset_peak_memory_stats()
@@ -219,17 +218,6 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
 
 
 def highest(one: Optional[Peaks], other: Peaks) -> Peaks:
-    """Returns the larger value of each field; ``None`` only if both are."""
-    if one is None:
-        return other
-    return Peaks(
-        device_allocated=_larger(one.device_allocated, other.device_allocated),
-        device_reserved=_larger(one.device_reserved, other.device_reserved),
-        device_used=_larger(one.device_used, other.device_used),
-        host=_larger(one.host, other.host),
-    )
-
-
-def _larger(one: Optional[int], other: Optional[int]) -> Optional[int]:
-    known = [value for value in (one, other) if value is not None]
-    return max(known) if known else None
+    """Returns field by field the larger; ``None`` only where both are."""
+    pairs = [(getattr(one, each.name, None), getattr(other, each.name)) for each in fields(Peaks)]
+    return Peaks(*(max((size for size in pair if size is not None), default=None) for pair in pairs))

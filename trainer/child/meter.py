@@ -1,9 +1,8 @@
 """Measures time and memory of a cycle by phase, without changing the framework.
 
-Each instant of a cycle belongs to the innermost open phase. On a CPU a boundary is a clock reading;
-on CUDA it is an event on the stream, read back when the cycle is over, so that nothing is
-synchronised inside a cycle: the time between two events is the time the device needed to pass from one
-boundary to the next, host-side waiting included.
+Each instant of a cycle belongs to the innermost open phase. On a CPU a boundary is a clock reading; on CUDA it is an
+event on the stream, read back when the cycle is over, so that nothing is synchronised inside a cycle: the time between
+two events is the time the device needed to pass from one boundary to the next, host-side waiting included.
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def main(directory: Path) -> Result:
         spec = first_spec(directory)
         framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
         send(channel, {"begins": framework.key(spec)})
-        culprit = import_ahead(framework, spec)
-        why = unfit(culprit) or rehearsed(framework)
+        why = of_slices() or unfit(import_ahead(framework, spec)) or rehearsed(framework)
     except BaseException as error:  # whatever it is: the trial itself says it better
         why = "%s: %s" % (type(error).__name__, error)
     if why:
@@ -76,7 +75,7 @@ def first_spec(directory: Path) -> TrialSpec:
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> str:
-    """Imports the framework; meanwhile the driver's library, not CUDA, answers questions about GPUs.
+    """Imports the framework; meanwhile the driver's library, not CUDA, answers questions about GPUs and Triton.
 
     Returns the import that opened a GPU nevertheless; empty without one.
     """
@@ -96,11 +95,14 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     return watch.culprit
 
 
+def of_slices() -> str:
+    """Tells why imports open a GPU whatever is done: torch counts slices by CUDA (torch/cuda/__init__.py:1103)."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return "torch opens a slice of a GPU (MIG) to count it" if visible.startswith("MIG-") else ""
+
+
 def unfit(culprit: str = "") -> str:
     """Returns the reason why this process must not be forked; empty if it may. ``culprit`` is the import to blame."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
-        return "CUDA is initialised"
     if uses_gpu():
         return "%s has opened a GPU" % (culprit or "something imported")
     end = time.monotonic() + SETTLE_S

@@ -18,9 +18,7 @@ def thrashing(retries: Sequence[Optional[int]]) -> Optional[str]:
 
     ``retries`` are those of each timed cycle so far, in order; ``None`` if they cannot be counted (on a CPU).
     """
-    if len(retries) < 2:
-        return None
-    before, last = retries[-2], retries[-1]
+    before, last = [None, None, *retries][-2:]
     if not before or not last:
         return None
     return "allocator retried %d and %d times in two consecutive cycles" % (before, last)

@@ -53,11 +53,11 @@ class TrialContext:
         self.meter = Meter(self.journal, MemoryWatch(spec.device), spec.device, enabled=spec.meter)
         return self.meter
 
-    def guard_memory(self) -> None:
+    def guard_memory(self, early: bool = False) -> None:
         """Sets the memory backstop from the present mappings (``memory.limit_data``).
 
-        A framework calls this after its imports, and again after the trainer is built; on CUDA only then, because the
-        driver maps far more than it uses.
+        A framework calls this ``early``, after its imports, and again after the trainer is built. On CUDA nothing is
+        set early, because the driver maps far more than it uses.
         """
-        if self.spec.memory_limit is not None:
+        if self.spec.memory_limit is not None and (not early or self.spec.device != "cuda"):
             self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)

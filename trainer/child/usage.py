@@ -6,7 +6,7 @@ import gc
 import resource
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .contract import Phase, ProcessUse
 
@@ -46,16 +46,24 @@ class GcClock:
 
 
 class ShapesMet:
-    """Distinct (rows, tokens) shapes of forward passes; libraries plan on a shape's first pass."""
+    """Distinct (rows, tokens) shapes of forward passes; libraries plan on a shape's first pass.
 
-    def __init__(self) -> None:
-        self._known: Set[Tuple[int, int]] = set()
+    That is once in a process, be it in an earlier trial.
+
+    Args:
+        kind: of the passes, such as their precision; those of another kind are planned anew.
+    """
+
+    _met: ClassVar[Dict[str, Set[Tuple[int, int]]]] = {}
+
+    def __init__(self, kind: str = "") -> None:
+        self._known = self._met.setdefault(kind, set())
         self._new = 0
 
     def meet(self, rows: int, tokens: int, last: Optional[int] = None) -> None:
         """Records a pass, or with ``last`` one for each number of tokens from ``tokens`` to ``last``."""
         shapes = {(rows, count) for count in range(tokens, (tokens if last is None else last) + 1)} - self._known
-        self._known |= shapes
+        self._known.update(shapes)
         self._new += len(shapes)
 
     def take(self) -> int:

@@ -20,13 +20,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
 from .ending import ResultClaim
-from .guard import ReferenceKernel
 from .memory import tree_pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
 """Seconds between two checks for a letter."""
-LOOKS = 3
 PACKAGE = __name__.rpartition(".")[0]
 
 
@@ -72,8 +70,7 @@ class WarmWorker:
             spec = read_spec(RunPaths(Path(letter.directory)).config)
         except (ContractError, OSError):
             return True  # the trial itself will say so
-        framework = _framework(spec)
-        return not hasattr(framework, "LEFT") and bool(framework.fits(self._kept, spec))
+        return bool(_framework(spec).fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
         """Waits for the next letter; returns ``None`` once the process that writes letters is gone."""
@@ -102,14 +99,12 @@ class WarmWorker:
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
-        framework = _framework(spec)
-        own = framework.LEFT if hasattr(framework, "LEFT") else framework.put_back(self._kept)
-        left = [own, self._new_threads()]
+        left = [_framework(spec).put_back(self._kept), self._new_threads()]
         unlimit_data()
-        kernel = reference(spec.device)
         give_back()
         self._served += 1
-        return WorkerReply(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
+        gpu = device_bytes() if spec.device == "cuda" else None
+        return WorkerReply(tree_pss(), ", ".join(what for what in left if what), gpu)
 
     def _new_threads(self) -> str:
         """Returns ``threads`` if there are more than after the first trial, whose framework and engine keep some."""
@@ -122,10 +117,10 @@ def _framework(spec: TrialSpec) -> Any:
     return importlib.import_module(FRAMEWORKS[spec.framework], __package__)
 
 
-def reference(device: str) -> float:
-    """Returns the seconds of one product of the reference kernel, the least of a few against interruptions."""
-    kernel = ReferenceKernel(device)
-    return min(kernel.product() for _ in range(LOOKS))
+def device_bytes() -> int:
+    """Returns the bytes in use on this process's GPU, by any process."""
+    free, total = importlib.import_module("torch").cuda.mem_get_info()
+    return int(total - free)
 
 
 def reward_folders(spec: TrialSpec) -> List[str]:

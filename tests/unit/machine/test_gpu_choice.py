@@ -67,7 +67,11 @@ def test_none_is_a_run_on_the_cpu() -> None:
             "--gpus 3: a trial uses GPUs of one kind only, and there are "
             "1 × Example 80GB (80.0 GiB) and 2 × Other 24GB (24.0 GiB)",
         ),
-        ((part("a"), part("b")), 2, "--gpus 2: a process sees one slice of a GPU (MIG) only"),
+        (
+            (part("a"), part("b")),
+            2,
+            "--gpus 2: a process sees one slice of a GPU (MIG) only, and trials on it cannot share imports",
+        ),
     ],
 )
 def test_more_than_there_are_is_refused_in_a_sentence(visible: tuple[Gpu, ...], wanted: int, sentence: str) -> None:

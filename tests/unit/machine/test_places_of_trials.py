@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
+from autotune.machine.hardware import by_core
 from autotune.machine.lanes import CPUS_VARIABLE, lanes
 from tests.support.factories import GIB
 from trainer.child import guard
@@ -21,6 +22,21 @@ def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
     assert {len(lane.cpus) for lane in found} == {4}
     assert [lane.memory for lane in found] == [16 * GIB] * 4
     assert found[1].name == "GPUs 2-3"
+
+
+def test_lanes_share_no_core_and_keep_to_a_socket(tmp_path: Path) -> None:
+    """Threads numbered as on usual nodes: 0-55 on the first socket, 56-111 on the second, then their siblings."""
+    for cpu in range(224):
+        topology = tmp_path / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{cpu % 112 // 56}\n")
+        (topology / "core_id").write_text(f"{cpu % 56}\n")
+    found = lanes(8, 1, by_core(range(224), tmp_path), None, None)
+    cores = [{cpu % 112 for cpu in lane.cpus} for lane in found]
+    assert [len(each) for each in cores] == [14] * 8, "both threads of each core"
+    assert len(set.union(*cores)) == 112
+    assert [{core // 56 for core in each} for each in cores] == [{0}] * 4 + [{1}] * 4
+    assert by_core((3, 1), tmp_path / "none") == (1, 3)
 
 
 def test_without_gpus_a_lane_is_named_by_its_cpus() -> None:

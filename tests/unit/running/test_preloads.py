@@ -20,6 +20,7 @@ from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
 from autotune.running.preloads import Preloads, PreloadTimeouts, most_alive, preload_tag
 from autotune.running.process_tree import Child, become_subreaper
+from tests.support import nvidia
 from tests.support.fake_framework import copy_child, write_trial
 from tests.support.fakes import FakeStop
 from tests.support.waiting import wait_for
@@ -150,13 +151,14 @@ def test_where_there_is_room_more_are_kept(bench: Bench) -> None:
 
 @pytest.mark.parametrize("ahead", ["raise", "thread", "cuda", "exit", "spoil"])
 def test_a_process_that_cannot_be_forked_is_not_used(bench: Bench, ahead: str) -> None:
-    child, code, ran = bench.run(ahead=ahead)
+    library = str(nvidia.libraries() / "libcuda.so.1") if ahead == "cuda" else ""
+    child, code, ran = bench.run(ahead=ahead, library=library)
     assert isinstance(child, subprocess.Popen)
     assert code == 0
     assert ran.data["imported"] == []
     assert bench.preloads.pids == ()
     (note,) = bench.preloads.take_notes()
-    said = {"raise": "no module named vllm", "thread": "threads", "cuda": "CUDA is initialised", "exit": "gone"}
+    said = {"raise": "no module named vllm", "thread": "threads", "cuda": "has opened a GPU", "exit": "gone"}
     said["spoil"] = "a fork cannot compute"
     assert said[ahead] in note
     assert said[ahead] in RunPaths(bench.folder / "1").log.read_text()
@@ -185,6 +187,24 @@ def test_imports_that_cannot_be_shared_are_not_tried_again_and_others_are(bench:
     assert isinstance(another, Forked), "what is known costs no try"
     elsewhere, _, _ = bench.run({"MARK": "2"})
     assert isinstance(elsewhere, Forked), "another environment is another kind"
+
+
+@pytest.mark.parametrize(("gpu", "imports"), [("0", 1), ("", 2)])
+def test_on_a_gpu_a_refusal_ends_no_other_process(bench: Bench, gpu: str, imports: int) -> None:
+    """Without one the started trial's memory is what is short: nothing may share its pages."""
+    visible = {"CUDA_VISIBLE_DEVICES": gpu}
+    seen = {tuple(bench.run(visible)[2].data["imported"])}
+    child, _, _ = bench.run(visible, key="two", ahead="raise")
+    assert isinstance(child, subprocess.Popen)
+    seen.add(tuple(bench.run(visible)[2].data["imported"]))
+    assert len(seen) == imports
+
+
+def test_slices_of_a_gpu_are_not_imported_for(bench: Bench) -> None:
+    child, code, _ = bench.run({"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert isinstance(child, subprocess.Popen)
+    assert code == 0
+    assert "slice of a GPU (MIG)" in bench.preloads.take_notes()[0]
 
 
 def test_one_that_hangs_in_its_imports_is_given_up(bench: Bench) -> None:
@@ -264,6 +284,7 @@ import sys, time
 from pathlib import Path
 from autotune.running.log import CappedLog
 from autotune.running.preloads import Preloads, PreloadTimeouts
+from tests.support import nvidia
 from tests.support.fake_framework import write_trial
 
 start, folder = sys.argv[1], Path(sys.argv[2])

@@ -75,16 +75,20 @@ def test_without_a_driver_or_with_one_that_lacks_the_function_nothing_is_told() 
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that a made-up ``torch.cuda`` opens when it is asked; ``capability_asks`` asks as it is imported."""
     place, torch = tmp_path / "device", tmp_path / "torch"
-    torch.mkdir()
+    (torch / "utils").mkdir(parents=True)
+    (tmp_path / "triton.py").touch()
     (torch / "__init__.py").write_text("from . import cuda\n")
+    (torch / "utils" / "__init__.py").touch()
     opens = f"    open({str(place)!r}, 'w').close()\n    return (8, 0)\n"
     (torch / "cuda.py").write_text(
         f"def get_device_capability(device=None):\n{opens}\n\ndef is_initialized():\n    return False\n"
     )
+    (torch / "utils" / "_triton.py").write_text(f"def has_triton():\n{opens}")
     asks = "import torch\nfrom torch.cuda import get_device_capability as kept\n"
+    asks += "from torch.utils._triton import has_triton\ntriton = has_triton()\n"
     (tmp_path / f"{ASKS}.py").write_text(asks + "found = torch.cuda.get_device_capability()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    names = ("torch", "torch.cuda", ASKS)
+    names = ("torch", "torch.cuda", "torch.utils", "torch.utils._triton", ASKS)
     before = {name: sys.modules.pop(name, None) for name in names}
     yield place
     for name in names:
@@ -107,8 +111,14 @@ def brought_in(
 def test_an_import_that_asks_is_answered_by_the_driver(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, culprit = brought_in((9, 0), device, monkeypatch)
     assert asked.found == (9, 0)
+    assert asked.triton is True
     assert not device.exists()
     assert culprit == ""
+
+
+def test_triton_is_for_gpus_that_it_compiles_for(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert brought_in((6, 1), device, monkeypatch)[0].triton is False
+    assert not device.exists()
 
 
 def test_afterwards_torch_answers_itself_whoever_kept_the_function(
@@ -119,6 +129,8 @@ def test_afterwards_torch_answers_itself_whoever_kept_the_function(
     assert asked.torch.cuda.get_device_capability.__module__ == "torch.cuda"
     assert asked.torch.cuda.get_device_capability(device=0) == (8, 0)
     assert not hasattr(asked.torch.cuda.get_device_capability, "__wrapped__")
+    assert asked.has_triton() == (8, 0)
+    assert asked.torch.utils._triton.has_triton.__module__ == "torch.utils._triton"
 
 
 @pytest.mark.parametrize(("capability", "kind"), [(None, "cuda"), ((9, 0), "cpu")])

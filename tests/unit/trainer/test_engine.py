@@ -171,7 +171,7 @@ def test_nothing_is_captured_without_a_gpu(generation: ModuleType) -> None:
 @pytest.mark.parametrize("version", ["0.25.1", "0.32.0", "1.0.0", "0.7.3"])
 def test_another_vllm_is_refused_by_version(generation: ModuleType, version: str) -> None:
     sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]
-    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*>= 0.26 and < 0.32"):
+    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*pip install 'vllm>=0.26,<0.32'"):
         engine.install_engine({}, "cpu")
     assert generation.LLM is llm
 
@@ -228,13 +228,12 @@ def test_a_sleeping_engine_is_woken_into_what_torch_gave_back(generation: Module
         return ["weight"]
 
     generation.empty_cache = lambda: done.append("empty cache")  # type: ignore[attr-defined]
-    runner = SimpleNamespace(
+    worker = SimpleNamespace(  # its runner alone has no configuration for the layers that ask for one
         reload_weights=lambda weights_iterator: done.append(f"reload {list(weights_iterator)}"),
-        get_model=SimpleNamespace,
+        model_runner=SimpleNamespace(get_model=SimpleNamespace),
     )
-    worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
     made = SimpleNamespace(
-        llm_engine=SimpleNamespace(model_executor=worker),
+        llm_engine=SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker)),
         wake_up=lambda tags: done.append(f"wake {tags}"),
         reset_prefix_cache=lambda: done.append("reset prefixes"),
     )
@@ -379,6 +378,10 @@ def test_a_trainer_without_vllm_has_the_attention_that_trls_import_of_vllm_leave
     checks = SimpleNamespace(is_vllm_available=lambda *_: installed)
     for name, module in (("trl.import_utils", checks), ("torch", torch)):
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    for name in ("TORCHINDUCTOR_COMPILE_THREADS", "TRITON_CACHE_AUTOTUNING"):
+        monkeypatch.setenv(name, "its own")
     engine.leave_out(device)
     assert switched == ([] if left else [False])
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == ("its own" if left else "1")
+    assert os.environ["TRITON_CACHE_AUTOTUNING"] == "its own", "vLLM leaves the user's"
     assert checks.is_vllm_available("0.26") is False, "TRL does not import it"

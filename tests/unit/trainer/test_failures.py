@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from trainer.child.contract import ContractError, FailureReason, Phase, Pool
@@ -43,6 +46,24 @@ def test_every_error_has_a_reason(error: BaseException, reason: FailureReason, p
     assert (result.ok, result.reason, result.pool) == (False, reason, pool)
     assert result.message
     assert result.detail
+
+
+@pytest.mark.parametrize(
+    ("free", "reason"),
+    [(100 << 20, FailureReason.OOM), (2 << 30, FailureReason.CRASH), (None, FailureReason.CRASH)],
+)
+def test_a_library_that_cannot_begin_on_a_full_gpu_is_out_of_memory(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, reason: FailureReason
+) -> None:
+    def mem_get_info() -> tuple[int, int]:
+        if free is None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return free, 80 << 30
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(mem_get_info=mem_get_info)))  # type: ignore[arg-type]
+    error = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+    result = classify(error, Phase.UPDATE)
+    assert (result.reason, result.pool) == (reason, Pool.DEVICE if reason is FailureReason.OOM else None)
 
 
 def test_the_place_is_the_errors_own_where_it_has_one() -> None:

@@ -33,6 +33,18 @@ def test_the_innermost_import_is_named(device: Path) -> None:
     assert watch.culprit == "gpu_watch_inner, imported by gpu_watch_outer,"
 
 
+@pytest.mark.parametrize("then", ["", "import wave\n"])
+def test_a_function_that_is_called_does_not_hide_who_calls_it(device: Path, tmp_path: Path, then: str) -> None:
+    """``torch.cuda`` imports things in functions of its own when it opens a GPU."""
+    (tmp_path / "gpu_watch_calm.py").write_text(
+        f"def opens():\n    open({str(device)!r}, 'w').close()\n    import sndhdr\n"
+    )
+    (tmp_path / "gpu_watch_inner.py").write_text(f"import gpu_watch_calm\ngpu_watch_calm.opens()\n{then}")
+    with GpuOpenWatch(device.exists, there=True) as watch:
+        import gpu_watch_outer  # noqa: F401, PLC0415
+    assert watch.culprit == ("gpu_watch_inner" if then else "gpu_watch_inner, imported by gpu_watch_outer,")
+
+
 def test_an_import_that_fails_after_opening_is_named_too(device: Path, tmp_path: Path) -> None:
     with (tmp_path / "gpu_watch_inner.py").open("a") as stream:
         stream.write("raise ImportError('no driver')\n")

@@ -49,6 +49,15 @@ def test_the_whole_line_of_three_and_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("vllm", "scales"), [("0.26.0", False), ("0.29.1", False), ("0.30.0", True), ("0.31.0+cpu", True), ("", True)]
+)
+def test_an_option_that_an_older_vllm_refuses_is_left_out_there(vllm: str, scales: bool) -> None:
+    argv = server.server_command(OPEN_R1, "/models/m", "/env/bin/python", 8123, longest=8, vllm=vllm)
+    assert ("--enable-scale-out" in argv) is scales
+    assert option(argv, "--weight-transfer-config") == BEHIND[2]
+
+
 def test_the_whole_line_with_every_knob_of_the_engine() -> None:
     argv = server.server_command(
         {
@@ -149,14 +158,21 @@ def test_neither_side_is_left_without(held: int, given: int) -> None:
         split(gpus(held), {"rollout_gpus": given})
 
 
-def companion(held: int, tmp_path: Path, **knobs: Any) -> Companion | None:
+def companion(held: int, tmp_path: Path, vllm: str = "0.31.0", **knobs: Any) -> Companion | None:
     """What a TRL trial on ``held`` GPUs needs beside it."""
-    resources = Resources(gpus=held, device="cuda", compute_capability=(9, 0))
+    resources = Resources(gpus=held, device="cuda", compute_capability=(9, 0), software={"vllm": vllm})
     study = factories.study(spec=factories.study_spec(resources=resources))
     trial = factories.trial(configuration=factories.configuration(**knobs), attempt=2)
     assignment, framework = Assignment(study, trial, tmp_path, 60.0), TrlFramework()
     place = Place("/env/bin/python", gpus(held), 8123, 8124)
     return framework.companion(assignment, framework.render(assignment), place)
+
+
+@pytest.mark.parametrize("vllm", ["0.29.0", "0.30.0"])
+def test_the_vllm_of_the_study_decides(vllm: str, tmp_path: Path) -> None:
+    found = companion(4, tmp_path, vllm, **OPEN_R1)
+    assert found is not None
+    assert ("--enable-scale-out" in found.argv) is (vllm == "0.30.0")
 
 
 @pytest.mark.parametrize(("held", "ranks"), [(4, 3), (8, 7)])

@@ -84,8 +84,8 @@ def test_letters_and_answers_are_whole_or_not_there(tmp_path: Path) -> None:
     box = Mailbox(tmp_path)
     assert (box.read_letter(1), box.read_answer(1)) == (None, None)
     box.send(1, Letter("/somewhere", "3"))
-    box.reply(1, WorkerReply(5, None, "model"))
-    assert (box.read_letter(1), box.read_answer(1)) == (Letter("/somewhere", "3"), WorkerReply(5, None, "model"))
+    box.reply(1, WorkerReply(5, "model", 7))
+    assert (box.read_letter(1), box.read_answer(1)) == (Letter("/somewhere", "3"), WorkerReply(5, "model", 7))
     assert (box.read_letter(2), box.read_answer(2)) == (None, None)
     box.answer(2).write_text('{"floor": "much"}')
     with pytest.raises(ContractError, match="floor"):
@@ -164,7 +164,6 @@ class Served:
         framework = SimpleNamespace(fits=lambda kept, spec: spec.trial not in self.refused, put_back=lambda kept: "")
         monkeypatch.chdir(folder)
         monkeypatch.setattr(warm, "_framework", lambda spec: framework)
-        monkeypatch.setattr(warm, "reference", lambda device: 0.001)
         monkeypatch.setattr(warm, "run", self.run)
 
     def run(self, paths: RunPaths, ending: Any, kept: Any) -> Result:

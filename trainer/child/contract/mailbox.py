@@ -25,10 +25,10 @@ class WorkerReply:
 
     floor: int
     """PSS of the worker and all its descendants, in bytes."""
-    kernel: Optional[float] = None
-    """Seconds of one product of the reference kernel; ``None`` without a kernel."""
     left: str = ""
     """Parts of the trial that could not be cleaned up; empty if none remained."""
+    device: Optional[int] = None
+    """Bytes in use on the worker's GPU, by the driver; ``None`` on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ class ExportRequest:
     """Text of the user's own accelerate file, for Open-R1; if empty, a new file is written."""
     checkout: str = ""
     """Folder of the user's Open-R1, whose ``grpo.py`` trains."""
+    vllm: str = ""
+    """Version of the vLLM that was measured; empty if it is not known."""
     added: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that an ms-swift trial added to load this model and read these prompts (its fact ``arguments``), such
     as ``model_type``; the user's own override them."""

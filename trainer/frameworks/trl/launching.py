@@ -100,6 +100,7 @@ def server_script(request: ExportRequest) -> str:
         longest=longest,
         revision=request.revision,
         passthrough=request.passthrough,
+        vllm=request.vllm,
     )
     environment = {**server_environment(()), **DEVELOPMENT}
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be

@@ -39,6 +39,8 @@ MODEL_CODE = "vllm_model_impl"
 """TRL's key, and the option of its command, that a server takes besides its knobs."""
 DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """The server's variable for the mode above."""
+_SCALES_OUT = (0, 30)
+"""First vLLM whose endpoints for tokens an option enables (``vllm_serve.py:266``); earlier ones refuse the option."""
 _SHARE = 0.9
 """Default ``gpu_memory_utilization`` of TRL's command (``vllm_serve.py:111``); vLLM's own default differs."""
 
@@ -58,6 +60,7 @@ def server_command(
     name: str = "",
     revision: str = "",
     passthrough: Mapping[str, Any] | None = None,
+    vllm: str = "",
 ) -> tuple[str, ...]:
     """Returns the server's command line.
 
@@ -67,6 +70,7 @@ def server_command(
             does not say for how many.
         name: served name of the model, which identifies the trial's own server at the port.
         passthrough: the user's own keys; TRL's arguments of a colocated engine apply to the server too.
+        vllm: version of the installed vLLM; empty means as new as TRL supports.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.
@@ -85,7 +89,9 @@ def server_command(
     argv += ["--tensor-parallel-size", str(size), "--data-parallel-size", str(count)]
     argv += ["--max-model-len", str(acts.get("max_model_len", longest))]
     argv += engine_options(acts)
-    argv += ["--enable-scale-out", "--weight-transfer-config", json.dumps({"backend": "nccl"})]
+    if not vllm or tuple(int(part) for part in vllm.split(".")[:2] if part.isdigit()) >= _SCALES_OUT:
+        argv += ["--enable-scale-out"]
+    argv += ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     argv += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--disable-uvicorn-access-log"]
     return tuple(argv)
 

@@ -22,7 +22,7 @@ def prime_optimizer(trainer: Any) -> bool:
     outer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     if not trainer.is_deepspeed_enabled:
         groups = getattr(outer, "param_groups", None)
-        return bool(groups) and _step_at_rest(outer, _parameters(groups), outer.step)
+        return bool(groups) and _step_at_rest([outer], _parameters(groups), outer.step)
     inner = getattr(outer, "optimizer", None)
     if inner is None or getattr(outer, "swap_optimizer", False):
         return False
@@ -30,8 +30,9 @@ def prime_optimizer(trainer: Any) -> bool:
         return True
     parts = getattr(outer, "fp32_partitioned_groups_flat", None)  # ZeRO-3 steps them one by one
     if parts is None:
-        return _step_at_rest(inner, _parameters(inner.param_groups), inner.step)
-    return _step_at_rest(inner, parts, lambda: [outer._optimizer_step(index) for index in range(len(parts))])
+        return _step_at_rest([inner], _parameters(inner.param_groups), inner.step)
+    both = [inner, *filter(None, [getattr(outer, "backup_optimizer", None)])]  # of the part that is not offloaded
+    return _step_at_rest(both, parts, lambda: [outer._optimizer_step(index) for index in range(len(parts))])
 
 
 def held(trainer: Any) -> Tuple[int, int]:
@@ -59,21 +60,22 @@ def _parameters(groups: Any) -> Sequence[Any]:
     return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
 
-def _step_at_rest(optimizer: Any, parameters: Sequence[Any], step: Callable[[], Any]) -> bool:
-    groups = optimizer.param_groups
+def _step_at_rest(optimizers: Sequence[Any], parameters: Sequence[Any], step: Callable[[], Any]) -> bool:
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     if any(not isinstance(group.get("lr"), (int, float)) for group in groups):
         return False
     rates = [group["lr"] for group in groups]
     for group in groups:
         group["lr"] = 0.0
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
+    bare = [parameter for parameter in parameters if parameter.grad is None]
+    for parameter in parameters:  # an offloaded optimizer has its gradients from the start, and needs them to stay
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
     step()
-    for parameter in parameters:
+    for parameter in bare:
         parameter.grad = None
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate
-    for state in optimizer.state.values():
+    for state in [state for optimizer in optimizers for state in optimizer.state.values()]:
         count = state.get("step")
         if isinstance(count, torch.Tensor):
             count.zero_()

@@ -42,8 +42,10 @@ class MeteredRollout:
         self._pending: Optional[List[int]] = None
         self._masked = self.masks_truncated
         self.tally = CycleTally()
-        self.shapes = ShapesMet()
-        """Shapes of the model's forward passes in this trial, without a rollout engine's."""
+        model = getattr(trainer, "model", None)
+        attention = getattr(getattr(model, "config", None), "_attn_implementation", "")
+        self.shapes = ShapesMet("%s %s" % (getattr(model, "dtype", ""), attention))
+        """Shapes of the model's forward passes, without a rollout engine's."""
         self.before_sleep: Callable[[], None] = lambda: None
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 

@@ -9,6 +9,3 @@ from ...user_environment import import_key as key
 from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead
 from .run import run_trial
-
-LEFT = "what ms-swift has built"
-"""State of ms-swift that remains after a trial, so that its process runs no other: it is global."""

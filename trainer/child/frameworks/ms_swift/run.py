@@ -10,7 +10,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List
 
 from ...checks import check_lengths, check_version, updates_per_cycle
-from ...contract import NoteRecord, StartupPart
+from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_source import model_folder
@@ -31,14 +31,11 @@ def run_trial(trial: TrialContext) -> None:
         check_version("ms-swift", importlib.metadata.version("ms-swift"), SUPPORTED)
         entry, trainer_class = importing.bring_in()
         from . import loop, scoring, seams
-    if trial.kept is not None:
-        trial.journal.write(NoteRecord("worker", {**trial.kept["worker"], "restarted": "process"}))
     trial.facts["versions"] = versions()
     check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
-    if spec.device != "cuda":
-        trial.guard_memory()
+    trial.guard_memory(early=True)
     counts = (spec.settings.get("steps_per_generation"), spec.passthrough.get("num_iterations"))
     updates = updates_per_cycle(spec.settings.get("gradient_accumulation_steps") or 1, *counts)
     opened = _Opened(trial)

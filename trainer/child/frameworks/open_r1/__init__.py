@@ -8,6 +8,3 @@ from ...contract import TrialSpec
 from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
-
-LEFT = "what grpo.py has built"
-"""State of ``grpo.py`` that remains after a trial, so that its process runs no other."""

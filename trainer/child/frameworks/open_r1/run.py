@@ -35,7 +35,7 @@ def run_trial(trial: TrialContext) -> None:
     check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
-    trial.guard_memory()
+    trial.guard_memory(early=True)
     path, updates = recipe.write(spec, plan, trial.paths.scratch)
     rewards: List[Any] = []
     with contextlib.ExitStack() as loading:

@@ -65,8 +65,8 @@ def check_versions(vllm: str) -> None:
     low, high = SUPPORTED
     if not low <= parts < high:
         raise EngineError(
-            "vLLM %s is installed; this release can measure vLLM >= %d.%d and < %d.%d, which TRL supports"
-            % (vllm, *low, *high)
+            "vLLM %s is installed, and this release can measure those that TRL supports; install one with: "
+            "pip install 'vllm>=%d.%d,<%d.%d'" % (vllm, *low, *high)
         )
 
 
@@ -103,14 +103,17 @@ def take_port() -> None:
 def leave_out(device: str) -> None:
     """Keeps TRL from importing vLLM for a trainer that does not use it; call it before TRL is imported.
 
-    The import's effect on the trainer is kept: TRL imports any installed vLLM, and on a GPU vLLM turns off torch's
-    cuDNN attention (``vllm/platforms/cuda.py``), which plans anew for each length.
+    The import's effects on the trainer are kept: TRL imports any installed vLLM, and on a GPU vLLM turns off torch's
+    cuDNN attention (``vllm/platforms/cuda.py``), which plans anew for each length, and has torch compile in one process
+    and Triton keep its tunings (``vllm/env_override.py``; its patches of torch's compiler are left out).
     """
     checks: Any = importlib.import_module("trl.import_utils")
     if not hasattr(checks, "is_vllm_available"):
         return
     if device == "cuda" and checks.is_vllm_available():
         importlib.import_module("torch").backends.cuda.enable_cudnn_sdp(False)
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        os.environ.setdefault("TRITON_CACHE_AUTOTUNING", "1")
     checks.is_vllm_available = lambda *_args, **_kwargs: False
 
 
@@ -269,9 +272,9 @@ def sync_by_reload(generation: Any) -> None:
         importlib.import_module(MODULE).empty_cache()  # as TRL's own does: what torch only keeps is the engine's again
         generation.llm.wake_up(tags=["weights"])
         generation._llm_weights_sleeping = False
-    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
-    runner.reload_weights(weights_iterator=generation._iter_named_params())
-    pack_tied_head(runner.get_model())
+    worker = generation.llm.llm_engine.model_executor.driver_worker
+    worker.reload_weights(weights_iterator=generation._iter_named_params())  # where layers find the configuration
+    pack_tied_head(worker.model_runner.get_model())
     generation.llm.reset_prefix_cache()
 
 

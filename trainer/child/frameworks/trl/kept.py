@@ -138,6 +138,8 @@ def hand_on(trial: TrialContext) -> None:
         if held.arguments != arguments:
             raise MeterError("this process holds a rollout engine with other arguments")
         os.environ.update(held.environment)
+        # As its worker did (vLLM 0.31, vllm/v1/worker/gpu_worker.py:201); this trial's TF32 was set since.
+        torch.set_float32_matmul_precision(os.environ.get("VLLM_FLOAT32_MATMUL_PRECISION", "highest"))
         _set_random(held.random)
         gc.collect()
         gc.freeze()  # as vLLM does when it has built an engine

@@ -29,8 +29,7 @@ def run_trial(trial: TrialContext) -> None:
     check_lengths(spec)
     plan = CyclePlan(spec.protocol)
     meter = trial.open_meter()
-    if spec.device != "cuda":
-        trial.guard_memory()
+    trial.guard_memory(early=True)
     with trial.startup(StartupPart.LOAD):
         rewards = build.rewards_of(spec)
         config, updates = build.configure(spec, plan.longest, trial.paths.scratch)

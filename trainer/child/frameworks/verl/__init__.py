@@ -27,7 +27,3 @@ def bring_in_ahead(_: TrialSpec) -> None:
 def rehearse() -> bool:
     """Returns true at once: a fork cannot break anything."""
     return True
-
-
-LEFT = "what verl has started"
-"""State of verl that remains after a trial, so that its process runs no other: its own Ray."""

@@ -1,0 +1,198 @@
+"""Names of torch, vLLM and DeepSpeed that only a GPU asks for exist in the lowest and the highest supported version."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_spaces.configuration import KnobValue
+from tests.support import source_names, standin_cuda
+from trainer.child import gpu_opened
+from trainer.child.frameworks.trl import engine
+from trainer.frameworks.trl import server
+
+CHILD = Path(gpu_opened.__file__).parent
+TABLE: Mapping[str, Mapping[str, list[str]]] = json.loads(source_names.TABLE.read_text())
+TORCH, VLLM = (sorted(name for name in TABLE if name.startswith(package)) for package in ("torch ", "vllm "))
+DEEPSPEED = [name for name in TABLE if name.startswith("deepspeed ")]
+RUN = {  # class -> what is called or read of it
+    "LLM": ("wake_up(tags)", "reset_prefix_cache()", "generate()", "sleep(level)"),
+    "Worker": ("reload_weights(weights_iterator)", "model_runner"),
+    "GPUModelRunner": ("get_model()", "reload_weights(weights_iterator)"),
+    "Scheduler": ("schedule()", "_preempt_request(request, timestamp)", "kv_cache_manager"),
+    "KVCacheManager": ("usage",),
+}
+STAGES = {
+    "DeepSpeedZeroOptimizer_Stage3": (
+        *("fp32_partitioned_groups_flat", "backup_optimizer", "_optimizer_step(sub_group_id)", "swap_optimizer"),
+        *("subgroup_to_device", "offload_optimizer"),
+    ),
+    "DeepSpeedZeroOptimizer": ("single_partition_of_fp32_groups", "cpu_offload"),
+}
+
+
+def known(package: str) -> dict[str, inspect.Signature | None]:
+    """Name -> signature; ``None`` of what is no function."""
+    found: dict[str, inspect.Signature | None] = {}
+    for name in (name for names in TABLE[package].values() for name in names):
+        bare, opened, rest = name.partition("(")
+        found[bare] = signature(rest[:-1]) if opened else found.get(bare)
+    return found
+
+
+def signature(arguments: str) -> inspect.Signature:
+    made: dict[str, Any] = {}
+    exec(f"def made({arguments}): ...", made)  # noqa: S102  (a list of names from our own table)
+    return inspect.signature(made["made"])
+
+
+def missing(names: Mapping[str, inspect.Signature | None], place: str, wanted: str) -> str:
+    """Why ``wanted`` cannot be had of ``place``: there is no such name, or it takes no such arguments."""
+    bare, opened, rest = wanted.partition("(")
+    dotted = f"{place}.{bare}".lstrip(".")
+    if dotted not in names:
+        return f"no {dotted}"
+    taken = names[dotted]
+    if not opened or taken is None:
+        return ""
+    words = [word.strip() for word in rest[:-1].split(",") if word.strip()]
+    given = [word for word in words if not word.endswith("=")]
+    keywords = {word[:-1]: 0 for word in words if word.endswith("=")}
+    try:
+        first = next(iter(taken.parameters), "")
+        taken.bind_partial(*([0] if first == "self" else []), *given, **keywords)
+    except TypeError as error:
+        return f"{dotted}: {error}"
+    return ""
+
+
+def of_torch_cuda() -> Iterator[tuple[str, str]]:
+    """(file, ``NAME(ARGUMENTS)``) of everything that the child takes from ``torch.cuda`` or ``torch.backends.cuda``."""
+    for path in sorted(CHILD.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            match = re.fullmatch(r".*\b_?(?:cuda|CUDA)\.(\w+)", called)
+            if match and "ctypes" not in called:
+                assert isinstance(node, ast.Call)
+                words = ["0" for _ in node.args] + [f"{each.arg}=" for each in node.keywords if each.arg]
+                yield path.name, f"{match[1]}({', '.join(words)})"
+
+
+@pytest.mark.parametrize("version", TORCH)
+def test_what_is_taken_from_torch_cuda_is_there(version: str) -> None:
+    names, used = known(version), sorted(set(of_torch_cuda()))
+    assert len(used) > 15
+    assert {text: why for _, text in used if (why := missing(names, "", text))} == {}
+    assert {question for _, question, _ in gpu_opened.ANSWERS} <= set(names)
+
+
+@pytest.mark.parametrize("version", TORCH)
+def test_the_stand_in_has_the_signatures_of_torch_cuda(version: str) -> None:
+    names, cuda = known(version), standin_cuda.StandInCuda()
+    own = {
+        name: getattr(cuda, name) for name in dir(cuda) if callable(getattr(cuda, name)) and not name.startswith("_")
+    }
+    theirs = {name: made for name, made in own.items() if name in names and names[name] is not None}
+    assert {"mem_get_info", "memory_stats", "reset_peak_memory_stats", "empty_cache", "synchronize"} <= set(theirs)
+    for name, made in theirs.items():
+        assert list(inspect.signature(made).parameters) == list(names[name].parameters), name  # type: ignore[union-attr]
+    assert list(inspect.signature(cuda.Event).parameters) == list(names["Event.__new__"].parameters)[1:4]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", VLLM)
+def test_what_is_run_of_vllm_is_there(version: str) -> None:
+    names = known(version)
+    lacking = [why for place, wanted in RUN.items() for each in wanted if (why := missing(names, place, each))]
+    assert lacking == []
+    assert {"_try_load_aot_compiled_fn", "_model_hash_key"} <= set(names)
+
+
+@pytest.mark.parametrize("version", VLLM)
+def test_every_argument_of_the_engine_is_there(version: str) -> None:
+    names = known(version)
+    given = {"EngineArgs": set(engine.ENGINE_SEAMS.values()) | {"compilation_config", "speculative_config"}}
+    given["CompilationConfig"] = {*engine.COMPILATION.values(), "cudagraph_capture_sizes"}
+    given["SpeculativeConfig"] = set(engine.SPECULATION.values())
+    assert [
+        f"{place}.{name}" for place, all_ in given.items() for name in sorted(all_) if f"{place}.{name}" not in names
+    ] == []
+
+
+EVERY: Mapping[str, KnobValue] = {
+    "rollout_engine": "vllm",
+    "rollout_mode": "server",
+    "rollout_gpus": 1,
+    "gpu_memory_utilization": 0.85,
+    "kv_cache_memory_bytes": 1,
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "cuda_graph_max_batch": 1,
+    "kv_cache_dtype": "fp8",
+    "rollout_load_format": "dummy",
+    "enforce_eager": False,
+    "prefix_caching": False,
+    "chunked_prefill": True,
+    "rollout_dtype": "bf16",
+    "rollout_quantization": "fp8",
+    "custom_all_reduce": True,
+    "vllm_compile_mode": "none",
+    "speculative_decoding": "ngram",
+    "speculative_tokens": 2,
+    "speculative_lookup": 2,
+}
+
+
+def refused(version: str, told: str) -> list[str]:
+    """Options of a server's command for vLLM ``told`` that ``version`` does not have."""
+    argv = server.server_command(
+        EVERY, "m", "python", 1, longest=8, name="n", revision="r", passthrough={"trust_remote_code": True}, vllm=told
+    )
+    fields = {name.rpartition(".")[2] for name in known(version) if "Args." in name}
+    options = [word[2:].removeprefix("no-").replace("-", "_") for word in argv if word.startswith("--")]
+    assert len(options) > 20
+    return [each for each in options if each not in fields and f"no_{each}" not in fields]
+
+
+@pytest.mark.parametrize("version", VLLM)
+def test_every_option_of_the_server_is_there(version: str) -> None:
+    assert refused(version, version.split()[1]) == []
+
+
+def test_the_option_that_older_servers_refuse_would_be_seen() -> None:
+    assert refused(VLLM[0], "") == ["enable_scale_out"]
+
+
+@pytest.mark.parametrize("version", DEEPSPEED)
+def test_what_priming_takes_from_zero_is_there(version: str) -> None:
+    names = known(version)
+    assert [why for place, wanted in STAGES.items() for each in wanted if (why := missing(names, place, each))] == []
+
+
+def test_the_table_holds_the_ends_of_the_window() -> None:
+    versions = [tuple(map(int, name.split()[1].split(".")[:2])) for name in VLLM]
+    low, high = engine.SUPPORTED
+    assert (versions[0], versions[-1]) == (low, (high[0], high[1] - 1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("self._cuda.mem_get_infos()", "no mem_get_infos"),
+        ("torch.cuda.memory_stats(0, True, 3)", "memory_stats: too many positional arguments"),
+        ("torch.cuda.empty_cache(all=True)", "empty_cache: got an unexpected keyword argument 'all'"),
+    ],
+)
+def test_a_wrong_name_or_argument_would_be_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, why: str
+) -> None:
+    (tmp_path / "child.py").write_text(fault)
+    monkeypatch.setitem(globals(), "CHILD", tmp_path)
+    ((_, text),) = of_torch_cuda()
+    assert missing(known(TORCH[-1]), "", text) == why
