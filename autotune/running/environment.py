@@ -73,8 +73,8 @@ def passed_on(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def nameless(own: Mapping[str, str]) -> dict[str, str]:
-    """Variables that name the user where the user database has no entry: torch's caches are called after the user, and
-    ``~`` would be a folder of that name."""
+    """Returns variables that name the user if the user database has no entry: torch names its caches after the user,
+    and ``~`` would otherwise be a folder of that name."""
     if has_name():
         return {}
     return {"USER": f"user{os.geteuid()}", **({} if own.get("HOME") else {"HOME": tempfile.gettempdir()})}

@@ -37,15 +37,15 @@ class Worker:
     tag: str
     mailbox: Mailbox
     guard: GpuUseGuard = field(default_factory=GpuUseGuard)
-    """Of its first trial: it knows who was on the GPU before the worker came."""
+    """Guard of its first trial, which knows the GPU's users from before the worker."""
     process: Process | None = None
-    """``None`` before it was started and after it was ended."""
+    """The worker's process; ``None`` before its start and after its end."""
     served: int = 0
-    """Trials it was given."""
+    """Number of trials it was sent."""
     resting: bool = False
-    """Its last trial is over, and it may be given another."""
+    """True after its last trial, while it can take another."""
     unfit: str = ""
-    """Why it must not take another trial."""
+    """Reason why it must not take another trial; empty without one."""
     _first: WorkerReply | None = None
     _fastest: float | None = None
 
@@ -55,7 +55,7 @@ class Worker:
 
     @property
     def answered(self) -> bool:
-        """Whether the present trial has ended and the worker has cleaned up."""
+        """True if the current trial has ended and the worker has cleaned up."""
         return self.served > 0 and self.mailbox.answer(self.served).exists()
 
     def call(self, directory: Path) -> None:
