@@ -15,21 +15,21 @@ from autotune.recommendation.export import Exported, missing_prompts, seam_sente
 from autotune.wording.text import clean, clean_line
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive, so that the same export is always the same bytes."""
+"""Date of every file in an archive, so that the same export always has the same bytes."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A text with a button beside it."""
+    """A text with a copy button."""
 
     id: str
-    """Unique on the page."""
+    """Identifier, unique on the page."""
     name: str
     text: str
 
 
 def text_of(written: str) -> str:
-    """A text line by line without what could steer a reader's eye or terminal."""
+    """Cleans a text line by line of characters that could mislead a reader's eye or terminal."""
     return "\n".join(clean_line(line) for line in written.split("\n"))
 
 
@@ -88,7 +88,7 @@ def unpacked(exported: Exported, name: str) -> str:
 
 
 def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> str:
-    """``autotune export NAME --trial 7``."""
+    """Returns the export command, such as ``autotune export NAME --trial 7``."""
     what = f" --trial {trial}" if trial is not None else f" --row {row}" if row != 1 else ""
     return f"autotune export {shlex.quote(clean(study.spec.name))}{what}"
 
@@ -102,5 +102,5 @@ def prompt_words(exported: Exported | str) -> str:
 
 
 def launcher_words(exported: Exported | str) -> str:
-    """Why an export has a launcher; empty if it has none."""
+    """Explains why an export has a launcher; empty if it has none."""
     return "" if isinstance(exported, str) else clean(seam_sentence(exported))

@@ -1,4 +1,4 @@
-"""The further pages of a study: what its trials say, each trial, some beside each other, and its answer."""
+"""Further pages of a study: reasons, each trial, a comparison of trials, and the recommendation."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ Row = Annotated[int, Path(ge=1, le=2)]
 
 @router.get("/why")
 def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Where time and memory go, what fits, which knobs matter."""
+    """Shows where time and memory go, which configurations fit, and the contribution of each knob."""
     asked = WhyQuery.of(request.query_params.multi_items())
     return conditional(request, why_page(studies, study_id, asked), HTML)
 
 
 def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
-    """The why page of a study; made anew when a trial has changed. Raises ``NotFoundError`` or ``StoreError``."""
+    """Renders the why page; cached until a trial changes. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
-        """Cached until another trial ends, not only until the next cycle."""
+        """Predicts pairs; cached until another trial ends, not only until the next cycle."""
         return studies.kept(
             ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
         )
 
     def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
-        """Cached as ``pairs`` is."""
+        """Predicts peaks; cached as ``pairs`` is."""
         return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
@@ -93,7 +93,7 @@ def one_trial(
 
 @router.get("/compare")
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Two to six trials beside each other, named as ``?trial=3&trial=7``."""
+    """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
     numbers = asked_numbers(request.query_params.multi_items())
     key = ("compare", found.progress, numbers)
