@@ -29,7 +29,7 @@ from search_spaces.space import SearchSpace
 from trainer.child.contract import Result
 
 Stored = Callable[[str], tuple[StudySpec, bool] | None]
-"""Returns the study of a name, and whether a trial of it has ended, so that its workload is fixed."""
+"""Function that returns the study of a name, and whether a trial of it has ended, so that its workload is fixed."""
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
 """Knobs that determine the number of rows of an update."""
 
