@@ -48,7 +48,7 @@ class AnswerRow:
     worst: str
     support: tuple[Trial, ...]
     exported: Exported | str
-    """Files that train with it, or the reason why there are none."""
+    """Files that train with the row's configuration, or the reason why there are none."""
     copies: tuple[Copy, ...]
 
 

@@ -45,9 +45,9 @@ class TrialView:
     startup: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
     files: tuple[tuple[str, str], ...]
-    """Names and paths of the last attempt's files, among them the exact configuration that it ran."""
+    """Names and paths of the last attempt's files, among them the exact configuration that ran."""
     exported: Exported | str
-    """Files that train with its configuration, or the reason why there are none."""
+    """Files that train with the trial's configuration, or the reason why there are none."""
     copies: tuple[Copy, ...]
     compare: str
     usage_legend: str = LEGEND

@@ -40,7 +40,7 @@ class Item(Shape):
 
 
 class Accuracy(Shape):
-    """Accuracy of such predictions against trials recorded here on such a GPU."""
+    """Accuracy of predictions for this kind of GPU, by trials recorded here."""
 
     sentence: str = Field(examples=["not yet compared with a recorded table on this GPU"])
     recorded_trials: int = Field(description="Configurations compared; 0: none.")

@@ -110,7 +110,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of such predictions, by recorded trials."""
+    """Accuracy of a plan's predictions, by recorded trials."""
 
     sentence: str
     rows: int = 0

@@ -38,7 +38,7 @@ class Architecture:
     """Sizes of a decoder."""
 
     family: str
-    """``model_type`` of its text part."""
+    """``model_type`` of the model's text part."""
     layers: int
     hidden_size: int
     heads: int
@@ -51,9 +51,9 @@ class Architecture:
     active: int
     """Parameters that a token passes; fewer than ``parameters`` in a mixture of experts."""
     experts: int = 0
-    """Experts of a layer that chooses from them; 0 without one."""
+    """Number of experts in a mixture-of-experts layer; 0 without such layers."""
     chosen: int = 0
-    """Experts that a token goes to."""
+    """Number of experts that a token goes to in such a layer."""
     expert_parameters: int = 0
     """Parameters of all experts together."""
     notes: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class KnownGpu:
     compute_capability: tuple[int, int] | None
     """NVIDIA's "CUDA GPU Compute Capability"; ``None``: unknown."""
     figures: Hardware = field(hash=False)
-    """Rates by its data sheet, or given by the user."""
+    """Rates by the GPU's data sheet, or given by the user."""
 
 
 _SHORT = {"A100-80": "a100", "V100-32": "v100"}
@@ -152,12 +152,12 @@ def _spaced(name: str) -> str:
 
 
 def _sold_as(gpu: KnownGpu) -> int:
-    """Returns the memory in GB, as its maker counts it."""
+    """Returns the GPU's memory in GB, as its maker counts."""
     return round((gpu.figures.memory or gpu.memory) / 1e9)
 
 
 def _names(gpu: KnownGpu) -> Iterator[str]:
-    """Yields its spellings without ``_DECORATION``: its name, and its family's name with the memory."""
+    """Yields the GPU's spellings without ``_DECORATION``: its name, and its family's name with the memory."""
     family = gpu.name.split("-")[0] if gpu.name[-1].isdigit() or gpu.name == "h20-3e" else gpu.name
     others = [other for other, name in _OTHER_NAMES.items() if name == gpu.name]
     for name in (gpu.name, *others):

@@ -31,7 +31,7 @@ for unknown layers."""
 
 
 def planned(question: Question, settings: Settings) -> Plan:
-    """Returns the plan, with its accuracy on the home's own studies on such GPUs.
+    """Returns the plan, with its accuracy on the home's own studies of the same kind of GPU.
 
     Raises:
         UsageError: nothing is legal, or these GPUs cannot divide the rows.
@@ -65,7 +65,7 @@ def needed(request: PlanRequest) -> Needs:
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
-    """Reads the studies of the home's own database that ran on such GPUs; creates no database, asks no server."""
+    """Reads the studies of the home's own database that ran on this GPU kind; creates no database, asks no server."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)

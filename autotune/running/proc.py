@@ -32,7 +32,7 @@ class Stat:
     cpu_ticks: int
     """User and system time in clock ticks, including children that it has waited for."""
     name: str = ""
-    """Name of its program, at most 15 bytes; a process can change it."""
+    """Name of the process's program, at most 15 bytes; a process can change it."""
 
     @property
     def age_s(self) -> float:

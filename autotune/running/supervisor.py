@@ -282,7 +282,7 @@ class _Attempt:
         return self._checked(ending)
 
     def _checked(self, ending: Ending) -> Ending:
-        """Makes the end INFRA if the attempt failed on a faulty GPU, or if GPU memory is still held after it."""
+        """Changes the ending to INFRA if the attempt failed on a faulty GPU, or GPU memory is still held after it."""
         if ending.gpu_faults and (ending.result is None or not ending.result.ok):
             why = gpu_faults.sentence(ending.gpu_faults)
             return replace(ending, stop=Stop.GPU_FAULT, why=why, result=None)

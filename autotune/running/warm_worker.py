@@ -37,15 +37,15 @@ class Worker:
     tag: str
     mailbox: Mailbox
     guard: GpuUseGuard = field(default_factory=GpuUseGuard)
-    """Guard of its first trial, which knows the GPU's users from before the worker."""
+    """Guard of the worker's first trial, which knows the GPU's users from before the worker."""
     process: Process | None = None
     """The worker's process; ``None`` before its start and after its end."""
     served: int = 0
-    """Number of trials it was sent."""
+    """Number of trials sent to the worker."""
     resting: bool = False
-    """True after its last trial, while it can take another."""
+    """True after a trial, while the worker can take another."""
     unfit: str = ""
-    """Reason why it must not take another trial; empty without one."""
+    """Reason why the worker must not take another trial; empty without one."""
     _first: WorkerReply | None = None
     _fastest: float | None = None
 

@@ -84,7 +84,7 @@ class Interpreter:
         return None if found is None else found.data["fields"]
 
     def speed(self, hardware: Mapping[str, Any], device: str = "") -> Result:
-        """Measures the speed of its first device (``Result.data`` of the child's ``probe_speed``); cached.
+        """Measures the speed of the first device (``Result.data`` of the child's ``probe_speed``); cached.
 
         Args:
             hardware: description of the machine; another one is measured anew.
@@ -96,7 +96,7 @@ class Interpreter:
         return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
 
     def present_speed(self, device: str = "") -> Result:
-        """Measures the present speed of its first device, with other programs running: means over seconds, not cached.
+        """Measures the present speed of the first device, with other programs running: means over seconds, not cached.
 
         Args:
             device: ``cpu`` measures the CPU even if there is a GPU.

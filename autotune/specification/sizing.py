@@ -61,7 +61,7 @@ class Sized:
 
     request: ResolvedRequest
     written: Result
-    """Answer of ``Interpreter.prepare`` for its model and prompts."""
+    """Answer of ``Interpreter.prepare`` for the request's model and prompts."""
     words: str = ""
     """Sentence on the chosen size and its reason, or that the budget is too small; empty without one."""
     plan: Plan | None = None

@@ -91,7 +91,7 @@ class Plan:
     steps: tuple[Step, ...]
     """The chosen workload, then smaller ones in descending order."""
     usual: Step
-    """The default for such a machine."""
+    """The default workload for this kind of machine, and its pace."""
     budget_s: float
     layers: int = 0
     """Number of layers of the whole model."""

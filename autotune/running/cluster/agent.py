@@ -51,7 +51,7 @@ class Facts:
     """Properties of the machine and the GPUs of an agent."""
 
     name: str
-    """Name of its GPUs or CPUs, for people."""
+    """Name of the agent's GPUs or CPUs, for people."""
     gpus: tuple[tuple[str, int], ...]
     """Kind and memory in bytes of each GPU of the agent."""
     memory: int | None
