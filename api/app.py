@@ -70,13 +70,13 @@ def create_app(
     allow_control: bool = False,
     codes: Codes | None = None,
 ) -> ASGIApp:
-    """The guarded application.
+    """Builds the guarded application.
 
     Args:
-        cache: what it shows; closed by the caller.
-        crashed: told of errors that are ours to mend; the reader is told nothing of them.
-        allow_control: whether a running tuner may be asked for something; needs a token.
-        codes: what a browser logs in with; without them none ever holds.
+        cache: the studies to serve; closed by the caller.
+        crashed: called with unexpected errors, whose details readers do not see.
+        allow_control: true if readers may send requests to a running tuner; needs a token.
+        codes: login codes of browsers; without them no code is ever valid.
     """
     application = application_of(cache, access, version, allow_control=allow_control, codes=codes)
     tally: AnswerCounts = application.state.tally

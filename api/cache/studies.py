@@ -30,9 +30,9 @@ from trainer.child.contract import NoteRecord
 PATIENCE = 30.0
 """Factor: a reading is reused this many times as long as it took, so that reading takes 3 % of a core at most."""
 GLANCE_S = 0.2
-"""The database is asked at most this often whether anything has changed."""
+"""Seconds between two polls of the database for changes, at least."""
 ALIVE_S = 2.0
-"""The same of whether a tuner runs a study: one that is killed changes nothing in the database."""
+"""Seconds between two checks for a study's tuner, at least: a killed tuner changes nothing in the database."""
 KEPT_STUDIES = 64
 KEPT_BODIES = 128
 KEPT_SPECS = 1000
@@ -55,9 +55,9 @@ class StudyCache:
         self._stamps = itertools.count(1)
         self._polled: tuple[float, Mapping[int, int]] | None = None
         self.followers: Callable[[], int] = int
-        """Counts the pages and programs that follow a study, of whoever serves this."""
+        """Returns the number of pages and programs that follow a study; set by the server."""
         self._alive: dict[int, tuple[float, bool]] = {}
-        """With the moment it was asked."""
+        """Whether a tuner runs each study, with the monotonic time of the check."""
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()

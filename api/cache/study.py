@@ -37,8 +37,8 @@ class CachedStudy:
         self._settled = 0
 
     def snapshot(self, store: Store, study: Study, alive: bool, patience: float, stamp: Callable[[], int]) -> Snapshot:
-        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost, and if
-        its tuner has come or gone."""
+        """Returns the study, read anew if its tuner has started or ended, or if the study has changed and the last
+        reading is older than ``patience`` times its cost."""
         kept = self._snapshot
         if kept is not None and kept.study.created_at != study.created_at:  # another database in the same place
             kept = None
@@ -52,7 +52,7 @@ class CachedStudy:
             self._lock.release()
 
     def _serves(self, kept: Snapshot, study: Study, alive: bool, patience: float) -> bool:
-        """Whether ``kept`` may be served. An older revision is asked for where another reader was faster."""
+        """Tells whether ``kept`` may be served; ``study`` may be older if another reader was faster."""
         if kept.alive is not alive:
             return False
         return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost

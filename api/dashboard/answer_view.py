@@ -35,7 +35,7 @@ class AnswerView:
     notes: tuple[str, ...]
     ended: str
     kept: Mapping[str, str]
-    """What keeping the baseline's value loses, by knob that the first row changes."""
+    """Loss in words if a knob that the first row changes keeps the baseline's value, by knob."""
 
 
 @dataclass(frozen=True)

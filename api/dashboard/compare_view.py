@@ -33,9 +33,9 @@ class CompareView:
 
     found: StudyReading
     problem: str
-    """Why nothing is compared; empty if it is."""
+    """Reason why nothing is compared; empty if trials are compared."""
     verdicts: tuple[str, ...]
-    """What each gains over the first."""
+    """Gain of each further trial over the first, in words."""
     columns: tuple[tuple[Trial, str], ...]
     """Trials, each with the address of the comparison without it; empty if too few would remain."""
     knobs: tuple[Line, ...]
@@ -54,7 +54,7 @@ def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
 
 
 def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
-    """The trials of ``numbers`` in that order, by default the baseline and the answer; unknown ones are said."""
+    """Compares the trials of ``numbers``, by default baseline and answer; names unknown numbers as the problem."""
     best = best_of(found)
     numbers = numbers or ([0, best.number] if best is not None and best.number else [])
     by_number = {t.number: t for t in found.trials}

@@ -41,13 +41,13 @@ def copies(
     name: str,
     prefix: str = "copy",
 ) -> tuple[Copy, ...]:
-    """The command first, then each file, then the knobs as JSON.
+    """Returns the command first, then each file, then the knobs as JSON.
 
     Args:
-        exported: its files, or why there are none.
-        command: of this program that writes them.
-        name: of their archive.
-        prefix: of the ids, where a page has several of these lists.
+        exported: the files, or the reason why there are none.
+        command: command of this program that writes them.
+        name: name of the files' archive.
+        prefix: prefix of the ids, for a page with several of these lists.
     """
     document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
     named = [("configuration.json", document)]
@@ -58,12 +58,12 @@ def copies(
 
 
 def files_of(study: Study, exported: Exported) -> Mapping[str, str]:
-    """Name -> text of everything but the prompts."""
+    """Returns the text of each file by its name, without the prompts."""
     return texts_of(replace(exported, prompts=None), study)
 
 
 def archive(study: Study, exported: Exported, name: str) -> bytes:
-    """The files as a ZIP with one folder ``name``, prompts included if the export has them; the same export gives the
+    """Returns the files as a ZIP with one folder ``name``, with the export's prompts if any; the same export gives the
     same bytes. Raises ``UsageError`` if the prompts cannot be read."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:

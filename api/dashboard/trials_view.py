@@ -72,7 +72,7 @@ def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> st
 
 
 def marked_speed(trial: Trial, found: StudyReading) -> str:
-    """Tokens/hour in words, with a mark where the trial changes numerics or the update."""
+    """Returns tokens/hour in words, with a mark if the trial changes numerics or the update."""
     spec = found.study.spec
     same = not trial.tokens_per_hour or evidence.same_learning(trial.configuration, spec.baseline, spec.framework)
     return measured_words(trial) + ("" if same else PERMITTED_MARK)

@@ -62,7 +62,7 @@ class WatchedStudy:
 
     revision: int
     alive: bool
-    """Whether a tuner runs it."""
+    """True if a tuner runs the study."""
     after: int
     """Greatest event id that was sent; listeners get every later event."""
     sound: bool = True

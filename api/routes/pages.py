@@ -56,20 +56,20 @@ def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes
 
 @router.get("/docs")
 def docs(request: Request) -> Response:
-    """The API's description as a page without scripts."""
+    """Shows the API's description as a page without scripts."""
     return conditional(request, render("docs.html", document=request.app.openapi()), HTML)
 
 
 @router.get("/redoc")
 @router.get("/api/v1")
 def to_docs() -> Response:
-    """Leads to the description."""
+    """Redirects to the API's description for people."""
     return RedirectResponse("/docs")
 
 
 @router.get("/openapi.json")
 def to_openapi() -> Response:
-    """Leads to the description for programs."""
+    """Redirects to the API's description for programs."""
     return RedirectResponse("/api/v1/openapi.json")
 
 

@@ -145,7 +145,7 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
 
 
 def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
-    """Outcome of an attempt that the tuner ended; a sync still running at the trial's deadline is a hang."""
+    """Returns the outcome of an attempt that the tuner ended; a sync stuck at the trial's deadline is a hang."""
     pool = Pool.HOST if ending.stop is Stop.MEMORY else None
     late = ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S
     if late and _phase(ending) == Phase.REWARD.value:

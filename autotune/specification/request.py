@@ -124,18 +124,18 @@ class Request:
     checkout: str = ""
     """Absolute folder of the framework's own source."""
     variables: tuple[str, ...] = ()
-    """As of ``StudySpec``."""
+    """Names of environment variables that trials receive, as of ``StudySpec``."""
     own_dataset: bool = False
-    """The configuration names a dataset; trials may have other prompts."""
+    """True if the configuration names a dataset; trials may have other prompts."""
     own_rewards: bool = False
-    """The rewards are those of the configuration."""
+    """True if the rewards are those of the configuration."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     """Line numbers of the configuration's keys, for messages."""
 
     @property
     def trains_on_own_data(self) -> bool:
-        """Whether an export keeps the configuration's dataset: other rewards read the columns of other prompts."""
+        """True if an export keeps the configuration's dataset: other rewards read the columns of other prompts."""
         return self.own_dataset and not self.task and (self.own_rewards or not self.data)
 
 

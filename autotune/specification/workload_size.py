@@ -60,7 +60,7 @@ class Pace:
     """Natural cycles of the first trial, which also records the lengths."""
     recorded: int = LOOKS[0]
     reward_s: float = 0.0
-    """Of a cycle, as the try of the reward took."""
+    """Seconds of the reward in a cycle, by its trial run."""
 
     def trial_s(self, further: int = 0) -> float:
         """Returns the seconds of a trial with ``further`` cycles besides the recorded ones."""
