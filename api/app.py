@@ -1,4 +1,4 @@
-"""Puts the application together."""
+"""Builds the application from its routes, its cache and its guard."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def create_app(
     allow_control: bool = False,
     codes: Codes | None = None,
 ) -> ASGIApp:
-    """The guarded application.
+    """Builds the guarded application.
 
     Args:
-        cache: what it shows; closed by the caller.
-        crashed: told of errors that are ours to mend; the reader is told nothing of them.
-        allow_control: whether a running tuner may be asked for something; needs a token.
-        codes: what a browser logs in with; without them none ever holds.
+        cache: the studies to serve; closed by the caller.
+        crashed: called with unexpected errors, whose details readers do not see.
+        allow_control: true if readers may send requests to a running tuner; needs a token.
+        codes: login codes of browsers; without them no code is ever valid.
     """
     application = application_of(cache, access, version, allow_control=allow_control, codes=codes)
     tally: AnswerCounts = application.state.tally
@@ -86,7 +86,7 @@ def create_app(
 def application_of(
     cache: StudyCache, access: Access, version: str, *, allow_control: bool = False, codes: Codes | None = None
 ) -> FastAPI:
-    """The application without its guard."""
+    """Builds the application without its guard."""
     app = FastAPI(
         title="autotune",
         version=version,
@@ -113,7 +113,7 @@ def application_of(
 
 
 def _description(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with problem documents where errors are described."""
+    """Builds the OpenAPI document, with problem documents for errors."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
@@ -133,7 +133,7 @@ def _description(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete_examples(paths: dict[str, Any]) -> None:
-    """FastAPI leaves ``null`` out of them, which readers are sent."""
+    """Restores examples with ``null`` values, which FastAPI drops although responses have them."""
     for route in (each for router in ROUTERS for each in router.routes if isinstance(each, APIRoute)):
         for status, answer in route.responses.items():
             for kind, shown in answer.get("content", {}).items():
@@ -143,7 +143,7 @@ def _complete_examples(paths: dict[str, Any]) -> None:
 
 
 def _everywhere(path: str, known: set[str]) -> dict[str, Any]:
-    """Responses that any operation may give: the guard's, and 304 for a conditional request."""
+    """Returns responses that any operation may give: the guard's, and 304 for a conditional request."""
     statuses = [403, 413] if path in OPEN_PATHS else [401, 403, 413, 429]
     found: dict[str, Any] = {str(status): answer for status, answer in problems(*statuses).items()}
     if path.startswith(API) and "202" not in known and path != f"{API}/studies/{{study_id}}/events/stream":

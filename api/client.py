@@ -1,4 +1,4 @@
-"""A typed client of the REST API, of the standard library and pydantic alone.
+"""A typed client of the REST API; needs only the standard library and pydantic.
 
 client = Client("http://127.0.0.1:7788", token="...")
 for trial in client.trials(1, state=["COMPLETE"]):
@@ -34,7 +34,7 @@ from autotune.wording.text import clean
 TIMEOUT_S = 30.0
 LARGEST_ANSWER = 64 << 20
 UNKNOWN_ADDRESS = "there is nothing at"
-"""What a server says of an address that it does not have."""
+"""Message of a server for an unknown address."""
 
 S = TypeVar("S", bound=Shape)
 V = TypeVar("V")
@@ -42,10 +42,10 @@ Query = Mapping[str, object]
 
 
 class Client:
-    """Asks one server. Raises ``MachineError`` where it does not answer, and what ``_raised`` says where it refuses."""
+    """Client of one server. Raises ``MachineError`` without an answer; a refusal raises the errors of ``_raised``."""
 
     def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """Raises ``UsageError`` for an address that is none."""
+        """Takes the server's address, a token and a timeout in seconds. Raises ``UsageError`` for a bad address."""
         parts = _split(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise UsageError(f"{clean(url)!r} is no address of a server; expected http://host:port")
@@ -57,29 +57,29 @@ class Client:
         self._open = urllib.request.build_opener(_NoRedirect(), urllib.request.ProxyHandler(proxies)).open
 
     def studies(self, name: str | None = None) -> Iterator[Study]:
-        """Newest first."""
+        """Yields the studies, newest first."""
         query = {} if name is None else {"name": name}
         for page in self._pages(Studies, "/studies", query):
             yield from page.studies
 
     def find(self, name_or_id: str | None) -> int:
-        """Id of the study of that name, else of that id, else (of ``None``) of the newest; raises ``NotFoundError``."""
+        """Returns the id of a study by its name or id; ``None``: the newest. Raises ``NotFoundError``."""
         return named_study([(study.id, study.name) for study in self.studies()], name_or_id)
 
     def status(self, study: int) -> Status:
         return self._get(Status, f"/studies/{study}")
 
     def trials(self, study: int, **query: Any) -> Iterator[Trial]:
-        """Trials of all pages; ``query`` as in the API: ``state=["FAIL"]``, ``knob=["precision:bf16"]``, ``sort=``."""
+        """Yields the trials of all pages; ``query`` as in the API: ``state=["FAIL"]``, ``knob=["precision:bf16"]``."""
         for page in self._pages(Trials, f"/studies/{study}/trials", {"limit": 500, **query}):
             yield from page.trials
 
     def trial(self, study: int, number: int) -> OneTrial:
-        """A trial with its cycles."""
+        """Returns a trial with its cycles."""
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
 
     def reading(self, study: int) -> StudyReading:
-        """The whole stored study, as the values that the program itself works with."""
+        """Returns the whole stored study, as the program's own values."""
         page = self._stored(ReadingPage, f"/studies/{study}/reading")
         trials = page.reading.trials
         while page.next_since is not None:
@@ -88,20 +88,20 @@ class Client:
         return replace(page.reading, trials=trials)
 
     def trial_reading(self, study: int, number: int) -> TrialReading:
-        """Details of a trial besides its measurements: notes, the end of its log, memory over time."""
+        """Returns details of a trial besides its measurements: notes, the end of its log, memory over time."""
         return self._stored(TrialReading, f"/studies/{study}/trials/{number}/reading")
 
     def cycles(self, study: int, number: int, **query: Any) -> Iterator[Cycle]:
-        """Cycles of a trial in the order they ran; ``query`` as the API names it: ``kind=["recorded"]``, ``rank=0``."""
+        """Yields cycles of a trial in the order they ran; ``query`` as in the API: ``kind=["recorded"]``, ``rank=``."""
         for page in self._pages(Cycles, f"/studies/{study}/trials/{number}/cycles", {"limit": 500, **query}):
             yield from page.cycles
 
     def memory(self, study: int, number: int, attempt: int | None = None) -> MemoryTimeline:
-        """Over the time of an attempt, the last unless told; raises ``NotFoundError`` where there is none yet."""
+        """Returns the memory of an attempt over time, by default the last. Raises ``NotFoundError`` without one."""
         return self._get(MemoryTimeline, f"/studies/{study}/trials/{number}/memory", {"attempt": attempt})
 
     def log(self, study: int, number: int, first_byte: int = 0) -> bytes:
-        """The log of a trial from ``first_byte`` on, 4 MiB at most; empty if nothing is there yet."""
+        """Returns a trial's log from ``first_byte`` on, 4 MiB at most; empty if there are no such bytes yet."""
         headers = {"Range": f"bytes={first_byte}-"}
         try:
             return self.raw(f"/studies/{study}/trials/{number}/log", headers=headers)
@@ -109,14 +109,14 @@ class Client:
             return b""
 
     def events(self, study: int, after: int = 0) -> Iterator[Event]:
-        """Oldest first."""
+        """Yields the events after id ``after``, oldest first."""
         for page in self._pages(Events, f"/studies/{study}/events", {"after": after, "limit": 500}):
             yield from page.events
 
     def listen(self, study: int, after: int | None = None) -> Iterator[Event]:
-        """Events as they happen, those after id ``after`` first; from now on unless told.
+        """Yields events as they happen, events after id ``after`` first; without ``after`` only new ones.
 
-        Ends when the server ends the stream, as it does with a reader that is far behind: go on after the last id.
+        Ends when the server ends the stream, as it does for a reader that is far behind: continue after the last id.
         """
         headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
         kind = ""
@@ -129,28 +129,28 @@ class Client:
                     yield self._read(Event, value)
 
     def fingerprints(self, study: int) -> list[Fingerprint]:
-        """Fingerprints of a study: the machines its figures were measured on, oldest first."""
+        """Returns a study's fingerprints, that is, the machines its figures were measured on, oldest first."""
         return self._get(Fingerprints, f"/studies/{study}/fingerprints").fingerprints
 
     def recommendation(self, study: int) -> Answer:
         return self._get(Answer, f"/studies/{study}/recommendation")
 
     def file(self, study: int, framework: str, row: int = 1, *, native_only: bool = False) -> str:
-        """The recommendation as that framework's own configuration file."""
+        """Returns the recommendation as the framework's own configuration file."""
         query = {"format": framework, "row": row, "native_only": native_only}
         return self.raw(f"/studies/{study}/recommendation", query).decode("utf-8", "replace")
 
     def export(self, study: int, *, row: int = 1, trial: int | None = None, native_only: bool = False) -> Export:
-        """The files of a configuration, and the command that trains with them."""
+        """Returns the files of a configuration, and the command that trains with them."""
         query = {"row": row, "trial": trial, "native_only": native_only}
         return self._get(Export, f"/studies/{study}/export", query)
 
     def recommendations(self, **question: Any) -> Matches:
-        """``model=``, ``params_b=``, ``gpu=``, ``gpus=``, ``framework=``, ``max_memory_bytes=`` ...; the first page."""
+        """Returns the first page of matches for ``model=``, ``params_b=``, ``gpu=``, ``gpus=``, ``framework=`` ..."""
         return self._get(Matches, "/recommendations", question)
 
     def ask(self, study: int, action: str, trial: int | None = None) -> Requested:
-        """Ask the tuner to ``pause``, ``resume``, ``stop``, ``cancel`` or ``retry``; needs ``--allow-control``."""
+        """Asks the tuner to ``pause``, ``resume``, ``stop``, ``cancel`` or ``retry``; needs ``--allow-control``."""
         body = {"action": action} | ({} if trial is None else {"trial": trial})
         answer = self.raw(f"/studies/{study}/requests", body=json.dumps(body).encode())
         return Requested.model_validate_json(answer)
@@ -163,7 +163,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """The body of the server's answer to a path below ``/api/v1``."""
+        """Returns the body of the server's answer to a path below ``/api/v1``."""
         with self._asked(path, query, headers=headers, body=body) as answer:
             found: bytes = answer.read(LARGEST_ANSWER + 1)
         if len(found) > LARGEST_ANSWER:
@@ -179,7 +179,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Iterator[Any]:
-        """The answer, to be read inside."""
+        """Yields the server's answer, open for reading."""
         named = {k: v for k, v in (query or {}).items() if v is not None}
         words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in named.items()}
         url = f"{self._root}/api/v1{quote(path)}" + (f"?{urlencode(words, doseq=True)}" if words else "")
@@ -200,7 +200,7 @@ class Client:
         return self._read(shape, self.raw(path, query))
 
     def _stored(self, shape: type[V], path: str, query: Query | None = None) -> V:
-        """A value of the program itself: whoever sent it, it is read as one of ``shape`` or not at all."""
+        """Returns an answer as a value of type ``shape``. Raises ``MachineError`` if it is none; ``NotFoundError``."""
         try:
             found: V = codec.load(shape, self.raw(path, query).decode())
             return found
@@ -228,18 +228,18 @@ class Client:
 
 
 class RangeError(UsageError):
-    """The log has no such bytes."""
+    """Raised if the log has no such bytes."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The token goes to the server that was named, and to no other."""
+    """Refuses redirects, so that the token goes to the given server alone."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def _raised(status: int, body: bytes) -> Exception:
-    """404 is ``NotFoundError``, another refusal ``UsageError``, a failure of the server ``MachineError``."""
+    """Returns the error of a refusal: ``NotFoundError`` for 404, ``MachineError`` from 500 on, else ``UsageError``."""
     try:
         detail = clean(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
@@ -254,7 +254,7 @@ def _raised(status: int, body: bytes) -> Exception:
 
 
 def _is_here(host: str) -> bool:
-    """Whether it is this machine's loopback."""
+    """Tells whether a host is this machine's loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -24,19 +24,19 @@ LARGEST_ID = 2**53 - 1
 
 
 class Parameters(BaseModel):
-    """Parameters of an address or a body; unknown ones are refused."""
+    """Parameters of an address or a body; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class AttemptQuery(Parameters):
-    """Which attempt at a trial."""
+    """Query that selects an attempt at a trial."""
 
     attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
 
 
 def _kept(name: str) -> Callable[[Request], Awaitable[Any]]:
-    """A dependency that returns the object that the application's state holds as ``name``."""
+    """Returns a dependency that gives the object ``name`` of the application's state."""
 
     async def found(request: Request) -> Any:
         return getattr(request.app.state, name)
@@ -48,7 +48,7 @@ StudiesDep = Annotated[StudyCache, Depends(_kept("cache"))]
 AccessDep = Annotated[Access, Depends(_kept("access"))]
 CodesDep = Annotated[Codes, Depends(_kept("codes"))]
 ThrottleDep = Annotated[Throttle, Depends(_kept("throttle"))]
-"""Who gave wrong codes too often; a program that goes on with an old token shuts nobody out of the login."""
+"""Limits wrong login codes by address; wrong tokens do not count, so a program with an old token blocks no login."""
 PredictorDep = Annotated[Predictor, Depends(_kept("predictor"))]
 HubDep = Annotated[Hub, Depends(_kept("hub"))]
 StudyId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a study.", examples=[1])]

@@ -1,4 +1,4 @@
-"""The one place that turns an error into HTTP: RFC 9457 problem documents, or a page for a person who asks for one."""
+"""Turns errors into HTTP answers: RFC 9457 problem documents, or a page for a browser."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problem(
     errors: Sequence[Mapping[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem document; ``errors`` are (field, message) pairs."""
+    """Returns a problem document; ``errors`` are mappings with ``field`` and ``message``."""
     slug, title = _TITLES.get(status, (f"http-{status}", "The request failed"))
     document: dict[str, Any] = {"type": TYPE_PREFIX + slug, "title": title, "status": status, "detail": clean(detail)}
     if errors:
@@ -52,7 +52,7 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Adds the handlers."""
+    """Adds the error handlers to the application."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AutotuneError, _ours)
@@ -79,7 +79,7 @@ def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _field(place: Sequence[Any]) -> str:
-    """``query.limit``, ``path.study_id``."""
+    """Joins a place to a name, such as ``query.limit`` or ``path.study_id``."""
     return clean(".".join(str(part) for part in place))
 
 
@@ -108,5 +108,5 @@ def _wants_page(request: Request) -> bool:
 
 
 def wants_page(path: str, accept: str) -> bool:
-    """Whether a browser asks for a page, rather than a program for data."""
+    """Tells whether a browser asks for a page, not a program for data."""
     return "text/html" in accept and not path.startswith("/api/")

@@ -29,7 +29,7 @@ class KnobFilter:
     high: float | None = None
 
     def admits(self, configuration: Configuration) -> bool:
-        """A configuration that does not set the knob is not admitted."""
+        """Tells whether a configuration meets the condition; one that does not set the knob never does."""
         found = configuration.get(self.knob)
         if found is None:
             return False
@@ -66,10 +66,10 @@ class TrialConditions:
 
 
 def knob_filter(text: str) -> KnobFilter:
-    """``micro_batch_size:4``, ``micro_batch_size:2..8``, ``micro_batch_size:..8``, ``precision:bf16``.
+    """Parses ``micro_batch_size:4``, ``micro_batch_size:2..8``, ``micro_batch_size:..8`` or ``precision:bf16``.
 
     Raises:
-        RequestValidationError: it is none of these, or there is no such knob.
+        RequestValidationError: the text has another form, or there is no such knob.
     """
     name, colon, said = text.partition(":")
     if not colon or not said:

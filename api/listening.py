@@ -1,4 +1,4 @@
-"""A listening socket: the port asked for, or the next free one."""
+"""Opens a listening socket: the given port, or the next free one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DEFAULT_PORT = 7788
 TRIED_PORTS = 20
 LARGEST_PORT = 65535
 UNREAD_BYTES = 1 << 16
-"""That the kernel takes for a reader that reads nothing (it doubles this). Left to itself it takes megabytes, and a
-stream's reader that hangs is not noticed before they are full."""
+"""Bytes that the kernel buffers for a reader that reads nothing (it doubles this). By default it buffers megabytes, so
+that a stream's hung reader would be noticed only when they are full."""
 UNREAD_MS = 40_000
-"""After so long with a full buffer the kernel ends the connection; longer than ``security.SLOWEST_S``."""
+"""Milliseconds with a full buffer after which the kernel ends the connection; longer than ``security.SLOWEST_S``."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """Listening at once, so that who reads the address can connect.
+    """Opens a socket that listens at once, so that readers of the address can connect.
 
     Args:
         host: a name or an address of this machine.
@@ -39,7 +39,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def url_of(listening: socket.socket, host: str) -> str:
-    """``http://127.0.0.1:7788``; an address every machine listens on is told by this machine's name."""
+    """Returns the URL, such as ``http://127.0.0.1:7788``; for a socket on all addresses with this machine's name."""
     port = listening.getsockname()[1]
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return f"http://{socket.gethostname()}:{port}"
@@ -47,7 +47,7 @@ def url_of(listening: socket.socket, host: str) -> str:
 
 
 class PortInUseError(UsageError):
-    """Another program listens on that port."""
+    """Raised if another program listens on the port."""
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -69,10 +69,10 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _prepare_connections(listening: socket.socket) -> None:
-    """For every connection it accepts: they inherit its options.
+    """Sets the options that accepted connections inherit.
 
-    asyncio turns Nagle's algorithm off only where the socket names its protocol. With it, an answer's second packet
-    waits for the reader's delayed acknowledgement: 40 ms for each answer on a connection that is kept.
+    asyncio turns Nagle's algorithm off only if the socket names its protocol. With Nagle's algorithm, an answer's
+    second packet waits for the reader's delayed acknowledgement: 40 ms for each answer on a persistent connection.
     """
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)

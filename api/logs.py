@@ -1,4 +1,4 @@
-"""The log of an attempt by byte range: found through the database alone, and harmless for a terminal."""
+"""Reads the log of an attempt by byte range, found through the database alone and cleaned for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune.errors import NotFoundError
 
 LARGEST_BYTES = 4 << 20
-"""Of one answer; what runs keep of a log is less."""
+"""Most bytes of one answer; a stored log has fewer."""
 
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*")
 _CONTROL = re.compile(
@@ -19,29 +19,29 @@ _CONTROL = re.compile(
     rb"|\xc2[\x80-\x9f]"  # C1
     rb"|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"  # these turn text around
 )
-"""What could steer a terminal, as UTF-8."""
+"""Control characters that could affect a terminal, as UTF-8."""
 _LONGEST = 3
-"""Bytes of the longest of them."""
+"""Bytes of the longest control character."""
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Bytes ``first`` to ``last`` (included) of ``size``; none if ``last`` is less than ``first``."""
+    """Bytes ``first`` to ``last`` (included) of ``size``; empty if ``last`` is less than ``first``."""
 
     first: int
     last: int
     size: int
     whole: bool
-    """No range was asked for."""
+    """True without a requested range."""
 
     @property
     def content_range(self) -> str:
-        """The header (RFC 9110 section 14.4)."""
+        """Value of the ``Content-Range`` header (RFC 9110 section 14.4)."""
         return f"bytes {self.first}-{self.last}/{self.size}"
 
 
 class UnsatisfiableError(Exception):
-    """What was asked for cannot be sent; the log has ``size`` bytes."""
+    """Raised if a requested range cannot be sent; the log has ``size`` bytes."""
 
     def __init__(self, size: int, more: str = "") -> None:
         super().__init__(f"the log has {size} bytes{more}")
@@ -49,10 +49,10 @@ class UnsatisfiableError(Exception):
 
 
 def open_below(root: Path, path: Path) -> int:
-    """A file descriptor of ``path``, which is a plain file below ``root`` with no link on the way.
+    """Opens ``path``, a plain file below ``root`` without links on the way; returns its file descriptor.
 
     Raises:
-        NotFoundError: it is not, or cannot be read.
+        NotFoundError: it is no such file, or cannot be read.
     """
     missing = NotFoundError("there is no such log, or it cannot be read")
     try:
@@ -68,12 +68,12 @@ def open_below(root: Path, path: Path) -> int:
 
 
 def part_of(size: int, header: str | None) -> ByteRange:
-    """What a ``Range`` header asks of a log of ``size`` bytes; one that is none of bytes is no range.
+    """Returns the part of a log of ``size`` bytes that a ``Range`` header asks for; other units than bytes are ignored.
 
-    At most ``LARGEST_BYTES`` from the first byte on: a server may send less than was asked for.
+    At most ``LARGEST_BYTES`` from the first byte on: a server may send less than requested.
 
     Raises:
-        UnsatisfiableError: none of it is there, or no range was asked for of a log that is too long for one answer.
+        UnsatisfiableError: no byte of the range exists, or the log is too long for one answer without a range.
     """
     found = _RANGE.fullmatch((header or "").strip().lower())
     first, last = (found.group(1), found.group(2)) if found is not None else ("", "")
@@ -93,7 +93,7 @@ def part_of(size: int, header: str | None) -> ByteRange:
 
 
 def read_part(file: int, part: ByteRange) -> bytes:
-    """Those bytes, each that could steer a terminal replaced by ``?``: as many as there are in the file."""
+    """Reads a part of the file; replaces each control byte by ``?``, so the length stays."""
     if part.last < part.first:
         return b""
     before = min(part.first, _LONGEST - 1)
@@ -103,7 +103,7 @@ def read_part(file: int, part: ByteRange) -> bytes:
 
 
 def harmless(data: bytes) -> bytes:
-    """``data`` with each control byte replaced by ``?``; the length stays."""
+    """Replaces each control byte by ``?``; the length stays."""
     return _CONTROL.sub(lambda found: b"?" * len(found.group()), data)
 
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in its text format (version 0.0.4). Pure but for the tally.
+"""Metrics for Prometheus, in its text format (version 0.0.4). Pure except for ``AnswerCounts``.
 
 Labels are few and bounded: studies by id, states, reasons, places, GPUs. No trial, no configuration, no free text.
 """
@@ -30,7 +30,7 @@ class Metric:
     """A metric family: name, help text and samples."""
 
     name: str
-    """That of a counter ends in ``_total``; others are gauges."""
+    """Name; that of a counter ends in ``_total``, others are gauges."""
     help: str
     samples: Sequence[Sample]
 
@@ -40,7 +40,7 @@ class Metric:
 
 
 class AnswerCounts:
-    """Answers by status, and readers that did not read them, since the server began. For several threads."""
+    """Counts answers by status, and disconnected readers, since the server began. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class AnswerCounts:
         self.readers_cut_off = 0
 
     def cut_off(self) -> None:
-        """Counts a reader that was disconnected because it took nothing of its answer."""
+        """Counts a reader that was disconnected because it took no data."""
         with self._lock:
             self.readers_cut_off += 1
 
@@ -58,13 +58,13 @@ class AnswerCounts:
             self._statuses[status] += 1
 
     def statuses(self) -> Mapping[int, int]:
-        """Number of answers by status."""
+        """Returns the number of answers by status."""
         with self._lock:
             return dict(sorted(self._statuses.items()))
 
 
 def exposition(metrics: Iterable[Metric]) -> bytes:
-    """The text; families without samples are left out."""
+    """Returns the metrics as text; omits families without samples."""
     lines: list[str] = []
     for metric in metrics:
         if metric.samples:
@@ -74,7 +74,7 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
 
 
 def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -> tuple[Metric, ...]:
-    """Metrics of the server itself."""
+    """Returns metrics of the server itself."""
     answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
     return (
         Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
@@ -90,12 +90,12 @@ def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -
 
 
 def _known(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Item], float | None]) -> list[Sample]:
-    """A sample of each that has the figure."""
+    """Returns a sample of each item that has the figure."""
     return [(labels, value) for labels, one in labelled if (value := of(one)) is not None]
 
 
 def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
-    """Metrics of the studies' state."""
+    """Returns metrics of the studies' state."""
     named = [({"study": str(s.study.id)}, s) for s in snapshots]
     counted = [(labels, count(s.trials)) for labels, s in named]
     states = [({**labels, "state": k}, n) for labels, c in counted for k, n in c.states.items()]
@@ -134,7 +134,7 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
 
 
 def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
-    """Metrics of the places where trials run."""
+    """Returns metrics of the places where trials run."""
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
     held = [({**labels, "gpu": str(g.index), "uuid": g.uuid}, p) for labels, p in at for g in p.at.gpus]
@@ -151,7 +151,7 @@ def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
 
 
 def _best_use(found: Snapshot) -> TrialUse | None:
-    """Resource use of the trials that measured the recommended configuration."""
+    """Returns the resource use of the trials that measured the recommended configuration."""
     numbers = () if found.first_row is None else found.first_row.trials
     return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])
 

@@ -1,4 +1,4 @@
-"""Pages of a list by keyset: a cursor says after what to go on, so nothing is missed or shown twice as rows arrive."""
+"""Pages of a list by keyset: a cursor holds the last item's key, so new rows cause no gaps or repeats."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Key = tuple[float, ...]
 def page(
     items: Sequence[Item], key: Callable[[Item], Key], limit: int, cursor: str | None, order: str = ""
 ) -> tuple[Sequence[Item], str | None]:
-    """Up to ``limit`` items after ``cursor``, and the cursor of what follows (``None`` at the end).
+    """Returns up to ``limit`` items after ``cursor``, and the cursor of the next page (``None`` at the end).
 
     Args:
         items: sorted by ``key``.
-        key: no two items have the same; all have the same length.
+        key: unique for each item, always of the same length.
         limit: at least 1.
-        order: what ``key`` is called; a cursor of another order is refused.
+        order: name of the order; a cursor of another order is refused.
 
     Raises:
-        RequestValidationError: it is no cursor of this list.
+        RequestValidationError: the cursor is not of this list.
     """
     rest = after(items, key, cursor, order)
     shown = rest[:limit]
@@ -37,20 +37,20 @@ def page(
 
 
 def after(items: Sequence[Item], key: Callable[[Item], Key], cursor: str | None, order: str = "") -> Sequence[Item]:
-    """The items after ``cursor``; arguments and errors as for ``page``."""
+    """Returns the items after ``cursor``; arguments and errors as for ``page``."""
     if cursor is None:
         return items
     return items[bisect_right(items, _decoded(cursor, len(key(items[0])) if items else None, order), key=key) :]
 
 
 def cursor_of(key: Key, order: str = "") -> str:
-    """Cursor to the items after the item with this key."""
+    """Returns the cursor to the items after the item with this key."""
     value: list[object] = [order, *key] if order else list(key)
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
 def next_link(request: Request, cursor: str | None) -> dict[str, str]:
-    """The ``Link`` header to the page after this one (RFC 8288), if there is one."""
+    """Returns the ``Link`` header to the next page (RFC 8288); empty without one."""
     if cursor is None:
         return {}
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]

@@ -1,4 +1,4 @@
-"""Predictions where no study has an answer: the planner of ``autotune plan``, asked about facts alone."""
+"""Predictions if no study has an answer: the planner of ``autotune plan``, given only facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING_FITS = "nothing is predicted to fit"
 _TAKEN = ("load", "machine", "best", "permitted", "framework_defaults", "likely_to_fit", "looked_at")
 
 Answer = tuple[bytes, str]
-"""An item without its match, distance and differences, or nothing and the sentence why."""
+"""Item without its match, distance and differences; or empty, and a sentence with the reason."""
 
 
 class Predictor:
@@ -35,7 +35,7 @@ class Predictor:
     def answer(
         self, studies: StudyCache, matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None
     ) -> Answer:
-        """The prediction for a training; cached until a study on such GPUs changes.
+        """Returns the prediction for a training; cached until a study on the same GPUs changes.
 
         Raises:
             HTTPException: another prediction is being made.
@@ -83,7 +83,7 @@ def _facts(matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int |
 
 
 def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
-    """The model's facts from a study of it, else from its number of parameters."""
+    """Returns the model's facts from a study of it, else from its number of parameters."""
     for match in matches:
         known = match.study.spec.resources.model
         if wanted.model and known.parameters and not any(d.name == "model" for d in match.differences):
@@ -92,7 +92,7 @@ def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
 
 
 def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[tuple[StudyReading, int]]:
-    """Studies that ran on such GPUs alone, with what changes when one of their trials ends."""
+    """Returns studies that ran on this kind of GPU alone, each with a number that changes when a trial ends."""
     if gpu is None:
         return []
     alike = [i for i, names in studies.gpu_names().items() if names and {*map(known_gpu, names.split(", "))} == {gpu}]

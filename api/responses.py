@@ -1,4 +1,4 @@
-"""Responses with an ETag, so that a poll gets 304 when nothing changed; compressed where that saves time."""
+"""Responses with an ETag, so that a poll gets 304 when nothing changed; compressed if that saves time."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ JSON = "application/json"
 HTML = "text/html"
 
 WORTH_BYTES = 1000
-"""Less is not worth compressing."""
+"""Least bytes of a body that is compressed."""
 KEPT_BYTES = 1 << 20
-"""Of a larger body neither the tag nor the compressed form is kept: a hundred of them would be a memory's worth."""
+"""Largest body in bytes whose tag and compressed form are cached; a hundred larger ones would take too much memory."""
 PACKED = "-gzip"
-"""Ends the tag of a compressed answer: other bytes, so another validator."""
+"""Suffix of the tag of a compressed answer: other bytes need another validator."""
 
 
 def dumps(document: Any) -> bytes:
-    """ASCII JSON. Raises ``ValueError`` for NaN and infinities, which are not JSON."""
+    """Returns ASCII JSON. Raises ``ValueError`` for NaN and infinities."""
     return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
 def joined(parts: Iterable[bytes]) -> bytes:
-    """Documents -> the list of them."""
+    """Joins JSON documents into a JSON list."""
     return b"[" + b",".join(parts) + b"]"
 
 
 def conditional(
     request: Request, body: bytes, media_type: str, headers: Mapping[str, str] | None = None, *, kept: bool = True
 ) -> Response:
-    """``body`` with its ETag, or 304 if the reader has it already.
+    """Returns ``body`` with its ETag, or 304 if the reader has it already.
 
-    What ``kept`` bodies come to is remembered, if they are not large; others are asked for once, as a log that grows.
+    The tag and compressed form of a ``kept`` body are cached unless it is large.
     """
     keep = kept and len(body) <= KEPT_BYTES
     plain = tag_of(body) if keep else _tag(body)
@@ -54,12 +54,12 @@ def conditional(
 
 
 def matches(given: str, tag: str) -> bool:
-    """Whether ``If-None-Match`` names ``tag`` (weak comparison, RFC 9110 section 13.1.2)."""
+    """Tells whether ``If-None-Match`` names ``tag`` (weak comparison, RFC 9110 section 13.1.2)."""
     return given.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in given.split(","))
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Whether ``Accept-Encoding`` names gzip and does not give it the weight 0 (RFC 9110 section 12.5.3)."""
+    """Tells whether ``Accept-Encoding`` names gzip with a weight above 0 (RFC 9110 section 12.5.3)."""
     for part in accepted.lower().split(","):
         coding, _, rest = part.strip().partition(";")
         if coding.strip() in ("gzip", "x-gzip"):
@@ -70,7 +70,7 @@ def takes_gzip(accepted: str) -> bool:
 
 @lru_cache(maxsize=128)
 def tag_of(body: bytes) -> str:
-    """ETag of a body: equal content has an equal tag on every server. Cached for cached bodies."""
+    """Returns the ETag of a body: equal content has an equal tag on every server. Cached for cached bodies."""
     return _tag(body)
 
 

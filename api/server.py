@@ -1,4 +1,4 @@
-"""uvicorn in a thread, that wakes only when somebody asks."""
+"""Runs uvicorn in a thread that wakes only for requests."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 READERS = 4
-"""Requests answered at once; more wait. The machine is there for the trials."""
+"""Requests answered at once; further ones wait, because the machine is there for the trials."""
 SWITCH_S = 0.0001
-"""How long a thread that computes keeps the interpreter while others want it. Python's own 5 ms are waited for several
-times in each answer, as long as some reader has a study read anew."""
+"""Seconds that a computing thread keeps the interpreter while others wait. Python's default of 5 ms is waited several
+times in each answer while some reader has a study read anew."""
 STOP_S = 3.0
-"""The longest an ending server is waited for."""
+"""Most seconds to wait for the server's end."""
 REQUEST_S = 20.0
-"""A request must have come whole within so long; a browser's own takes milliseconds."""
+"""Seconds in which a request must arrive whole; a browser's own takes milliseconds."""
 MOST_CONNECTIONS = 1000
-"""Further ones are answered 503."""
+"""Most connections; further ones are answered 503."""
 
 
 class ThreadServer:
@@ -51,16 +51,16 @@ class ThreadServer:
         self._thread = threading.Thread(target=self._run, name="autotune-serve", daemon=True)
 
     def start(self) -> None:
-        """Returns at once; connections made before the thread is ready wait."""
+        """Starts the thread and returns at once; earlier connections wait until it is ready."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends what is being answered within ``STOP_S``."""
+        """Stops the server; pending answers have ``STOP_S``."""
         self._server.stop()
         self._thread.join(STOP_S)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Blocks until the server has ended, by itself or by ``stop``."""
+        """Waits until the server has ended, by itself or by ``stop``."""
         self._thread.join(timeout)
 
     def _run(self) -> None:
@@ -69,9 +69,9 @@ class ThreadServer:
 
 
 class RequestsInTime(H11Protocol):
-    """A connection that is closed when its request is not whole after ``REQUEST_S``, however it trickles in.
+    """Connection that is closed if its request is not whole after ``REQUEST_S``, even if data still arrives.
 
-    uvicorn itself waits for the rest of a request for ever, and whoever begins enough of them shuts everybody else out.
+    uvicorn alone waits for the rest of a request for ever, so unfinished requests could block all other readers.
     """
 
     _due: asyncio.TimerHandle | None = None
@@ -102,7 +102,7 @@ class RequestsInTime(H11Protocol):
 
 
 class _Sleeper(uvicorn.Server):
-    """A uvicorn server that waits for ``stop`` instead of looking every 100 ms whether to end."""
+    """A uvicorn server that waits for ``stop`` instead of polling every 100 ms."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

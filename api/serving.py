@@ -1,4 +1,4 @@
-"""Serving a home's studies: beside a running study, or by itself. What is heavy is loaded only then."""
+"""Serves a home's studies, during a study or separately. Heavy packages are imported only then."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Talk = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Address:
-    """Address to listen on, and who may read."""
+    """Address to listen on, and the rules of access."""
 
     host: str = LOOPBACK
     port: int | None = None
-    """Exactly this one, or any free one for 0; ``None``: 7788 or the next free one."""
+    """Exactly this port, or any free one for 0; ``None``: 7788 or the next free one."""
     token_file: Path | None = None
     names: tuple[str, ...] = ()
-    """Further host names the server answers to."""
+    """Further host names that the server answers to."""
     allow_control: bool = False
-    """A running tuner may be asked for something; only with a token, on loopback too."""
+    """True if readers may send requests to a running tuner; needs a token, on loopback too."""
 
 
 @contextmanager
@@ -69,10 +69,10 @@ def page_server(settings: Settings, talk: Talk, port: int | None = None) -> Iter
 
 
 class Serving:
-    """A server that answers from the moment it is made until ``close``."""
+    """A server that answers from its creation until ``close``."""
 
     def __init__(self, settings: Settings, talk: Talk, address: Address) -> None:
-        """Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package."""
+        """Starts the server. Raises ``UsageError`` (address or token), ``MachineError`` (missing package)."""
         require_packages()
         from api.app import create_app
         from api.cache.studies import StudyCache
@@ -96,7 +96,7 @@ class Serving:
         self._server.start()
 
     def invite(self) -> None:
-        """Tells a code for a browser, where one is needed; the login page tells the next ones."""
+        """Announces a code for a browser if one is needed; the login page announces later ones."""
         if self._needs_code:
             self._codes.invite()
 
@@ -107,7 +107,7 @@ class Serving:
         return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"
 
     def wait(self) -> None:
-        """Blocks until the server has ended by itself."""
+        """Waits until the server has ended by itself."""
         self._server.wait()
 
     def linger(self, most_s: float = LINGER_S) -> None:
@@ -117,13 +117,13 @@ class Serving:
             time.sleep(0.1)
 
     def close(self) -> None:
-        """Idempotent; takes a few seconds at most."""
+        """Stops the server, within a few seconds; a second call does nothing."""
         self._server.stop()
         self._cache.close()
 
 
 class Crashes:
-    """Keeps the first unexpected error as a crash file, and says so once: a page that polls would repeat it."""
+    """Saves the first unexpected error as a crash file and reports it once: a polling page would repeat it."""
 
     def __init__(self, settings: Settings, talk: Talk) -> None:
         self._settings = settings
@@ -144,7 +144,7 @@ class Crashes:
 
 
 def require_packages() -> None:
-    """Raises ``MachineError`` naming what is missing and the command that mends it."""
+    """Raises ``MachineError`` that names a missing package and the command to install it."""
     for name in ("fastapi", "uvicorn", "jinja2"):
         try:
             import_module(name)

@@ -1,1 +1,1 @@
-"""Caches of the database for many readers."""
+"""Caches of the database, shared by all readers of the server."""

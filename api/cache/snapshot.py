@@ -21,7 +21,7 @@ Key = tuple[float, ...]
 
 @dataclass(frozen=True)
 class ListedTrial:
-    """A trial as read, with its study's baseline; its JSON is made once, on first use."""
+    """A trial with its study's baseline; its JSON is made once, on first use."""
 
     trial: Trial
     baseline: Configuration
@@ -32,18 +32,18 @@ class ListedTrial:
 
     @cached_property
     def by_speed(self) -> Key:
-        """Best first, as every screen lists them."""
+        """Sort key: best first, as in every list."""
         return place(self.trial)
 
     @cached_property
     def by_peak(self) -> Key:
-        """Least memory first (of the device, else of the host); those that measured none last."""
+        """Sort key: least peak memory first (of the device, else of the host), trials without a measurement last."""
         peak = self.trial.device_peak or self.trial.host_peak
         return (1.0, 0.0, self.trial.number) if peak is None else (0.0, peak, self.trial.number)
 
     @property
     def by_duration(self) -> Key:
-        """Shortest first; those that have not ended last."""
+        """Sort key: shortest first, unfinished trials last."""
         seconds = self.trial.seconds
         return (1.0, 0.0, self.trial.number) if seconds is None else (0.0, seconds, self.trial.number)
 
@@ -61,24 +61,24 @@ class Snapshot(StudyReading):
     """A study with its trials at one revision; shared by readers until the study changes."""
 
     stamp: int = 0
-    """Another one for every reading of the database."""
+    """Differs for every reading of the database."""
     version: int = 0
-    """Another one only when trials, answer or status are others than in the reading before."""
+    """Changes when the trials, the answer or the status change."""
     settled: int = 0
-    """Another one only when a trial has ended, or the answer or the status is another."""
+    """Changes when a trial ends, or the answer or the status changes."""
     listed: Sequence[ListedTrial] = ()
-    """``trials`` with what lists of them need; made once for a trial that has finished."""
+    """``trials`` with their sort keys and JSON; made once for a finished trial."""
     orders: dict[str, tuple[ListedTrial, ...]] = field(default_factory=dict, compare=False, repr=False)
-    """What ``ordered`` has made; shared by readings of one ``version``."""
+    """Lists made by ``ordered``; shared by readings of one ``version``."""
     earlier: Mapping[str, Sequence[ListedTrial]] = field(default_factory=dict, compare=False, repr=False)
-    """What it had made of the reading before."""
+    """Lists made by ``ordered`` at the reading before."""
     kept: int = 0
-    """The first so many of ``listed`` are what they were in the reading before."""
+    """Number of entries of ``listed`` from the start that are unchanged since the reading before."""
 
     def ordered(
         self, name: str, key: Callable[[ListedTrial], Key], admits: Callable[[Trial], bool] | None = None
     ) -> tuple[ListedTrial, ...]:
-        """``listed`` by ``key``, only those that ``admits``; done once for what ``name`` stands for."""
+        """Returns the trials of ``listed`` that ``admits`` accepts, sorted by ``key``; cached by ``name``."""
         found = self.orders.get(name)
         if found is None:
             before = self.earlier.get(name)
@@ -93,7 +93,7 @@ class Snapshot(StudyReading):
 
     @cached_property
     def progress(self) -> Hashable:
-        """The same as long as no trial was added, began, gained a cycle or ended, and the answer stays."""
+        """Value that stays equal until a trial is added, begins, gains a cycle or ends, or the answer changes."""
         states = Counter(t.state for t in self.trials)
         latest = max((t.finished_at or 0.0 for t in self.trials), default=0.0)
         given = None if self.recommendation is None else self.recommendation.created_at

@@ -28,16 +28,16 @@ from autotune.settings import DatabaseFile, HomePaths, Settings
 from trainer.child.contract import NoteRecord
 
 PATIENCE = 30.0
-"""A reading is kept at least this many times as long as it took: 3 % of one core at most."""
+"""Factor: a reading is reused this many times as long as it took, so that reading takes 3 % of a core at most."""
 GLANCE_S = 0.2
-"""The database is asked at most this often whether anything has changed."""
+"""Seconds between two polls of the database for changes, at least."""
 ALIVE_S = 2.0
-"""The same of whether a tuner runs a study: one that is killed changes nothing in the database."""
+"""Seconds between two checks for a study's tuner, at least: a killed tuner changes nothing in the database."""
 KEPT_STUDIES = 64
 KEPT_BODIES = 128
 KEPT_SPECS = 1000
 FEW = 8
-"""Studies that have changed are read one by one if they are no more than these."""
+"""Most changed studies that are read one by one; more are read all at once."""
 
 OpenStore = Callable[[], Store]
 Made = TypeVar("Made")
@@ -55,26 +55,26 @@ class StudyCache:
         self._stamps = itertools.count(1)
         self._polled: tuple[float, Mapping[int, int]] | None = None
         self.followers: Callable[[], int] = int
-        """Counts the pages and programs that follow a study, of whoever serves this."""
+        """Returns the number of pages and programs that follow a study; set by the server."""
         self._alive: dict[int, tuple[float, bool]] = {}
-        """With the moment it was asked."""
+        """Whether a tuner runs each study, with the monotonic time of the check."""
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
         self._gpus: dict[int, tuple[int, str]] = {}
-        """With the revision they were looked for at."""
+        """GPU names of each study, with the study's revision when they were read."""
         self._file: DatabaseFile | None = None
-        """What was opened; ``None`` of a server."""
+        """The opened database file; ``None`` for a database server."""
 
     @property
     def home(self) -> HomePaths:
-        """Paths below the home folder, where the runs lie."""
+        """Paths below the home folder, which holds the runs."""
         return self._settings.home
 
     def studies(self) -> tuple[Study, ...]:
-        """Newest first; none while there is no database. Raises ``StoreError``."""
+        """Returns all studies, newest first; none without a database. Raises ``StoreError``."""
         revisions = self.revisions()
         with self._lock:
             known = {i: self._studies.get(i) for i in revisions}
@@ -96,7 +96,7 @@ class StudyCache:
         return polled[1]
 
     def snapshot(self, study_id: int) -> Snapshot:
-        """Raises ``NotFoundError`` or ``StoreError``."""
+        """Returns a study with its trials, from the cache if fresh enough. Raises as ``study``."""
         study = self.study(study_id)
         with self._lock:
             cached = self._cached.setdefault(study_id, CachedStudy())
@@ -118,29 +118,29 @@ class StudyCache:
         return run_state(study, alive=self.alive(study.id)).value
 
     def study(self, study_id: int) -> Study:
-        """The study as it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
+        """Returns the current study without its trials. Raises ``NotFoundError`` or ``StoreError``."""
         revision = self.revisions().get(study_id)
         if revision is None:
             raise NotFoundError(f"there is no study {study_id}; `autotune start` begins one")
         return self._study(study_id, revision)
 
     def events(self, study_id: int, after: int, limit: int, kind: str | None = None) -> tuple[Event, ...]:
-        """Oldest first. Raises ``NotFoundError`` or ``StoreError``."""
+        """Returns ``limit`` events at most after id ``after``, oldest first. Raises as ``study``."""
         self.study(study_id)
         return self._opened().events(study_id, after, limit, kind)
 
     def last_event_id(self, study_id: int) -> int:
-        """0 before the first. Raises ``NotFoundError`` or ``StoreError``."""
+        """Returns the id of the last event; 0 without one. Raises ``NotFoundError`` or ``StoreError``."""
         self.study(study_id)
         return self._opened().last_event_id(study_id)
 
     def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-        """Fingerprints of a study with the UTC seconds of first sight, oldest first. Raises as ``study``."""
+        """Returns a study's fingerprints with the UTC seconds of first sight, oldest first. Raises as ``study``."""
         self.study(study_id)
         return self._opened().fingerprints(study_id)
 
     def gpu_names(self) -> Mapping[int, str]:
-        """GPUs each study was measured on, by study id; ``""`` where not known. Raises ``StoreError``."""
+        """Returns the GPUs each study was measured on, by study id; ``""`` if unknown. Raises ``StoreError``."""
         revisions = self.revisions()
         for study, revision in revisions.items():
             seen, names = self._gpus.get(study, (-1, ""))
@@ -149,18 +149,17 @@ class StudyCache:
         return {study: self._gpus[study][1] for study in revisions}
 
     def store(self, study_id: int) -> Store:
-        """The store, for what a snapshot does not hold. Raises ``NotFoundError`` or ``StoreError``."""
+        """Returns the store, for data outside a snapshot. Raises ``NotFoundError`` or ``StoreError``."""
         self.study(study_id)
         return self._opened()
 
     def lives(self, snapshot: Snapshot) -> Lives:
-        """The phase of each running trial, as its process last marked it."""
+        """Returns the phase of each running trial by its number, as its process last marked it."""
         home, study = self._settings.home, snapshot.study
         return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in snapshot.running}
 
     def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
-        """What was built under this key before, else what ``build`` makes; one key always holds one kind of thing. Who
-        asks while it is made waits for it."""
+        """Returns the cached value of ``key``, always of one type, or builds it; concurrent callers wait."""
         with self._lock:
             if key in self._bodies:
                 known: Made = self._bodies[key]
@@ -183,8 +182,8 @@ class StudyCache:
                     self._making.pop(key, None)
 
     def lately(self, name: Hashable, stamp: int, build: Callable[[], bytes]) -> bytes:
-        """What ``build`` makes of ``name``, made once for each ``stamp``, and as seldom as a study is read; while one
-        reader makes it anew, the others are given what was made before."""
+        """Returns the body of ``name``, built once per ``stamp`` and as seldom as a study is read. While one reader
+        builds it anew, the others get the previous body."""
         with self._lock:
             made = self._made.setdefault(name, _Made())
             self._made.move_to_end(name)
@@ -193,28 +192,28 @@ class StudyCache:
         return made.at(stamp, build, self._patience)
 
     def exported(self, snapshot: Snapshot, choice: ExportChoice) -> Exported | str:
-        """The files that train with a configuration of the study, or the sentence why there are none."""
+        """Returns the files that train with a configuration of the study, or a sentence on why there are none."""
         try:
             return build(snapshot, choice, self._opened())
         except UsageError as error:
             return str(error)
 
     def notes(self, snapshot: Snapshot, trial: Trial) -> tuple[NoteRecord, ...]:
-        """Notes of a trial's last attempt."""
+        """Returns the notes of a trial's last attempt."""
         return self._opened().notes(snapshot.study.id, trial.number)
 
     def folder(self, snapshot: Snapshot, trial: Trial) -> Path:
-        """Folder of the last attempt at a trial, as the database has it."""
+        """Returns the folder of a trial's last attempt, by the database."""
         return attempt_paths(self._settings.home, snapshot.study, trial).root
 
     def check(self) -> None:
-        """Raises ``StoreError`` if there is no database that can be read, or it is of another version."""
+        """Raises ``StoreError`` if no database can be read, or it has another version."""
         if self._settings.database_is_absent:
             raise NoDatabaseError("there is no database yet; `autotune start` begins one")
         self._open_store().close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the store; a second call does nothing."""
         with self._lock:
             store, self._store = self._store, None
         if store is not None:
@@ -232,8 +231,7 @@ class StudyCache:
             return {}
 
     def _leave(self, present: DatabaseFile | None) -> None:
-        """Closes a database file that was replaced: SQLite would go on reading the old one. Raises ``StoreError`` if no
-        file has its name."""
+        """Closes a replaced database file, which SQLite would still read. Raises ``StoreError`` if it was removed."""
         if present is None:
             raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
         self.close()
@@ -262,13 +260,13 @@ class StudyCache:
         return found
 
     def _forget(self, present: int) -> None:
-        """Drops the oldest cached studies; never below ``present``, or a list of all would be read anew every time."""
+        """Drops the oldest cached studies, but keeps at least ``present``: a list of all studies needs them again."""
         while len(self._studies) > max(KEPT_SPECS, 2 * present):
             self._studies.popitem(last=False)
 
 
 def _gpu_names(found: Fingerprint | None) -> str:
-    """Names of the GPUs of a fingerprint; ``""`` if there is none."""
+    """Returns the names of a fingerprint's GPUs, ``cpu`` without GPUs; ``""`` without a fingerprint."""
     if found is None:
         return ""
     gpus = found.hardware.get("gpus")
@@ -277,7 +275,7 @@ def _gpu_names(found: Fingerprint | None) -> str:
 
 
 class _Made:
-    """A cached response body: what it was made from, when, and how long that took."""
+    """A cached response body with its stamp, its time and the seconds it took to build."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -31,14 +31,14 @@ class CachedStudy:
         self._at = 0.0
         self._cost = 0.0
         self._since = 0
-        """The lowest number that may still change."""
+        """Lowest number of a trial that may still change."""
         self._rests_on: object = None
         self._answer: Answer | None = None
         self._settled = 0
 
     def snapshot(self, store: Store, study: Study, alive: bool, patience: float, stamp: Callable[[], int]) -> Snapshot:
-        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost, and if
-        its tuner has come or gone."""
+        """Returns the study, read anew if its tuner has started or ended, or if the study has changed and the last
+        reading is older than ``patience`` times its cost."""
         kept = self._snapshot
         if kept is not None and kept.study.created_at != study.created_at:  # another database in the same place
             kept = None
@@ -52,7 +52,7 @@ class CachedStudy:
             self._lock.release()
 
     def _serves(self, kept: Snapshot, study: Study, alive: bool, patience: float) -> bool:
-        """Whether ``kept`` may be served. An older revision is asked for where another reader was faster."""
+        """Tells whether ``kept`` may be served; ``study`` may be older if another reader was faster."""
         if kept.alive is not alive:
             return False
         return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost
@@ -107,7 +107,7 @@ class CachedStudy:
         return found
 
     def _answered(self, store: Store, study: Study, trials: Sequence[Trial], ended: int, stamp: int) -> Answer:
-        """The answer; worked out again only when what it rests on has changed."""
+        """Returns the answer; computes it again only when its inputs have changed."""
         stored = store.recommendation(study.id)
         rests_on = (ended, study.status, stored)
         if self._answer is None or rests_on != self._rests_on:
@@ -116,13 +116,13 @@ class CachedStudy:
 
 
 def _finished(fresh: Sequence[ListedTrial]) -> int:
-    """Number of trials at the start of ``fresh`` that have all finished."""
+    """Returns the number of trials at the start of ``fresh`` that have all finished."""
     return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))
 
 
 def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
-    """Trials from number ``since`` on: finished ones ``SLICE`` at a time, then the rest in one read, so that all that
-    may still change is of one time."""
+    """Returns the trials from number ``since`` on: finished ones ``SLICE`` at a time, then the rest in one read, so
+    that all unfinished trials are of one moment."""
     found: list[Trial] = []
     while True:
         some = store.trials(study_id, since, since + SLICE)
@@ -137,8 +137,7 @@ def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
 
 @contextmanager
 def collector_resting() -> Iterator[None]:
-    """While a study is read nothing of it is garbage, and the collector would look through all of it each time it has
-    grown by a quarter."""
+    """Stops Python's garbage collector while a study is read: it would scan all of it repeatedly and find nothing."""
     works = gc.isenabled()
     gc.disable()
     try:

@@ -1,1 +1,1 @@
-"""The page: what it shows as values, and the templates that draw it."""
+"""The pages: their values, and the templates that render them."""

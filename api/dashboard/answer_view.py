@@ -1,4 +1,4 @@
-"""The recommendation with everything it rests on."""
+"""View of the recommendation with its evidence."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MOST_TRIALS = 40
 
 @dataclass(frozen=True)
 class AnswerView:
-    """View of a study's recommendation at this moment."""
+    """View of a study's current recommendation."""
 
     headline: str
     so_far: bool
     rows: tuple[RecommendationRow, ...]
     before: Configuration
-    """What changes are stated against."""
+    """Configuration that changes are stated against."""
     over: str
-    """What gains are stated over."""
+    """Name of the configuration that gains are stated over."""
     baseline: str
     notes: tuple[str, ...]
     ended: str
     kept: Mapping[str, str]
-    """What keeping the baseline's value loses, by knob that the first row changes."""
+    """Loss in words if a knob that the first row changes keeps the baseline's value, by knob."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class AnswerRow:
     worst: str
     support: tuple[Trial, ...]
     exported: Exported | str
-    """The files that train with it, or why there are none."""
+    """Files that train with the row's configuration, or the reason why there are none."""
     copies: tuple[Copy, ...]
 
 
 @dataclass(frozen=True)
 class AnswerPage(AnswerView):
-    """The whole page."""
+    """Content of the page of the recommendation."""
 
     found: StudyReading
     given: str
@@ -64,7 +64,7 @@ class AnswerPage(AnswerView):
 
 
 def answer_view(found: StudyReading) -> AnswerView:
-    """The answer in words; where there is none, why."""
+    """Returns the answer in words; without an answer, the reason."""
     answered, baseline = found.recommendation, found.study.spec.baseline
     rows = () if answered is None else answered.rows
     return AnswerView(
@@ -91,7 +91,7 @@ def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
 
 
 def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> AnswerPage:
-    """The page; ``exports`` are of the rows, in their order."""
+    """Returns the content of the page; ``exports`` has one entry for each row, in order."""
     answered, view = found.recommendation, answer_view(found)
     given = "" if answered is None or view.so_far else timestamp(answered.created_at) or ""
     return AnswerPage(
@@ -130,7 +130,7 @@ def _row(found: StudyReading, place: int, row: RecommendationRow, exported: Expo
 
 
 def first_shares(reading: StudyReading) -> KnobShares | None:
-    """Returns the shares of the knobs that the first answer changes; ``None`` where there is no such thing."""
+    """Returns the shares of the knobs that the first answer changes; ``None`` without an answer."""
     row = reading.first_row
     return None if row is None else knob_shares(reading.trials, reading.study.spec.baseline, row.configuration)
 

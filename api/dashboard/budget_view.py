@@ -19,9 +19,9 @@ class Limit:
     used: str
     of: str
     percent: str
-    """0.0 to 100.0."""
+    """Used share of the limit, 0.0 to 100.0."""
     first: bool
-    """It is used up the furthest, so it will end the study."""
+    """True for the limit with the largest used share, which will end the study."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class BudgetView:
     """Used and total budget."""
 
     used: str
-    """Wall time, and of how much; GPU-hours, where there are GPUs and no limit of them."""
+    """Used wall time and its limit; also GPU-hours, if GPUs are used without a limit on them."""
     limits: tuple[Limit, ...]
-    """In the order wall time, GPU-hours, trials."""
+    """Limits in the order wall time, GPU-hours, trials."""
     ends: str
-    """Which limit will end the study and about when; empty if none is known to."""
+    """Sentence on the limit that will end the study and on the time until then; empty if unknown."""
 
 
 def budget_view(found: StudyReading) -> BudgetView:
-    """The bars of a study's page."""
+    """Returns the budget bars of a study's page."""
     given, (wall_s, gpu_s) = found.limits, found.spent
     used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
     tried = searched(found.trials)

@@ -1,4 +1,4 @@
-"""Two to six trials beside each other: what differs, and nothing else."""
+"""View of two to six trials: only their differences."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from autotune.wording.text import clean, differing, knob_value
 LEAST, MOST, MOST_CHOICES = 2, 6, 60
 
 Line = tuple[str, tuple[str, ...]]
-"""One thing in which the trials differ, and what it is in each."""
+"""Name of a property in which the trials differ, and its value in each."""
 
 
 @dataclass(frozen=True)
 class CompareView:
-    """The whole page."""
+    """Content of the comparison page."""
 
     found: StudyReading
     problem: str
-    """Why nothing is compared; empty if it is."""
+    """Reason why nothing is compared; empty if trials are compared."""
     verdicts: tuple[str, ...]
-    """What each gains over the first."""
+    """Gain of each further trial over the first, in words."""
     columns: tuple[tuple[Trial, str], ...]
-    """With the address of the comparison without it; empty if too few would be left."""
+    """Trials, each with the address of the comparison without it; empty if too few would remain."""
     knobs: tuple[Line, ...]
     figures: tuple[Line, ...]
     alike: int
-    """Knobs all of them have alike."""
+    """Number of knobs that are equal in all trials."""
     phases: Chart | None
     choices: tuple[tuple[int, str, bool], ...]
-    """Trials to choose from, with their words, and whether they are shown."""
+    """Trials to choose from: number, words, and whether it is compared."""
 
 
 def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
-    """The numbers an address names, each once; what is no number is left out, and so is what is too many."""
+    """Returns the trial numbers in an address, each once; ignores other values and numbers beyond ``MOST`` + 1."""
     found = [int(v) for n, v in query if n == "trial" and v.isascii() and v.isdecimal() and len(v) < 10]
     return tuple(dict.fromkeys(found))[: MOST + 1]
 
 
 def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
-    """The trials of ``numbers`` in that order, by default the baseline and the answer; unknown ones are said."""
+    """Compares the trials of ``numbers``, by default baseline and answer; names unknown numbers as the problem."""
     best = best_of(found)
     numbers = numbers or ([0, best.number] if best is not None and best.number else [])
     by_number = {t.number: t for t in found.trials}
@@ -127,7 +127,7 @@ def _phases(found: StudyReading, trials: Sequence[Trial]) -> Chart | None:
 
 
 def _choices(found: StudyReading, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
-    """The baseline, the answer, the fastest ones, and those that are shown."""
+    """Returns the trials to choose from: compared ones, the baseline, the answer, the fastest ones."""
     best = best_of(found)
     first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:MOST_CHOICES])]
     wanted = dict.fromkeys([*numbers, *first])

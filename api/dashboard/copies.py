@@ -15,21 +15,21 @@ from autotune.recommendation.export import Exported, missing_prompts, seam_sente
 from autotune.wording.text import clean, clean_line
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive, so that the same export is always the same bytes."""
+"""Date of every file in an archive, so that the same export always has the same bytes."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A text with a button beside it."""
+    """A text with a copy button."""
 
     id: str
-    """Unique on the page."""
+    """Identifier, unique on the page."""
     name: str
     text: str
 
 
 def text_of(written: str) -> str:
-    """A text line by line without what could steer a reader's eye or terminal."""
+    """Cleans a text line by line of characters that could mislead a reader's eye or terminal."""
     return "\n".join(clean_line(line) for line in written.split("\n"))
 
 
@@ -41,13 +41,13 @@ def copies(
     name: str,
     prefix: str = "copy",
 ) -> tuple[Copy, ...]:
-    """The command first, then each file, then the knobs as JSON.
+    """Returns the command first, then each file, then the knobs as JSON.
 
     Args:
-        exported: its files, or why there are none.
-        command: of this program that writes them.
-        name: of their archive.
-        prefix: of the ids, where a page has several of these lists.
+        exported: the files, or the reason why there are none.
+        command: command of this program that writes them.
+        name: name of the files' archive.
+        prefix: prefix of the ids, for a page with several of these lists.
     """
     document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
     named = [("configuration.json", document)]
@@ -58,12 +58,12 @@ def copies(
 
 
 def files_of(study: Study, exported: Exported) -> Mapping[str, str]:
-    """Name -> text of everything but the prompts."""
+    """Returns the text of each file by its name, without the prompts."""
     return texts_of(replace(exported, prompts=None), study)
 
 
 def archive(study: Study, exported: Exported, name: str) -> bytes:
-    """The files as a ZIP with one folder ``name``, prompts included if the export has them; the same export gives the
+    """Returns the files as a ZIP with one folder ``name``, with the export's prompts if any; the same export gives the
     same bytes. Raises ``UsageError`` if the prompts cannot be read."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
@@ -88,7 +88,7 @@ def unpacked(exported: Exported, name: str) -> str:
 
 
 def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> str:
-    """``autotune export NAME --trial 7``."""
+    """Returns the export command, such as ``autotune export NAME --trial 7``."""
     what = f" --trial {trial}" if trial is not None else f" --row {row}" if row != 1 else ""
     return f"autotune export {shlex.quote(clean(study.spec.name))}{what}"
 
@@ -102,5 +102,5 @@ def prompt_words(exported: Exported | str) -> str:
 
 
 def launcher_words(exported: Exported | str) -> str:
-    """Why an export has a launcher; empty if it has none."""
+    """Explains why an export has a launcher; empty if it has none."""
     return "" if isinstance(exported, str) else clean(seam_sentence(exported))

@@ -16,7 +16,7 @@ from search_spaces.configuration import KnobValue
 
 PAGE = 100
 KNOB = "knob."
-"""Before the name of a knob in an address."""
+"""Prefix of a knob's name in an address."""
 MOST_KNOBS = 30
 MOST_VALUES = 40
 LONGEST = 200
@@ -33,7 +33,7 @@ SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
 
 @dataclass(frozen=True)
 class TrialFilter:
-    """Filter, order and page from an address. Unknown words are kept: they match no trial and are shown as they are."""
+    """Filter, order and page from an address. Unknown words are kept: they match no trial and are shown unchanged."""
 
     outcome: str = ""
     kind: str = ""
@@ -43,7 +43,7 @@ class TrialFilter:
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> TrialFilter:
-        """The filter from the names and values of a query; unknown ones are left out."""
+        """Makes the filter from the names and values of a query; ignores unknown names."""
         cut = [(_cut(name), _cut(value)) for name, value in query]
         given = [(name, value) for name, value in cut if value]
         plain = dict(given)
@@ -58,23 +58,23 @@ class TrialFilter:
         )
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """The filter as the query of an address, without defaults."""
+        """Returns the filter as the query of an address, without defaults."""
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
         parts += [("sort", self.sort if self.sort != "best" else ""), ("page", str(self.page) if self.page > 1 else "")]
         return tuple((name, value) for name, value in parts if value)
 
     def on(self, page: int) -> TrialFilter:
-        """The filter on another page of the list."""
+        """Returns the filter for another page of the list."""
         return replace(self, page=page)
 
     @property
     def narrow(self) -> bool:
-        """Whether some trials are left out."""
+        """True if the filter excludes some trials."""
         return bool(self.outcome or self.kind or self.knobs)
 
     def takes(self, trial: Trial) -> bool:
-        """Whether a trial is asked for."""
+        """Tells whether a trial passes the filter."""
         if self.kind and trial.kind.value != self.kind:
             return False
         if self.outcome and outcome_word(trial) != self.outcome:
@@ -83,7 +83,7 @@ class TrialFilter:
 
 
 def _is(found: KnobValue | None, wanted: str) -> bool:
-    """Whether a knob has the value that is meant by ``wanted``, or lies in it: ``2..8``, ``2..`` or ``..8``."""
+    """Tells whether a knob's value equals ``wanted``, or lies in its range: ``2..8``, ``2..`` or ``..8``."""
     if knob_value(found) == wanted:
         return True
     ends = _ends(wanted)
@@ -97,7 +97,7 @@ def _is(found: KnobValue | None, wanted: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _ends(words: str) -> tuple[float, float] | None:
-    """Ends of a range, both included; ``None`` if the text is no range."""
+    """Parses the ends of a range, both included; ``None`` if the text is no range."""
     low, between, high = words.partition(RANGE)
     if not between or not (low or high):
         return None
@@ -114,17 +114,17 @@ def _cut(words: str) -> str:
 
 @dataclass(frozen=True)
 class TrialsPage:
-    """The trials of one page."""
+    """Trials of one page of the list."""
 
     shown: tuple[Trial, ...]
     matching: int
-    """Trials of the study that were asked for."""
+    """Number of the study's trials that pass the filter."""
     page: int
     pages: int
 
 
 def listed(found: StudyReading, wanted: TrialFilter, most: int = PAGE) -> TrialsPage:
-    """The page of ``most`` trials that is asked for, or the last one if there are fewer."""
+    """Returns the requested page of ``most`` trials, or the last one if there are fewer."""
     trials: Sequence[Trial] = found.best_first
     if wanted.sort != "best":
         trials = sorted(trials, key=SORTS[wanted.sort][1])
@@ -140,16 +140,16 @@ class Menu:
     """A drop-down of the form above the table."""
 
     name: str
-    """In the address."""
+    """Name in the address."""
     label: str
     choices: tuple[tuple[str, str, bool], ...]
-    """Value, words, chosen; the first is "any". Of a free one, what is written in it."""
+    """Value, words, and whether it is chosen; the first is "any". A free menu has its written value alone."""
     free: bool = False
-    """There are too many values to choose from: a value or a range is written."""
+    """True if there are too many values to choose from: the user writes a value or a range."""
 
 
 def menus(found: StudyReading, wanted: TrialFilter) -> tuple[Menu, ...]:
-    """Outcome, kind, order, and each knob that differs."""
+    """Returns the menus of outcome, kind, order, and each knob that differs between trials."""
     made = [
         _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),
         _menu("kind", "kind", sorted({t.kind.value for t in found.trials}), wanted.kind),

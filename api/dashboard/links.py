@@ -1,4 +1,4 @@
-"""Addresses of the pages, in one place."""
+"""Addresses of the pages."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from urllib.parse import urlencode
 
 
 def study_page(study_id: int, query: Iterable[tuple[str, str]] = ()) -> str:
-    """Address of a study's page, its trials filtered by ``query``."""
+    """Returns the address of a study's page, its trials filtered by ``query``."""
     return _with(f"/studies/{study_id}", query)
 
 
 def trial_page(study_id: int, number: int) -> str:
-    """Address of a trial's page."""
+    """Returns the address of a trial's page."""
     return f"/studies/{study_id}/trials/{number}"
 
 
 def trials_of(study_id: int) -> Callable[[int], str]:
-    """Number -> page, for the charts of a study."""
+    """Returns a function from a trial's number to its page's address, for the charts of a study."""
     return lambda number: trial_page(study_id, number)
 
 
 def compare_page(study_id: int, numbers: Iterable[int]) -> str:
-    """Some trials beside each other."""
+    """Returns the address of a comparison of trials."""
     return _with(f"/studies/{study_id}/compare", [("trial", str(n)) for n in numbers])
 
 

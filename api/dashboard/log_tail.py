@@ -1,4 +1,4 @@
-"""The end of a trial's log, safe for a page. Where it lies follows from the database alone."""
+"""Reads the end of a trial's log, cleaned for a page. The path follows from the database alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autotune.wording.text import clean_line
 from trainer.child.contract import RunPaths
 
 TAIL = 32 * 1024
-"""Bytes at the end of the file that are read."""
+"""Bytes read at the end of the file."""
 LINES = 200
 LONGEST_LINE = 500
-"""Characters; the rest of a line is cut."""
+"""Most characters of a line; the rest is cut."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class LogTail:
     name: str
     lines: tuple[str, ...]
     more: bool
-    """There is more before them."""
+    """True if the log has earlier lines."""
 
 
 def log_tail(file: Path, root: Path) -> LogTail | None:
-    """``None`` if it is no plain file below ``root`` without a link on the way, or cannot be read."""
+    """Reads the log's last lines; ``None`` if it is no readable plain file below ``root``, or a link leads to it."""
     try:
         descriptor = open_below(root, file)
     except NotFoundError:
@@ -50,11 +50,11 @@ def log_tail(file: Path, root: Path) -> LogTail | None:
 
 
 def cut(line: str) -> str:
-    """At most ``LONGEST_LINE`` characters."""
+    """Cuts a line to ``LONGEST_LINE`` characters."""
     return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
 def logs_of(folder: Path, root: Path) -> tuple[LogTail, ...]:
-    """Log files of an attempt below ``root``: the trial's, and that of its rollout server if it has one."""
+    """Reads the log files of an attempt below ``root``: the trial's, and that of its rollout server if it has one."""
     paths = RunPaths(folder)
     return tuple(found for file in (paths.log, paths.server_log) if (found := log_tail(file, root)) is not None)

@@ -1,4 +1,4 @@
-"""Templates -> HTML. Everything put into a template is escaped."""
+"""Renders templates to HTML. All values put into a template are escaped."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ WORDS = {
         *(places.busy_words, places.idle_words, timestamp),
     )
 }
-"""What templates may call; a text that is not ours goes through one of them, which clean it."""
+"""Functions that templates may call; text from outside the program goes through one of them, which cleans it."""
 
 
 def render(template: str, **values: Any) -> bytes:
-    """HTML in UTF-8."""
+    """Renders a template to HTML in UTF-8."""
     return _environment().get_template(template).render(**values).encode("utf-8", "replace")
 
 

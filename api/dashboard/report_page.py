@@ -1,4 +1,4 @@
-"""A study as one HTML file: the page's charts and words, without a server, a script or another file."""
+"""Renders a study as one HTML file: the page's charts and words, without a server, a script or another file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"
 
 
 def report_page(found: StudyReading) -> str:
-    """The whole file; the same study always gives the same text."""
+    """Returns the whole file; the same study always gives the same text."""
     rows = () if found.recommendation is None else found.recommendation.rows
     style = Svg(PAGE_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8"))
     return render(

@@ -1,4 +1,4 @@
-"""The list of studies: what tells one study from another."""
+"""Words that distinguish studies in their list."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from autotune.wording.text import clean
 
 
 def name_of(found: StudyReading) -> str:
-    """The study's name; by its id where it has none."""
+    """Returns the study's name, or its id if it has none."""
     return clean(found.study.spec.name) or f"study {found.study.id}"
 
 
 def sure_word(found: StudyReading) -> str:
-    """A word for how far the first row can be relied on."""
+    """Returns a word for the reliability of the first row; empty without one."""
     if found.first_row is None:
         return ""
     if found.source is AnswerSource.BEST_SO_FAR:

@@ -1,4 +1,4 @@
-"""A study as the page draws it: every figure in the words of the end screen."""
+"""View of a study: every figure in the words of the command line's end screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotune.wording.text import clean, in_order, knob_value
 
 @dataclass(frozen=True)
 class StudyView:
-    """The whole page."""
+    """Content of a study's page."""
 
     found: StudyReading
     title: str
@@ -33,7 +33,7 @@ class StudyView:
     begun: str
     budget: BudgetView
     running: tuple[tuple[Trial, PlaceNow | None, Life | None], ...]
-    """Trials that run; where, of several places; and what each did last, unless it only starts."""
+    """Running trials; with its place if there are several, and its last phase unless it is still starting."""
     answer: AnswerView | None
     knobs: tuple[str, ...]
     history: Chart
@@ -44,18 +44,18 @@ class StudyView:
 
 
 def history_chart(found: StudyReading) -> Chart:
-    """Every trial of the study; the same as long as ``found.progress`` is."""
+    """Draws every trial of the study; equal as long as ``found.progress`` is."""
     return history(found.trials, found.study.spec, links.trials_of(found.study.id))
 
 
 def study_view(
     found: StudyReading, lives: Lives, wanted: TrialFilter | None = None, drawn: Chart | None = None
 ) -> StudyView:
-    """Everything the page of a study shows.
+    """Returns the content of a study's page.
 
     Args:
-        wanted: which trials the table lists; the best unless told.
-        drawn: its ``history_chart``, where that is there already.
+        wanted: filter of the table; by default the best trials.
+        drawn: an existing ``history_chart`` of the study.
     """
     study, spec = found.study, found.study.spec
     name, row, places = name_of(found), found.first_row, {place.trial: place for place in found.places[::-1]}

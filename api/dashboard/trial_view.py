@@ -1,4 +1,4 @@
-"""View of one trial in full: its configuration, its end, its time and memory, and text to copy."""
+"""View of one trial: its configuration, its outcome, its time and memory, and text to copy."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
 @dataclass(frozen=True)
 class TrialView:
-    """Contents of the page of a trial, besides the trial itself."""
+    """Content of a trial's page, besides the trial itself."""
 
     life: Life | None
-    """What it did last, of a trial that runs."""
+    """Last phase of a running trial."""
     facts: tuple[tuple[str, str], ...]
     cause: str
     knobs: tuple[str, ...]
     cycles: Chart
     timeline: Chart
     usage: tuple[Cells, ...]
-    """What the GPU and the host did, by phase and by cycle; empty where it was not recorded."""
+    """Use of GPU and host, by phase and by cycle; empty if it was not recorded."""
     startup: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
     files: tuple[tuple[str, str], ...]
-    """Name and path of what the last attempt left; the exact configuration it was given among them."""
+    """Names and paths of the last attempt's files, among them the exact configuration that ran."""
     exported: Exported | str
-    """Its files, or why there is nothing to export."""
+    """Files that train with the trial's configuration, or the reason why there are none."""
     copies: tuple[Copy, ...]
     compare: str
     usage_legend: str = LEGEND
@@ -63,7 +63,7 @@ def trial_view(
     folder: Path,
     timeline: MemoryTimeline | None = None,
 ) -> TrialView:
-    """Everything the page of a trial shows; ``exported`` is of its configuration, what follows of its last attempt."""
+    """Returns the content of a trial's page; ``exported`` is of its configuration, the rest of its last attempt."""
     spec, outcome = found.study.spec, trial.outcome
     capacity = capacity_of(spec)
     best = best_of(found)
@@ -87,13 +87,13 @@ def trial_view(
 
 
 def best_of(found: StudyReading) -> Trial | None:
-    """A trial of the first answer's configuration: the first that measured it."""
+    """Returns the first trial that measured the first answer's configuration."""
     wanted = None if found.first_row is None else found.first_row.configuration
     return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
 
 
 def _knobs(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
-    """Every knob, those that differ from the baseline first."""
+    """Returns every knob of both configurations; knobs that differ from the baseline come first."""
     names = in_order({*configuration, *baseline})
     return tuple(sorted(names, key=lambda n: configuration.get(n) == baseline.get(n)))
 
@@ -122,7 +122,7 @@ def _facts(found: StudyReading, trial: Trial, place: TrialPlace) -> tuple[tuple[
 
 
 def _moment(at: float | None) -> str:
-    """``2026-11-21 12:00 UTC``; empty if it is not known."""
+    """Returns ``2026-11-21 12:00 UTC``, for example; empty if unknown."""
     found = timestamp(at)
     return f"{found[:16].replace('T', ' ')} UTC" if found else ""
 

@@ -1,4 +1,4 @@
-"""The trials of a study as the page lists them."""
+"""View of a study's list of trials."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class TrialTable:
     found: StudyReading
     part: TrialsPage
     fastest: float
-    """Tokens/hour of the fastest trial of the study; 0 where none is measured."""
+    """Tokens/hour of the fastest trial of the study; 0 without a measurement."""
     over: str
-    """What each row's ratio is stated over."""
+    """Name of the configuration that each row's ratio is stated over."""
     before: str
-    """Address of the page before; empty on the first."""
+    """Address of the previous page; empty on the first."""
     after: str
     menus: tuple[Menu, ...]
     every: str
-    """Address without any filter; empty if there is none."""
+    """Address without any filter; empty if no filter is set."""
     order: str
-    """``best first``, or another order that was asked for."""
+    """Name of the order, such as ``best first``."""
     marked: bool
-    """Some row has the mark of other learning."""
+    """True if some row has the mark of other rounding or learning."""
     stopped: bool = False
-    """Some row is of a trial that was stopped because it cannot win."""
+    """True if some row is of a trial that was stopped because it cannot win."""
     columnless: tuple[str, ...] = ()
     """Further knobs that differ."""
 
 
 def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: int = PAGE) -> TrialTable:
-    """A page of the trials asked for, ``most`` of them; the best ones unless told."""
+    """Returns a page of ``most`` trials that pass the filter; by default the best."""
     wanted = wanted or TrialFilter()
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
@@ -72,14 +72,14 @@ def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> st
 
 
 def marked_speed(trial: Trial, found: StudyReading) -> str:
-    """Tokens/hour in words, with a mark where the trial changes numerics or the update."""
+    """Returns tokens/hour in words, with a mark if the trial changes numerics or the update."""
     spec = found.study.spec
     same = not trial.tokens_per_hour or evidence.same_learning(trial.configuration, spec.baseline, spec.framework)
     return measured_words(trial) + ("" if same else PERMITTED_MARK)
 
 
 def tone(trial: Trial) -> str:
-    """``good``, ``bad``, ``now`` or nothing: how a trial's row is coloured, beside its words."""
+    """Returns a trial's colour class: ``good``, ``bad``, ``now`` or empty."""
     if trial.state is TrialState.FAIL:
         return "bad"
     if trial.state is TrialState.RUNNING:
@@ -88,12 +88,12 @@ def tone(trial: Trial) -> str:
 
 
 def failures(found: StudyReading) -> tuple[Trial, ...]:
-    """The trials that failed, the latest first; ``SHOWN_FAILURES`` of them."""
+    """Returns the failed trials, the latest first, at most ``SHOWN_FAILURES``."""
     failed = [t for t in found.trials if t.state is TrialState.FAIL]
     return tuple(sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES])
 
 
 def changed_words(trial: Trial, found: StudyReading) -> str:
-    """``micro_batch_size 2 → 4, ...`` of a trial, or that it is as the baseline."""
+    """Returns a trial's changes, such as ``micro_batch_size 2 → 4``, or that it is as the baseline."""
     parts = [f"{n} {a} → {b}" for n, a, b in changes(trial.configuration, found.study.spec.baseline)]
     return ", ".join(parts) or "as the baseline"

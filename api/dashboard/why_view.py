@@ -1,4 +1,4 @@
-"""View of what a study's trials show: where time and memory go, what fits, what knobs contribute."""
+"""View of findings from a study's trials: time and memory, feasibility, contributions of knobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from autotune.wording.text import clean
 
 @dataclass(frozen=True)
 class WhyQuery:
-    """Query of the why page; ``settled`` chooses what it does not name."""
+    """Query of the why page; ``settled`` fills in missing parts."""
 
     x: str = ""
     y: str = ""
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> WhyQuery:
-        """The query from the names and values of an address."""
+        """Parses the query from the names and values of an address."""
         plain = {name: clean(value)[:LONGEST] for name, value in query if value}
         return cls(plain.get("x", ""), plain.get("y", ""))
 
@@ -43,7 +43,7 @@ class WhyQuery:
 
 @dataclass(frozen=True)
 class WhyView:
-    """The whole page."""
+    """Content of the why page."""
 
     found: StudyReading
     asked: WhyQuery
@@ -56,9 +56,9 @@ class WhyView:
 
 
 PredictPairs = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Cell]]
-"""What is known of pairs of two knobs' values nobody tried."""
+"""Predicts feasibility of pairs of two knobs' values that were not tried."""
 PredictPeaks = Callable[[StudySpec, Sequence[Trial]], Sequence[PredictedPeak]]
-"""What was predicted of the peaks that were measured."""
+"""Predicts the peaks of measured trials."""
 
 
 def why_view(
@@ -69,7 +69,7 @@ def why_view(
     predict_pairs: PredictPairs = untried_pairs.predict_pairs,
     predict_peaks: PredictPeaks = untried_pairs.predict_peaks,
 ) -> WhyView:
-    """Everything the page shows; without links where there is no server to follow them to."""
+    """Returns the content of the page; without links for a file that has no server."""
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
     capacity = capacity_of(study.spec)
@@ -87,14 +87,14 @@ def why_view(
 
 
 def capacity_of(spec: StudySpec) -> Capacity:
-    """The pool that fills first, as far as that is known: the GPU's memory, or the limit of the process tree."""
+    """Returns the memory pool that fills first, as far as known: the GPU's, or the limit of the process tree."""
     if spec.resources.gpus:
         return Capacity(Pool.DEVICE, spec.resources.device_memory)
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
 def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
-    """``query`` with knobs of this study: the two the map is about."""
+    """Returns ``query`` with two knobs of this study for the map."""
     names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
     x = query.x if query.x in found.differing else next((n for n in by_failure if n != query.y), "")
@@ -103,7 +103,7 @@ def settled(found: StudyReading, query: WhyQuery) -> WhyQuery:
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
-    """Rank of a knob for the map: its values with failures plus all its values; 0 if there are too many."""
+    """Ranks a knob for the map: its values with failures plus all its values; 0 if there are too many."""
     failed = {t.configuration.get(knob) for t in trials if t.state is TrialState.FAIL}
     every = {t.configuration.get(knob) for t in trials}
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0

@@ -15,10 +15,10 @@ from autotune.errors import UsageError
 
 TOKEN_VARIABLE = "AUTOTUNE_TOKEN"  # noqa: S105 - a name
 SHORTEST_TOKEN = 22
-"""Characters: 128 random bits in base 64."""
+"""Least number of characters: 128 random bits in base 64."""
 
 PATIENCE_S = 5.0
-"""For a token that is written into a pipe."""
+"""Seconds to wait for a token that is written into a pipe."""
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 
 MAKE_ONE = "python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"
@@ -32,10 +32,10 @@ def access_for(
     *,
     control: bool = False,
 ) -> Access:
-    """Access rules of a server that listens on ``host``; with ``control`` readers may also send requests to its tuners.
+    """Returns the access rules of a server on ``host``; with ``control`` readers may also send requests to its tuners.
 
     Raises:
-        UsageError: beyond loopback or with ``control`` no token, or one that is too short or that others can read.
+        UsageError: the token is missing beyond loopback or with ``control``, too short, or readable by others.
     """
     token = read_token(environ, token_file)
     if control and token is None:
@@ -56,7 +56,7 @@ def access_for(
 
 
 def _host_name(name: str) -> str:
-    """A host name as a ``Host`` header has it. Raises ``UsageError`` for one with a scheme, a port or a ``*``."""
+    """Returns a host name as in a ``Host`` header. Raises ``UsageError`` for one with a scheme, a port or a ``*``."""
     plain = name.strip().lower()
     bare = plain[1:-1] if plain.startswith("[") and plain.endswith("]") else plain
     if is_address(bare) or _NAME.fullmatch(plain):
@@ -65,7 +65,7 @@ def _host_name(name: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it; of names only ``localhost`` is known to be."""
+    """Tells whether only this machine reaches the host; of names, only ``localhost`` counts."""
     if host.lower() == "localhost":
         return True
     try:
@@ -75,10 +75,10 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(environ: Mapping[str, str], file: Path | None) -> str | None:
-    """The file's, else the environment's; ``None`` if neither is there.
+    """Returns the token of the file, else of the environment; ``None`` without one.
 
     Raises:
-        UsageError: the file cannot be used, or the token is too short to keep anybody out.
+        UsageError: the file cannot be used, or the token is too short.
     """
     token, place = environ.get(TOKEN_VARIABLE, "").strip(), f"${TOKEN_VARIABLE}"
     if file is not None:

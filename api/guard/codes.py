@@ -1,4 +1,4 @@
-"""One-time codes: printed where the server runs, and traded by a browser for its cookie."""
+"""One-time codes: printed where the server runs; a browser exchanges one for its cookie."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import time
 from collections.abc import Callable
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's base 32: nothing in it looks like anything else in it."""
+"""Crockford's base 32, without characters that look alike."""
 LENGTH = 10
-"""Characters of 5 bits each."""
+"""Number of characters, each of 5 bits."""
 LIFE_S = 600.0
 MOST_TRIES = 5
-"""Wrong ones after which a code holds no longer, whoever tried."""
+"""Wrong tries, by any reader, after which a code is no longer valid."""
 
 _LONGEST = 64
-"""Characters of an answer that are looked at."""
+"""Most characters of a given code that are read."""
 _READ_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "-": None, " ": None})
 
 Clock = Callable[[], float]
 
 
 def _nobody(_: str) -> None:
-    """Takes a new code and does nothing."""
+    """Ignores a new code."""
 
 
 class Codes:
     """One-time login codes: one is valid at a time, once and for ``LIFE_S`` seconds. Safe for several threads."""
 
     def __init__(self, tell: Callable[[str], None] = _nobody, clock: Clock = time.monotonic) -> None:
-        """``tell`` is given every new code as people read it."""
+        """Takes ``tell``, called with every new code in readable form."""
         self._tell = tell
         self._clock = clock
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class Codes:
         self._tries = 0
 
     def invite(self) -> None:
-        """Tells a new code, unless the last one told still holds."""
+        """Makes and announces a new code, unless the last one is still valid."""
         with self._lock:
             if self._holding() is not None:
                 return
@@ -50,7 +50,7 @@ class Codes:
         self._tell(f"{code[:half]}-{code[half:]}")
 
     def spend(self, given: str) -> bool:
-        """Whether ``given`` is the code that holds, compared in constant time; then it holds no longer."""
+        """Tells whether ``given`` is the valid code, compared in constant time, and if so makes the code invalid."""
         plain = given[:_LONGEST].upper().translate(_READ_AS)
         with self._lock:
             code = self._holding()

@@ -1,8 +1,8 @@
-"""The outermost layer: Host, Origin, token and body size are judged before anything of the application runs.
+"""The outermost layer: checks Host, Origin, token and body size before the application runs.
 
-A page of another site can make a browser on this machine send requests to a loopback address, under that site's
-name if its name server lies (DNS rebinding); hence the Host rule even where no token is needed. It could not read the
-answers, but each costs time of a machine that measures, so only a link from there is followed.
+A page of another site can make a browser on this machine send requests to a loopback address, under that site's name if
+its name server lies (DNS rebinding). The Host rule therefore applies even without a token. Such a page cannot read the
+answers, but each costs time of a machine that measures; so of its requests only a followed link is answered.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from api.guard.throttle import Throttle
 
 COOKIE = "autotune"
 LARGEST_BODY = 4096
-"""Bytes; what anybody sends is a code, or a word for a tuner."""
+"""Most bytes of a body, which is a login code or a request to a tuner."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", *(f"/assets/{name}" for name in LOGIN_ASSETS)})
-"""They show nothing of a study."""
+"""Paths open to all readers; they show nothing of a study."""
 
 SLOWEST_S = 20.0
-"""A reader that takes nothing for so long is disconnected; streams have something to take every 15 s."""
+"""Seconds after which a reader that takes no data is disconnected; streams send data every 15 s."""
 
 ENDLESS = "/events/stream"
-"""How the addresses of streams end."""
+"""Suffix of the addresses of streams."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-"""A name or an address, or one in brackets; with or without a port."""
+"""A host name or an address, also in brackets, with or without a port."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _OWN_SITES = frozenset({"same-origin", "none"})
-"""``Sec-Fetch-Site``: a page of this server, or somebody's own hand. Another port of this machine is another site."""
+"""Values of ``Sec-Fetch-Site`` for a page of this server, and for a typed address. Another port is another site."""
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -68,21 +68,21 @@ class Access:
     """Access rules of a server."""
 
     token: str | None = None
-    """``None``: whoever reaches the address."""
+    """Secret of the readers; ``None``: all readers may read."""
     names: frozenset[str] = LOOPBACK_NAMES
-    """Host names the server answers to."""
+    """Host names that the server answers to."""
     any_address: bool = False
-    """Answers to every IP address too; a rebinding attack needs a name."""
+    """True if the server answers to every IP address too; a rebinding attack needs a name."""
 
     def knows(self, host: str) -> bool:
-        """Whether a ``Host`` header is ours."""
+        """Tells whether the server answers to this ``Host`` header."""
         name = _name_of(host)
         if name is None:
             return False
         return name in self.names or (self.any_address and is_address(name))
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request shows the token, or the cookie that stands for it."""
+        """Tells whether a request has the token, or its cookie."""
         if self.token is None:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -91,17 +91,17 @@ class Access:
         return _same(_cookie_of(headers.get("cookie", "")), self.cookie())
 
     def is_token(self, given: str) -> bool:
-        """In constant time."""
+        """Tells whether ``given`` is the token, in constant time."""
         return self.token is not None and _same(given, self.token)
 
     def cookie(self) -> str:
-        """Proves the token without being it; another one with every token."""
+        """Returns the cookie's value, which proves the token without revealing it and differs for every token."""
         key = (self.token or "").encode()
         return hmac.new(key, b"autotune page", hashlib.sha256).hexdigest()
 
 
 class RequestGuard:
-    """ASGI around the whole application, mounts and errors included."""
+    """ASGI layer around the whole application, mounts and errors included."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class RequestGuard:
         count: Callable[[int], None],
         cut_off: Callable[[], None],
     ) -> None:
-        """``count`` is called with the status of every answer, ``cut_off`` for every reader that was disconnected."""
+        """Takes ``count``, called with each answer's status, and ``cut_off``, called for each disconnected reader."""
         self._app = app
         self._access = access
         self._crashed = crashed
@@ -147,10 +147,10 @@ class RequestGuard:
 
 
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
-    """Why a request is not passed on, as the answer to it.
+    """Returns the refusal of a request; ``None`` if it is passed on.
 
-    The right token is let in however often others were wrong: it cannot be guessed, and whoever shares an address with
-    its owner must not be able to lock it out.
+    The right token is accepted regardless of wrong tries: it cannot be guessed, and a reader with the same address must
+    not be able to lock its owner out.
     """
     headers = Headers(scope=scope)
     hosts = headers.getlist("host")
@@ -177,18 +177,18 @@ def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None
 
 
 def host_of(scope: Scope) -> str:
-    """Whom a request comes from, as far as the connection says; empty where it does not."""
+    """Returns the address that a request comes from; empty if the connection has none."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """The header, in whole seconds."""
+    """Returns the ``Retry-After`` header, in whole seconds."""
     return {"Retry-After": str(math.ceil(wait_s))}
 
 
 def _same_site(headers: Headers, host: str) -> bool:
-    """A browser always says where a changing request comes from; a program need not."""
+    """Tells whether a changing request comes from this site: a browser sends its origin, a program need not."""
     if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
         return False
     origin = headers.get("origin")
@@ -202,15 +202,15 @@ def _same_site(headers: Headers, host: str) -> bool:
 
 
 def _asked_here(headers: Headers) -> bool:
-    """Whether a reading request comes from a page of ours, a program, or a link somebody followed; not from an image,
-    a script, a frame or a stream in a page of another site."""
+    """Tells whether a reading request comes from a page of this server, a program or a followed link; not from an
+    image, a script, a frame or a stream in a page of another site."""
     if headers.get("sec-fetch-site", "none") in _OWN_SITES:
         return True
     return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
 
 
 def _name_of(host: str) -> str | None:
-    """The host of a ``Host`` header in lower case, without port and brackets; ``None`` if it is no host."""
+    """Returns the host of a ``Host`` header in lower case, without port and brackets; ``None`` if it is no host."""
     if _HOST.fullmatch(host) is None:
         return None
     try:
@@ -222,7 +222,7 @@ def _name_of(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address, without brackets."""
+    """Tells whether a name is an IP address, without brackets."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -243,13 +243,13 @@ def _same(given: str, expected: str) -> bool:
 
 
 class SlowReaderError(OSError):
-    """A reader has taken nothing for ``SLOWEST_S``; as an ``OSError``, ASGI's word for a reader that is gone."""
+    """Raised if a reader takes no data for ``SLOWEST_S``; an ``OSError``, as ASGI expects for a disconnected reader."""
 
 
 def nobody_reads(error: BaseException, *, stream: bool = False) -> bool:
-    """Whether all that went wrong is that the reader is gone, so that there is nobody to tell and nothing to mend.
+    """Tells whether an error only means that the reader has disconnected, so that it need not be reported.
 
-    What a stream's own tasks hand on to each other breaks with it, and may be all that is left to be seen of it.
+    The tasks of a stream fail with its reader, and their errors may be all that remains.
     """
     leaves = list(_leaves(error))
     gone = [isinstance(leaf, SlowReaderError | ClientDisconnect) for leaf in leaves]
@@ -266,7 +266,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _in_time(send: Send) -> Send:
-    """``send`` that disconnects a reader who takes nothing for ``SLOWEST_S`` seconds."""
+    """Wraps ``send`` to disconnect a reader that takes no data for ``SLOWEST_S`` seconds."""
 
     async def sending(message: Message) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A limit on what an address may get wrong: tokens and codes. Used by the server's event loop alone."""
+"""Limits wrong tokens and codes by address. Used by the server's event loop alone."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 BURST = 10
-"""Wrong tries an address has at once."""
+"""Wrong tries that an address has at once."""
 EVERY_S = 6.0
-"""It has one more after so long."""
+"""Seconds after which an address has one more try."""
 ROUNDING_S = 1e-3
 MOST_ADDRESSES = 1024
-"""That are remembered; the longest unseen is forgotten first."""
+"""Most addresses that are remembered; the longest unseen is dropped first."""
 
 
 class Throttle:
-    """The generic cell rate algorithm (ITU-T I.371) for each address: two figures, and nothing to clean up."""
+    """The generic cell rate algorithm (ITU-T I.371) for each address, which needs only one time for each."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due: OrderedDict[str, float] = OrderedDict()
 
     def wait_s(self, host: str) -> float:
-        """Seconds until the address may try again; 0 if it may now."""
+        """Returns the seconds until the address may try again; 0 if it may now."""
         now = self._clock()
         wait = self._due.get(network_of(host), now) - now - (BURST - 1) * EVERY_S
         return wait if wait > ROUNDING_S else 0.0
 
     def strike(self, host: str) -> float:
-        """A wrong try, and what ``wait_s`` said before it; one that had to wait costs no further waiting."""
+        """Records a wrong try and returns ``wait_s`` from before it; a try during a wait adds no waiting."""
         wait = self.wait_s(host)
         if wait == 0:
             address, now = network_of(host), self._clock()
@@ -41,7 +41,7 @@ class Throttle:
 
 
 def network_of(host: str) -> str:
-    """The address, or of IPv6 the network of 64 bits, all of which one machine may have; any other text as it is."""
+    """Returns the network of an address: itself, for IPv6 its 64-bit network; other text unchanged."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,1 +1,1 @@
-"""Events to those who listen."""
+"""Live events for the readers of streams."""

@@ -1,6 +1,6 @@
 """Live events of studies: polls the database once a second for each study that has listeners.
 
-Each listener has a queue of its own, and is dropped when the queue is full.
+Each listener has its own queue, and is dropped when the queue is full.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ from autotune.domain import Event
 from autotune.errors import AutotuneError
 
 LOOK_S = 1.0
-"""Between two looks at the database."""
+"""Seconds between two polls of the database."""
 LARGEST_QUEUE = 256
-"""Messages a listener may be behind; it is then dropped, and can resume from its last event id."""
+"""Most queued messages of a listener; it is then dropped, and can resume from its last event id."""
 MOST_LISTENERS = 100
 REPLAYED = 200
 """Events read at a time for a listener that catches up."""
 PING_S = 15.0
 """Seconds without a message after which a comment is sent, as the HTML standard recommends."""
 PIECE_BYTES = 1 << 16
-"""Waiting messages are sent in pieces of about so many bytes: each piece wakes the reader, and costs the server as much
-as a small answer."""
+"""Approximate bytes of a piece of waiting messages: a piece costs the server as much as a small answer."""
 
 
 @dataclass(frozen=True)
 class SseMessage:
-    """An event, or that its study has changed."""
+    """A message of a stream: an event, or a new revision of the study."""
 
     id: int | None
-    """Of the event; ``None``: the revision the study has grown to."""
+    """Id of the event; ``None`` for a revision."""
     wire: bytes
 
 
 def event_message(event: Event) -> SseMessage:
-    """The message of an event, with its id."""
+    """Makes the message of an event, with its id."""
     return SseMessage(event.id, _wire(event_json(event), "event", str(event.id)))
 
 
 def revision_message(revision: int) -> SseMessage:
-    """The message that a study has changed; without an id, since a reader who comes again gets the newest revision."""
+    """Makes the message of a new revision; without an id, since a reconnected reader gets the newest revision."""
     return SseMessage(None, _wire({"revision": revision}, "changed", None))
 
 
@@ -59,28 +58,28 @@ def _wire(data: object, event: str, number: str | None) -> bytes:
 
 @dataclass
 class WatchedStudy:
-    """The revision and event that the listeners of a study have been sent."""
+    """State that the listeners of a study have been sent."""
 
     revision: int
     alive: bool
-    """Whether a tuner runs it."""
+    """True if a tuner runs the study."""
     after: int
-    """The greatest event id that was sent; listeners get every later event."""
+    """Greatest event id that was sent; listeners get every later event."""
     sound: bool = True
-    """The last look at the database succeeded."""
+    """True if the last poll of the database succeeded."""
     task: asyncio.Task[None] | None = None
-    """It looks again and again; ``None`` before it has a listener."""
+    """Task that polls repeatedly; ``None`` before the first listener."""
 
 
 class Listener:
     """A reader of an event stream."""
 
     def __init__(self, hub: Hub, study_id: int, after: int, missed: bool = True) -> None:
-        """``missed``: events after ``after`` may have been told before it listened; they are read first."""
+        """Takes ``missed``: true if events after ``after`` may have been sent before; they are read first."""
         self._hub = hub
         self.study_id = study_id
         self.after = after
-        """Greatest event id that was handed over."""
+        """Greatest event id that was delivered."""
         self._missed = missed
         self._waiting: deque[SseMessage] = deque()
         self._some = asyncio.Event()
@@ -95,14 +94,13 @@ class Listener:
         self._some.set()
 
     def end(self) -> None:
-        """Wakes whoever waits for more, for the last time."""
+        """Marks the listener as dropped and wakes its reader for the last time."""
         self.dropped = True
         self._some.set()
 
     async def batches(self) -> AsyncIterator[Sequence[SseMessage]]:
-        """First what happened after ``after``, then what happens, all that waits at once; an empty one where nothing
-        has come for ``PING_S``. Ends when the listener is dropped, or when what it missed cannot be read: it comes
-        again with its last id, and nothing was left out."""
+        """Yields missed events, then all waiting messages at once; an empty batch after ``PING_S`` without one. Ends
+        when the listener is dropped, or missed events cannot be read; the reader resumes with its last id."""
         try:
             while self._missed and (missed := await self._hub.read(self.study_id, self.after)):
                 self.after = missed[-1].id
@@ -122,7 +120,7 @@ class Listener:
                 yield batch
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The waiting messages as the bytes that are sent."""
+        """Yields the waiting messages as bytes."""
         async for batch in self.batches():
             piece = b"" if batch else KEEPALIVE_COMMENT
             for message in batch:
@@ -157,7 +155,7 @@ class Hub:
         self._beginnings: dict[int, asyncio.Task[WatchedStudy]] = {}
         self._joining = 0
         self.dropped = 0
-        """Listeners that were too slow, since the server began."""
+        """Number of listeners dropped as too slow, since the server began."""
 
     @property
     def listeners(self) -> int:
@@ -165,11 +163,11 @@ class Hub:
         return sum(len(some) for some in self._listeners.values())
 
     async def join(self, study_id: int, after: int | None) -> Listener:
-        """A listener to a study, from event ``after`` on, or from what its listeners have been told by now.
+        """Adds a listener to a study, from event ``after`` on, or else from the last event sent to its listeners.
 
         Raises:
             NotFoundError, StoreError: there is no such study, or the database cannot be read.
-            HTTPException: too many listen.
+            HTTPException: there are too many listeners.
         """
         if self.listeners + self._joining >= MOST_LISTENERS:
             raise HTTPException(503, f"{MOST_LISTENERS} readers listen already", {"Retry-After": "30"})
@@ -192,7 +190,7 @@ class Hub:
         return listener
 
     async def _watched(self, study_id: int) -> WatchedStudy:
-        """The database is asked only where nobody listens yet, and once for all who come meanwhile."""
+        """Returns the state of a watched study; reads the database only before its first listener, once for all."""
         watch = self._watchers.get(study_id)
         if watch is not None and watch.sound:
             return watch
@@ -215,7 +213,7 @@ class Hub:
             begun.exception()  # those who waited are told; if all have gone, nobody need be
 
     def leave(self, listener: Listener) -> None:
-        """Idempotent; with its last listener a study is watched no longer."""
+        """Removes a listener; stops watching a study with its last one. A second call does nothing."""
         some = self._listeners.get(listener.study_id, set())
         some.discard(listener)
         if not some:
@@ -225,7 +223,7 @@ class Hub:
                 watch.task.cancel()
 
     async def read(self, study_id: int, after: int) -> tuple[Event, ...]:
-        """Some events after ``after``; none when there are none. Raises ``NotFoundError`` or ``StoreError``."""
+        """Reads up to ``REPLAYED`` events after ``after``. Raises ``NotFoundError`` or ``StoreError``."""
         return await run_sync(self._cache.events, study_id, after, REPLAYED)
 
     async def _watch(self, study_id: int, watch: WatchedStudy) -> None:
@@ -249,7 +247,7 @@ class Hub:
                 self._tell(study_id, revision_message(now))
 
     def _ended(self, study_id: int, ended: asyncio.Task[None]) -> None:
-        """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
+        """Ends the listeners of a watcher that failed; they reconnect, and that starts another."""
         watch = self._watchers.get(study_id)
         if watch is not None and watch.task is ended:
             del self._watchers[study_id]

@@ -1,1 +1,1 @@
-"""The addresses, by topic."""
+"""Routes of the API and the pages, by topic."""

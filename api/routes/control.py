@@ -1,6 +1,6 @@
-"""Asking a running tuner for something, on a server that was started with ``--allow-control`` and has a token.
+"""Requests to a running tuner, on a server that was started with ``--allow-control`` and has a token.
 
-No request carries code, a path, an address or a configuration: only one word, and the number of a trial that was run.
+No request contains code, a path, an address or a configuration: only one word, and the number of a finished trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
 
 
 class Asking(Parameters):
-    """What is asked for."""
+    """A request to a tuner."""
 
     action: Action = Field(
         description="`pause`: no new trial; `resume`; `stop`: finish the running trial and recommend; `cancel`: end "
@@ -37,7 +37,7 @@ class Asking(Parameters):
 
 
 async def allowed(request: Request) -> None:
-    """Checks access before the body is read."""
+    """Checks access and media type before the body is read."""
     if not request.app.state.allow_control:
         raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -54,9 +54,9 @@ async def allowed(request: Request) -> None:
     dependencies=[Depends(allowed)],
 )
 def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Response:
-    """Ask the tuner that runs this study for something; it looks once a second. 409 where no tuner runs it.
+    """Sends a request to the tuner that runs this study, which reads it within a second. 409 if no tuner runs it.
 
-    The request is an event of the study, so who reads its events sees who asked for what and when.
+    The request is stored as an event of the study, with its time and origin.
     """
     store = studies.store(study_id)
     refused = _refused(store, study_id, asking)
@@ -74,7 +74,7 @@ def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Respons
 
 
 def _refused(store: Store, study_id: int, asking: Asking) -> Response | None:
-    """Why not, if not."""
+    """Returns the refusal of a request; ``None`` if it is accepted."""
     if (asking.action is Action.RETRY) is (asking.trial is None):
         need: dict[str, Any] = {"field": "body.trial", "message": "goes with `retry`, and with nothing else"}
         return problem(422, f"{need['field']}: {need['message']}", errors=[need])

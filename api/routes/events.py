@@ -1,4 +1,4 @@
-"""What happened in a study: as pages, and live as a stream of server-sent events."""
+"""Events of a study: as pages, and live as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from autotune.documents.study import event_json, plain
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
 
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Proxies hand a stream on as it comes."""
+"""Headers that make proxies pass a stream on at once."""
 
 
 class EventsQuery(Parameters):
-    """Which events."""
+    """Query of the list of events."""
 
     after: int = Field(0, ge=0, le=LARGEST_ID, description="Only with a greater id.")
     kind: str | None = Field(None, min_length=1, max_length=60, description="Only of this kind.")
@@ -37,7 +37,7 @@ class EventsQuery(Parameters):
 def list_events(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[EventsQuery, Query()]
 ) -> Response:
-    """Events, the oldest first; ids are 1, 2, 3 ... within a study."""
+    """Lists events, the oldest first; ids are 1, 2, 3 ... within a study."""
     after = query.after if query.cursor is None else query.cursor
     name = studies.study(study_id).spec.name
     found = studies.events(study_id, after, query.limit + 1, query.kind)
@@ -55,7 +55,7 @@ async def last_seen(
     ] = None,
     after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="The same, for a first connection.")] = None,
 ) -> int | None:
-    """The id after which to go on; ``None``: with what happens from now on. What is no id is none."""
+    """Returns the id after which a reader continues; ``None``: only new events. An invalid header counts as absent."""
     given = (last_event_id or "").strip()
     if given.isascii() and given.isdecimal():
         return min(int(given), LARGEST_ID)
@@ -65,7 +65,7 @@ async def last_seen(
 async def listening(
     hub: HubDep, study_id: StudyId, after: Annotated[int | None, Depends(last_seen)]
 ) -> AsyncIterator[Listener]:
-    """A place among the listeners, given back at the end; refused before the answer begins if there is none."""
+    """Yields a listener of the study and removes it at the end; refuses early if there are too many."""
     listener = await hub.join(study_id, after)
     try:
         yield listener
@@ -80,11 +80,11 @@ async def listening(
     responses={**problems(404, 422, 503), **STREAM},
 )
 async def stream_events(listener: Annotated[Listener, Depends(listening)]) -> Response:
-    """Events as they happen (server-sent events), those after `Last-Event-ID` first.
+    """Sends events as they happen (server-sent events), events after `Last-Event-ID` first.
 
-    `event: event` carries what `/events` lists and has an `id`. `event: changed` says that the study's revision grew:
-    trials or figures are others than before. A comment comes every 15 seconds. Who does not read is disconnected, and
-    goes on from its last id with a new connection.
+    `event: event` has the content of `/events` and an `id`. `event: changed` says that the study's revision grew: its
+    trials or figures have changed. A comment comes every 15 seconds. A reader that does not read is disconnected; it
+    continues from its last id with a new connection.
     """
     # Not a generator that FastAPI puts into bytes: it would do so for every listener anew, an event at a time, and hand
     # each through two more tasks.

@@ -1,4 +1,4 @@
-"""A configuration of a study as files to train from: what ``autotune export`` writes, without the prompts."""
+"""Files that train with a configuration of a study: those of ``autotune export``, without the prompts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPTS = "prompts/train.jsonl"
 
 
 class ExportQuery(Parameters):
-    """Which configuration."""
+    """Query that selects a configuration to export."""
 
     row: int = Field(1, ge=1, le=2, description="1 learns as the baseline does, 2 with what you permitted.")
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")
@@ -35,9 +35,9 @@ class ExportQuery(Parameters):
 def export_files(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
 ) -> Response:
-    """The files of a configuration and the command that trains with them, as `autotune export` writes them.
+    """Returns the files of a configuration and the command that trains with them, as `autotune export` writes them.
 
-    The prompts are not sent: they are the user's data, and lie where the study ran. 409: there is nothing to export.
+    The prompts are not sent: they are the user's data, and stay where the study ran. 409: there is nothing to export.
     """
     found = studies.snapshot(study_id)
     if query.trial is not None and query.native_only:

@@ -1,4 +1,4 @@
-"""For whoever watches over the server: it answers, it can read, and its figures for Prometheus."""
+"""Health of the server, for monitoring: liveness, readiness, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from api.schemas.problems import Health, problems
 router = APIRouter(tags=["health"])
 
 SHOWN_STUDIES = 50
-"""The newest: a database may hold years of them, and each is a label."""
+"""Number of the newest studies in the metrics: each is a label, and a database may hold years of them."""
 
 
 @router.get("/healthz", operation_id="isAlive", response_model=Health)
 async def is_alive() -> Response:
-    """The server answers."""
+    """Reports that the server answers."""
     return Response(dumps({"status": "ok"}), media_type=JSON)
 
 
 @router.get("/readyz", operation_id="isReady", response_model=Health, responses=problems(503))
 def is_ready(studies: StudiesDep) -> Response:
-    """The database can be read, and is of the version this program knows."""
+    """Checks that the database can be read and has this program's version."""
     studies.check()
     return Response(dumps({"status": "ok"}), media_type=JSON)
 
@@ -35,7 +35,7 @@ def is_ready(studies: StudiesDep) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(503)},
 )
 def get_metrics(request: Request, studies: StudiesDep, hub: HubDep) -> Response:
-    """How the newest 50 studies stand and what the server does, in Prometheus' text format."""
+    """Returns the state of the newest 50 studies and of the server, in Prometheus' text format."""
     found = [studies.snapshot(study) for study in list(studies.revisions())[:SHOWN_STUDIES]]
     server = of_server(request.app.version, request.app.state.tally, hub.listeners, hub.dropped)
     return Response(exposition((*server, *of_studies(found), *of_places(found))), media_type=CONTENT_TYPE)

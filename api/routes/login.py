@@ -1,4 +1,4 @@
-"""A one-time code for a cookie: a form, so that nothing is in an address, and the token is in no browser at all."""
+"""Login: exchanges a one-time code for a cookie. A form, so that no address has the code and no browser the token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOO_MANY = "Too many wrong tries; wait a little."
 
 @router.get("/login")
 async def form(access: AccessDep, codes: CodesDep) -> Response:
-    """Asks for a code, where one is needed; one is printed where the server runs, unless one holds already."""
+    """Shows the form for a code if a token is needed; prints a new code where the server runs, unless one is valid."""
     if access.token is None:
         return Response(status_code=303, headers={"Location": "/"})
     codes.invite()
@@ -29,7 +29,7 @@ async def form(access: AccessDep, codes: CodesDep) -> Response:
 
 @router.post("/login")
 async def enter(request: Request, access: AccessDep, codes: CodesDep, throttle: ThrottleDep) -> Response:
-    """The right code -> a cookie no script can read and no other site can send."""
+    """Sets a cookie that no script can read and no other site can send, if the code is right."""
     given, host = _given(await request.body()), host_of(request.scope)
     if access.token is None:
         return Response(status_code=303, headers={"Location": "/"})

@@ -23,14 +23,14 @@ _TEXT_ANSWER = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
 class Which(StrEnum):
-    """Whose log."""
+    """Process whose log is read: the trial or its rollout server."""
 
     TRIAL = "trial"
     SERVER = "server"
 
 
 class LogQuery(AttemptQuery):
-    """Which log of a trial."""
+    """Query that selects a log of a trial."""
 
     which: Which = Field(Which.TRIAL, description="The trial's own, or its rollout server's.")
 
@@ -56,9 +56,9 @@ def get_log(
         Header(alias="Range", max_length=100, description="`bytes=0-999`, `bytes=1000-`, `bytes=-1000`."),
     ] = None,
 ) -> Response:
-    """What a trial printed. Bytes that could steer a terminal are replaced by `?`, so offsets are those of the file.
+    """Returns the output of a trial. Bytes that could affect a terminal are replaced by `?`, so offsets are the file's.
 
-    While the trial runs ask for `bytes=N-` with the size seen last: 416 says that there is nothing new yet.
+    While the trial runs, ask for `bytes=N-` with the last known size: 416 means that there is nothing new yet.
     """
     found = studies.snapshot(study_id)
     trial, server = found.trial(number), query.which is Which.SERVER

@@ -1,4 +1,4 @@
-"""The pages for people, and what they load; all of it comes from here."""
+"""Pages for people and their files; none comes from another server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 @router.get("/")
 def all_studies(request: Request, studies: StudiesDep) -> Response:
-    """Every study with its answer in a line."""
+    """Shows every study with its answer in one line."""
     every = studies.studies()
     found = [studies.snapshot(study.id) for study in every[:SHOWN_STUDIES]]
     key = ("studies", len(every), *(snapshot.progress for snapshot in found))
@@ -40,13 +40,13 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 
 @router.get("/studies/{study_id}")
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """A study, live; its trials filtered by what stands after the question mark."""
+    """Shows a study, live; the address's query filters its trials."""
     wanted = TrialFilter.of(request.query_params.multi_items())
     return conditional(request, study_page(studies, study_id, wanted), HTML)
 
 
 def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes:
-    """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
+    """Renders the page of a study; cached until the study is read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
@@ -56,26 +56,26 @@ def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes
 
 @router.get("/docs")
 def docs(request: Request) -> Response:
-    """The API's description as a page without scripts."""
+    """Shows the API's description as a page without scripts."""
     return conditional(request, render("docs.html", document=request.app.openapi()), HTML)
 
 
 @router.get("/redoc")
 @router.get("/api/v1")
 def to_docs() -> Response:
-    """Leads to the description."""
+    """Redirects to the API's description for people."""
     return RedirectResponse("/docs")
 
 
 @router.get("/openapi.json")
 def to_openapi() -> Response:
-    """Leads to the description for programs."""
+    """Redirects to the API's description for programs."""
     return RedirectResponse("/api/v1/openapi.json")
 
 
 @router.get("/assets/{name}")
 def asset(request: Request, name: str) -> Response:
-    """A file of the page."""
+    """Returns a file of the pages."""
     if name not in asset_names.ASSETS:
         raise NotFoundError(f"there is no asset {name}")
     return conditional(request, _read(name), _TYPES[Path(name).suffix], {"Cache-Control": "no-cache"})

@@ -1,6 +1,6 @@
-"""A study and a trial as the program itself reads them, for the commands with ``--url``.
+"""A study and a trial as the program's own values, for the commands with ``--url``.
 
-Not part of the described API: their form is that of the program's own values, and changes with its version.
+Not part of the described API: their form changes with the program's version.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from autotune.recommendation.reading import ReadingPage, StudyReading, last_even
 router = APIRouter(prefix="/api/v1/studies/{study_id}", include_in_schema=False)
 
 TRIALS = 100
-"""On a page."""
+"""Trials on a page."""
 
 
 class ReadingQuery(Parameters):
-    """Which trials."""
+    """Query that selects trials."""
 
     since: int = Field(0, ge=0, le=LARGEST_ID)
-    """The first trial."""
+    """Number of the first trial."""
 
 
 @router.get("/reading")
 def get_reading(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ReadingQuery, Query()]
 ) -> Response:
-    """All that is kept of a study, with ``TRIALS`` of its trials: a ``ReadingPage``."""
+    """Returns all stored values of a study, with ``TRIALS`` of its trials: a ``ReadingPage``."""
     found, end = studies.snapshot(study_id), query.since + TRIALS
     kept = {each.name: getattr(found, each.name) for each in fields(StudyReading)}
     verified = last_event(studies.store(study_id), found.study, "verified")
@@ -47,7 +47,7 @@ def get_reading(
 
 @router.get("/trials/{number}/reading")
 def get_trial_reading(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
-    """What is known of a trial beside what it measured: a ``TrialReading``."""
+    """Returns details of a trial besides its measurements: a ``TrialReading``."""
     found = studies.snapshot(study_id)
     trial = found.trial(number)
     opened = partial(open_below, studies.home.runs)

@@ -1,4 +1,4 @@
-"""What a study hands back, as JSON or as the framework's own configuration file."""
+"""The recommendation of a study, as JSON or as the framework's own configuration file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ YAML, SHELL = "application/yaml", "text/x-shellscript"
 
 
 class Format(StrEnum):
-    """How the answer is written: our own document, or a framework's file."""
+    """Format of the answer: the API's JSON, or a framework's file."""
 
     JSON = "json"
     TRL = "trl"
@@ -42,7 +42,7 @@ class Format(StrEnum):
 
 
 class RecommendationQuery(Parameters):
-    """In which form, and of which row."""
+    """Query that selects the format and the row."""
 
     format: Format = Field(
         Format.JSON,
@@ -70,10 +70,10 @@ class RecommendationQuery(Parameters):
 def get_recommendation(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[RecommendationQuery, Query()]
 ) -> Response:
-    """The recommendation, or the best so far, and why, as `autotune best --json` prints it; or as a file to train from.
+    """Returns the recommendation or the best so far, with reasons, as `autotune best --json`; or a file to train from.
 
     A file whose first lines name a launcher needs the other files of `autotune export`. 409: there is nothing to
-    export, or this framework cannot be given it.
+    export, or the study is of another framework.
     """
     found = studies.snapshot(study_id)
     if query.format is Format.JSON:
@@ -108,6 +108,6 @@ def _file(studies: StudyCache, found: Snapshot, query: RecommendationQuery) -> b
 
 
 def _headed(text: str, lines: Sequence[str]) -> str:
-    """``text`` with ``lines`` at its head, behind the line that names a script's interpreter."""
+    """Inserts ``lines`` at the start of ``text``, after the line that names a script's interpreter."""
     first, _, rest = text.partition("\n")
     return "\n".join([first, *lines, rest] if first.startswith("#!") else [*lines, text])

@@ -30,7 +30,7 @@ PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it 
 
 
 class MatchQuery(Parameters):
-    """What is known of one's own training; what is left out does not matter."""
+    """Properties of a training; missing ones match every study."""
 
     model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; its last part counts.")
     params_b: float | None = Field(
@@ -52,7 +52,7 @@ class MatchQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
     def wanted(self) -> TrainingProfile:
-        """Without what is no property of a study."""
+        """Returns the training's properties, without paging and the memory limit."""
         return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
@@ -60,7 +60,7 @@ class MatchQuery(Parameters):
 def find_recommendations(
     request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
 ) -> Response:
-    """Answers of the studies nearest to what is asked for, with what differs and what each changed knob contributes.
+    """Finds answers of the studies nearest to the query, with their differences and each changed knob's contribution.
 
     `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Studies
     of another kind of device, or of a model more than twice or less than half as large, are under `far`. Where no near
@@ -105,7 +105,7 @@ def _place(match: Match) -> Key:
 def _predicted(
     studies: StudyCache, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
 ) -> tuple[bytes, str]:
-    """An item, if there can be one, and what to say of it or of there being none."""
+    """Returns a predicted item and a sentence on it; an empty item if nothing can be predicted."""
     rest, why = predictor.answer(studies, matches, query.wanted(), query.max_memory_bytes)
     if not rest:
         return b"", f"nothing is predicted: {why}"
@@ -113,7 +113,7 @@ def _predicted(
 
 
 def _rest(studies: StudyCache, found: Snapshot, limit_bytes: int | None) -> bytes:
-    """A study's answer as JSON; worked out when a trial has ended, not for every reader."""
+    """Returns a study's answer as JSON; computed when a trial has ended, not for every reader."""
     name = ("answer", found.study.id, limit_bytes)
     return studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
 
@@ -127,7 +127,7 @@ def _item(studies: StudyCache, match: Match, found: Snapshot, limit_bytes: int |
 
 
 def _joined(head: Mapping[str, Any], rest: bytes) -> bytes:
-    """Two JSON objects as one document."""
+    """Joins two JSON objects into one document."""
     return dumps(head)[:-1] + b"," + rest[1:]
 
 
@@ -141,7 +141,7 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
 
 
 def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
-    """The rest of an item; nothing if no configuration stays below the limit."""
+    """Returns an item without its match; empty if no configuration stays below the limit."""
     row = found.within(limit_bytes)
     if row is None or found.recommendation is None:
         return b""
@@ -156,7 +156,7 @@ def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
 
 
 def _reason(shown: Sequence[Match], too_large: int, unanswered: int, limit_bytes: int | None) -> str:
-    """Why these, or why none, in a sentence."""
+    """Returns a sentence on why these items, or none, are listed."""
     if shown and shown[0].distance == 0:
         parts = ["measured on what was asked for"]
     elif shown and shown[0].is_far:

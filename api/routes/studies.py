@@ -1,4 +1,4 @@
-"""Studies, how they stand, and what their figures were measured on."""
+"""Studies, their state, and the machines their figures were measured on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/api/v1", tags=["studies"])
 
 
 class StudiesQuery(Parameters):
-    """Which page of the studies."""
+    """Query of the list of studies."""
 
     name: str | None = Field(None, max_length=200, description="Only the study of this name.")
     limit: int = Field(100, ge=1, le=500, description="Studies on a page.")
@@ -29,7 +29,7 @@ class StudiesQuery(Parameters):
 
 @router.get("/studies", **described("listStudies", Studies))
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
-    """Every study, newest first."""
+    """Lists every study, newest first."""
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
     shown, following = page(every, lambda study: (-study.id,), query.limit, query.cursor)
     document = {"studies": [study_json(study, studies.state(study)) for study in shown], "next_cursor": following}
@@ -38,7 +38,7 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
 
 @router.get("/studies/{study_id}", **described("getStudy", Status, 404))
 def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """How a study stands, as `autotune status --json` prints it."""
+    """Returns the state of a study, as `autotune status --json` prints it."""
     found = studies.snapshot(study_id)
     document = status_document(found, studies.lives(found), time.time())
     return conditional(request, dumps(document), JSON)
@@ -46,9 +46,9 @@ def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
 
 @router.get("/studies/{study_id}/fingerprints", **described("listFingerprints", Fingerprints, 404))
 def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
+    """Lists hardware, driver and versions that affect the figures, the oldest first; the last is the current one.
 
-    Figures of two fingerprints are not to be compared.
+    Figures of two fingerprints are not comparable.
     """
     name = studies.study(study_id).spec.name
     items = [

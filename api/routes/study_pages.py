@@ -1,4 +1,4 @@
-"""The further pages of a study: what its trials say, each trial, some beside each other, and its answer."""
+"""Further pages of a study: reasons, each trial, a comparison of trials, and the recommendation."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ Row = Annotated[int, Path(ge=1, le=2)]
 
 @router.get("/why")
 def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Where time and memory go, what fits, which knobs matter."""
+    """Shows where time and memory go, which configurations fit, and the contribution of each knob."""
     asked = WhyQuery.of(request.query_params.multi_items())
     return conditional(request, why_page(studies, study_id, asked), HTML)
 
 
 def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
-    """The why page of a study; made anew when a trial has changed. Raises ``NotFoundError`` or ``StoreError``."""
+    """Renders the why page; cached until a trial changes. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
-        """Cached until another trial ends, not only until the next cycle."""
+        """Predicts pairs; cached until another trial ends, not only until the next cycle."""
         return studies.kept(
             ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
         )
 
     def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
-        """Cached as ``pairs`` is."""
+        """Predicts peaks; cached as ``pairs`` is."""
         return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
@@ -67,7 +67,7 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
 def one_trial(
     request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, number: TrialNumber
 ) -> Response:
-    """A trial, its log as it is written."""
+    """Shows a trial with its live log."""
     found = studies.snapshot(study_id)
     trial = found.trial(number)
     folder = studies.folder(found, trial)
@@ -93,7 +93,7 @@ def one_trial(
 
 @router.get("/compare")
 def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """Two to six trials beside each other, named as ``?trial=3&trial=7``."""
+    """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
     numbers = asked_numbers(request.query_params.multi_items())
     key = ("compare", found.progress, numbers)
@@ -103,7 +103,7 @@ def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Respons
 
 @router.get("/recommendation")
 def recommendation(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId) -> Response:
-    """The answer with everything it rests on."""
+    """Shows the recommendation with its evidence."""
     found = studies.snapshot(study_id)
 
     def build() -> bytes:
@@ -117,7 +117,7 @@ def recommendation(request: Request, studies: StudiesDep, access: AccessDep, stu
 
 @router.get("/export/{row}.zip")
 def export(request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, row: Row) -> Response:
-    """The files that train with a row of the answer; the prompts, which are the user's data, only on this machine."""
+    """Returns the files that train with a row of the answer; with the prompts only if the page needs no token."""
     return _archive(request, studies, access, study_id, ExportChoice(row=row))
 
 
@@ -125,7 +125,7 @@ def export(request: Request, studies: StudiesDep, access: AccessDep, study_id: S
 def export_trial(
     request: Request, studies: StudiesDep, access: AccessDep, study_id: StudyId, number: TrialNumber
 ) -> Response:
-    """Sends the same of a trial's configuration."""
+    """Returns the files that train with a trial's configuration; prompts as for ``export``."""
     return _archive(request, studies, access, study_id, ExportChoice(trial=number))
 
 
@@ -140,7 +140,7 @@ def _archive(request: Request, studies: StudyCache, access: Access, study_id: in
 
 
 def shown_export(export: Exported | str, access: Access) -> Exported | str:
-    """Leaves the prompts out, unless they are readable and only this machine reads the page."""
+    """Removes the prompts, which are the user's data, unless they are readable and the page needs no token."""
     readable = not isinstance(export, str) and export.prompts is not None and export.prompts.is_file()
     if isinstance(export, str) or (readable and access.token is None):
         return export

@@ -50,7 +50,7 @@ _KEYS: dict[Sort, Callable[[ListedTrial], Key]] = {
 
 
 class TrialsQuery(Parameters):
-    """Which trials, in which order."""
+    """Query that selects and sorts trials."""
 
     state: list[TrialState] = Field([], max_length=5, description="Only in these states; may be repeated.")
     kind: list[TrialKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
@@ -71,13 +71,13 @@ class TrialsQuery(Parameters):
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
     def chosen(self) -> TrialConditions:
-        """Raises ``RequestValidationError``."""
+        """Returns the conditions of the query. Raises ``RequestValidationError``."""
         knobs = [knob_filter(text) for text in self.knob]
         return TrialConditions(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
 
 
 class CyclesQuery(Parameters):
-    """Which cycles of a trial."""
+    """Query that selects cycles of a trial."""
 
     kind: list[CycleKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
     rank: int | None = Field(None, ge=0, le=100_000, description="Only as this rank saw them.")
@@ -89,9 +89,9 @@ class CyclesQuery(Parameters):
 def list_trials(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[TrialsQuery, Query()]
 ) -> Response:
-    """Trials, best first unless told; `If-None-Match` with the ETag gives 304 while nothing changes.
+    """Lists trials, best first by default; `If-None-Match` with the ETag gives 304 while nothing changes.
 
-    A cursor goes on after the last trial of the page before, so nothing is shown twice as trials arrive.
+    A cursor continues after the last trial of the previous page, so nothing is shown twice as trials arrive.
     """
     chosen, key = query.chosen(), _KEYS[query.sort]
     found = studies.snapshot(study_id)
@@ -106,7 +106,7 @@ def list_trials(
 
 @router.get("/trials/{number}", **described("getTrial", OneTrial, 404))
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
-    """A trial with its protocol and every cycle, phases and memory included."""
+    """Returns a trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
     trial = found.trial(number)
     document = trial_json(trial, found.study.spec.baseline, cycles=True)
@@ -123,7 +123,7 @@ def list_cycles(
     number: TrialNumber,
     query: Annotated[CyclesQuery, Query()],
 ) -> Response:
-    """The cycles of a trial's last attempt, in the order they ran, with phases, memory and lengths."""
+    """Lists the cycles of a trial's last attempt, in the order they ran, with phases, memory and lengths."""
     found = studies.snapshot(study_id)
     wanted = [
         cycle
@@ -149,10 +149,10 @@ def get_memory(
     number: TrialNumber,
     query: Annotated[AttemptQuery, Query()],
 ) -> Response:
-    """The memory of an attempt over its time: of its process tree, and where there are GPUs of the fullest one.
+    """Returns the memory of an attempt over time: of its process tree, and with GPUs of the fullest one.
 
-    Each has at most 300 points, the highest of as many stretches of time, so that no peak is lost. While the trial runs
-    they are written down every ten seconds; before that there is none (404).
+    Each series has at most 300 points, each the highest of its interval, so no peak is lost. While the trial runs the
+    points are written every ten seconds; before the first write the answer is 404.
     """
     found = studies.snapshot(study_id)
     trial = found.trial(number)

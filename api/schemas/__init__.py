@@ -1,1 +1,1 @@
-"""The shapes of the JSON, for the API's description; ``serialise`` and ``recommendation_json`` build what is sent."""
+"""Shapes of the JSON, for the API's description; ``autotune.documents`` builds the JSON itself."""

@@ -1,4 +1,4 @@
-"""What a study answers."""
+"""Shapes of a study's answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Row(Shape):
 
 
 class Recommendation(Shape):
-    """What a study hands back."""
+    """Recommendation of a study."""
 
     study: str
     rows: list[Row] = Field(description="First: same numerics as the baseline. Second: if more may change.")

@@ -1,4 +1,4 @@
-"""What all shapes of the JSON share.
+"""Common parts of all shapes of the JSON.
 
 Units are in the names; times are UTC in ISO 8601; shares are 0 to 1; unknown is ``null``.
 """
@@ -18,7 +18,7 @@ Knob = bool | int | float | str
 
 
 class Shape(BaseModel):
-    """Nothing may be sent that is not described."""
+    """Base of all shapes; refuses fields that are not described."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

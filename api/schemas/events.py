@@ -1,4 +1,4 @@
-"""What happened in a study."""
+"""Shapes of a study's events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api.schemas.base import Shape, Time
 
 
 class Event(Shape):
-    """Something that happened."""
+    """An event of a study."""
 
     id: int = Field(description="1, 2, 3 ... within its study.")
     kind: str = Field(examples=["trial_finished"])
@@ -45,10 +45,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
         }
     }
 }
-"""A server-sent event, as the OpenAPI specification 3.2 describes one (section 4.14.4)."""
+"""Shape of a server-sent event, as in the OpenAPI specification 3.2 (section 4.14.4)."""
 
 
 class Requested(Shape):
-    """A request was written down; the tuner looks once a second."""
+    """A stored request; the tuner reads requests once a second."""
 
     event: Event

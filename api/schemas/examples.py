@@ -11,5 +11,5 @@ _ANSWERS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def example(operation: str) -> dict[str, Any]:
-    """Returns the ``content`` of a response with the example of an operation; empty where there is none."""
+    """Returns the ``content`` of a response with the example of an operation; empty without an example."""
     return {"application/json": {"example": _ANSWERS[operation]}} if operation in _ANSWERS else {}

@@ -9,7 +9,7 @@ from api.schemas.base import Knob, Shape
 
 
 class File(Shape):
-    """One of the files."""
+    """One file of an export."""
 
     name: str = Field(description="Without a folder.", examples=["grpo.yaml"])
     text: str
@@ -17,7 +17,7 @@ class File(Shape):
 
 
 class Command(Shape):
-    """What trains. `{here}` stands for the folder the files are in."""
+    """The command that trains. `{here}` stands for the folder with the files."""
 
     argv: list[str]
     folder: str = Field(description="Where it runs; empty: wherever it is started.")
@@ -25,7 +25,7 @@ class Command(Shape):
 
 
 class Export(Shape):
-    """All files but the prompts. Interpreter, model and data are named as the machine of the study has them."""
+    """All files except the prompts. Interpreter, model and data have their paths on the study's machine."""
 
     study: str
     row: Row = Field(description="What is exported, with its evidence.")

@@ -1,6 +1,6 @@
-"""Which studies are near to what was asked for, and what they answer; or what is predicted, where none answers.
+"""Shapes of studies near to a query with their answers, or of a prediction if none has an answer.
 
-Intervals of what is predicted are 95 % ones.
+Intervals of predictions are 95 % ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from api.schemas.why import KnobShares
 
 
 class Difference(Shape):
-    """In what a study is not what was asked for."""
+    """A property in which a study differs from the query."""
 
     name: str
     wanted: str | int | float
@@ -27,7 +27,7 @@ class Difference(Shape):
 
 
 class Item(Shape):
-    """A study, how far it is from what was asked for, and its answer."""
+    """A study, its distance from the query, and its answer."""
 
     match: Literal["exact", "nearest"] = Field(description="`exact`: nothing that was asked for differs.")
     distance: float = Field(description="Sum over the differences; 0 where nothing differs.")
@@ -40,14 +40,14 @@ class Item(Shape):
 
 
 class Accuracy(Shape):
-    """How predictions like these compared with trials recorded here on such a GPU."""
+    """Accuracy of predictions for this kind of GPU, by trials recorded here."""
 
     sentence: str = Field(examples=["not yet compared with a recorded table on this GPU"])
     recorded_trials: int = Field(description="Configurations compared; 0: none.")
 
 
 class Load(Shape):
-    """The training predicted for."""
+    """The training that a prediction is for."""
 
     model: str
     family: str
@@ -72,7 +72,7 @@ class Machine(Shape):
 
 
 class Prediction(Shape):
-    """One configuration with what is expected of it."""
+    """A configuration with its forecast."""
 
     predicted: Literal[True]
     configuration: dict[str, Knob]
@@ -94,7 +94,7 @@ class Prediction(Shape):
 
 
 class PredictedItem(Shape):
-    """What the models expect of what was asked for; nothing of it was run."""
+    """Forecast for the query by the models; none of it was run."""
 
     match: Literal["predicted"]
     distance: float | None = Field(

@@ -11,14 +11,14 @@ from api.schemas.examples import example
 
 
 class FieldError(Shape):
-    """One value that is not what was expected."""
+    """A value that was refused, with the reason."""
 
     field: str = Field(examples=["query.limit"])
     message: str
 
 
 class Problem(BaseModel):
-    """RFC 9457."""
+    """A problem document (RFC 9457)."""
 
     type: str = Field(examples=["urn:autotune:problem:not-found"])
     title: str
@@ -28,13 +28,13 @@ class Problem(BaseModel):
 
 
 class Health(Shape):
-    """The server answers."""
+    """State of the server."""
 
     status: str = Field(examples=["ok"])
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses=`` of a route that may answer these."""
+    """Returns ``responses=`` of a route with these error statuses."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     words = {
         400: "The body is no JSON",
@@ -53,6 +53,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def described(operation: str, model: type[BaseModel], *refusals: int) -> dict[str, Any]:
-    """What FastAPI is told of a reading route: it may refuse with ``refusals``, and with 422 and 503 as all of them."""
+    """Returns FastAPI's arguments of a reading route; it may refuse with ``refusals``, 422 and 503."""
     responses = {**problems(*refusals, 422, 503), 200: {"content": example(operation)}}
     return {"operation_id": operation, "response_model": model, "responses": responses}

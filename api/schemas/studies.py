@@ -1,4 +1,4 @@
-"""Studies, how they stand, and what their figures were measured on."""
+"""Shapes of studies, their state, and the machines their figures were measured on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.recommendation.reading import RunState
 
 
 class Reward(Shape):
-    """Where rewards come from."""
+    """A reward function and its source."""
 
     kind: str
     name: str
@@ -51,21 +51,21 @@ class Study(Shape):
 
 
 class Studies(Shape):
-    """Newest first."""
+    """A page of studies, newest first."""
 
     studies: list[Study]
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 
 class Spent(Shape):
-    """Over all runs of the tuner."""
+    """Time spent over all runs of the tuner."""
 
     wall_seconds: Seconds | None
     gpu_seconds: Seconds | None
 
 
 class Budget(Shape):
-    """What the last run of the tuner was given; `null` is no such limit."""
+    """Budget of the last run of the tuner; `null`: no such limit."""
 
     wall_seconds: Seconds | None
     max_trials: int | None
@@ -81,7 +81,7 @@ class Counts(Shape):
 
 
 class PlaceNow(Place):
-    """A place of the tuner that runs, and what it does."""
+    """A place of the running tuner, and its state."""
 
     state: PlaceState = Field(strict=False, description="`left`: it gets no more trials.")
     trial: int | None = Field(description="That runs there.")
@@ -92,7 +92,7 @@ class PlaceNow(Place):
 
 
 class Running(Trial):
-    """A running trial, where it runs and how far it is."""
+    """A running trial with its place and progress."""
 
     place: Place
     phase: str | None
@@ -102,7 +102,7 @@ class Running(Trial):
 
 
 class Status(Shape):
-    """How a study stands."""
+    """State of a study."""
 
     study: Study
     spent: Spent
@@ -129,7 +129,7 @@ class Fingerprint(Shape):
 
 
 class Fingerprints(Shape):
-    """The oldest first."""
+    """Fingerprints of a study, the oldest first."""
 
     study: str
     fingerprints: list[Fingerprint]

@@ -1,4 +1,4 @@
-"""Trials and their cycles."""
+"""Shapes of trials and their cycles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Change(Shape):
 
 
 class Ceiling(Shape):
-    """Why a trial was ended before all its cycles: it cannot win."""
+    """Speed bounds that ended a trial before all its cycles, because it cannot win."""
 
     at_most_tokens_per_hour: Rate | None = Field(description="What the trial can reach at most.")
     best_at_least_tokens_per_hour: Rate | None = Field(description="What the best it competes with has at least.")
@@ -27,7 +27,7 @@ class Ceiling(Shape):
 
 
 class Outcome(Shape):
-    """How a trial ended."""
+    """Outcome of a trial."""
 
     ok: bool
     reason: FailureReason | None = Field(strict=False, description="`null` exactly when `ok`.")
@@ -82,7 +82,7 @@ class Trials(Shape):
 
 
 class Protocol(Shape):
-    """How a trial measures."""
+    """Measurement protocol of a trial."""
 
     warmup_cycles: int
     natural_cycles: int
@@ -107,7 +107,7 @@ class PeakBytes(Shape):
 
 
 class ProcessUse(Shape):
-    """What a rank's process did in a cycle, by its own counters; `null` or empty where there is no such counter."""
+    """Resource use of a rank's process in a cycle, by its own counters; `null` or empty without such a counter."""
 
     main_thread_cpu_seconds: dict[str, float | None] = Field(
         description="By phase, of the thread that drives the training."
@@ -131,7 +131,7 @@ class ProcessUse(Shape):
 
 
 class GpuUse(Shape):
-    """What the GPUs did in a phase, by NVML: means over samples and GPUs, joules and bytes summed over GPUs."""
+    """Use of the GPUs in a phase, by NVML: means over samples and GPUs; joules and bytes are sums over GPUs."""
 
     samples: int = Field(description="Readings this rests on; few say little of a short phase.")
     busy_share: Share | None = Field(description="Of the time in which a kernel ran.")
@@ -207,7 +207,7 @@ class PhaseOfUse(Shape):
 
 
 class Blame(Shape):
-    """What the speed hangs on."""
+    """Resource that limits the speed."""
 
     resource: Resource = Field(strict=False)
     phase: str = Field(description="`cycle` where it is all of it.")
@@ -215,7 +215,7 @@ class Blame(Shape):
 
 
 class Usage(Shape):
-    """What a trial's speed cycles used, and whether its speed is normal."""
+    """Resource use of a trial's speed cycles, and whether its speed is normal."""
 
     cycles: int
     phases: dict[str, PhaseOfUse] = Field(description="By phase; `cycle` is the whole cycle.")
@@ -237,7 +237,7 @@ class Gpu(Shape):
 
 
 class Place(Shape):
-    """Where a trial runs or ran."""
+    """Place where a trial runs or ran."""
 
     name: str | None = Field(description="`null` of one that has a machine without GPUs to itself.")
     node: str | None = Field(description="The machine; `null` where there is only one.")
@@ -245,7 +245,7 @@ class Place(Shape):
 
 
 class TrialWithCycles(Trial):
-    """A trial with how it measured and every cycle."""
+    """A trial with its protocol and every cycle."""
 
     protocol: Protocol
     cycles: list[Cycle]
@@ -270,7 +270,7 @@ class Cycles(Shape):
 
 
 class HostMemory(Shape):
-    """The process tree at one moment."""
+    """Memory of the process tree at one moment."""
 
     seconds: Seconds = Field(description="Seconds since the attempt began.")
     host_bytes: Bytes = Field(description="Summed PSS of the process tree, in bytes.")
@@ -279,7 +279,7 @@ class HostMemory(Shape):
 
 
 class DeviceMemory(Shape):
-    """The GPUs at one moment."""
+    """Memory of the GPUs at one moment."""
 
     seconds: Seconds = Field(description="Seconds since the attempt began.")
     device_used_bytes: Bytes = Field(description="Of the GPUs held the fullest one, by the driver, in bytes.")
@@ -288,7 +288,7 @@ class DeviceMemory(Shape):
 
 
 class MemoryTimeline(Shape):
-    """The memory of an attempt at a trial over its time; each series has at most 300 points, growing in time."""
+    """Memory of an attempt at a trial over time; each series has at most 300 points, ascending in time."""
 
     study: str
     trial: int

@@ -1,4 +1,4 @@
-"""Why a recommendation is what it is: the same as `autotune best --json` prints under `why`."""
+"""Shapes of the reasons for a recommendation: `why` of `autotune best --json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotune.insights.ruled_out import RulingCause
 
 
 class KnobChange(Shape):
-    """One knob; `null` is not set."""
+    """Change of one knob; `null`: not set."""
 
     knob: str
     before: Knob | None
@@ -45,7 +45,7 @@ class KnobShares(Shape):
 
 
 class FailedNeighbour(Shape):
-    """A trial one knob away that has no figure."""
+    """A trial that differs in one knob and has no figure."""
 
     change: KnobChange = Field(description="From the answer to that trial.")
     trial: int
@@ -54,7 +54,7 @@ class FailedNeighbour(Shape):
 
 
 class WhyRow(Shape):
-    """Of one row of the recommendation."""
+    """Reasons for one row of the recommendation."""
 
     title: str
     limits: list[str] = Field(description="What limits it; then which step further a trial could not hold.")
@@ -63,7 +63,7 @@ class WhyRow(Shape):
 
 
 class RuledOut(Shape):
-    """One reason why something is not the answer."""
+    """A reason why configurations are not the answer."""
 
     by: RulingCause = Field(strict=False)
     name: str = Field(description="The rule, or the cause in few words.")
@@ -74,7 +74,7 @@ class RuledOut(Shape):
 
 
 class Why(Shape):
-    """Why the recommendation is what it is."""
+    """Reasons for the recommendation."""
 
     rows: list[WhyRow] = Field(description="One for each row of the recommendation, in its order.")
     ruled_out: list[RuledOut]

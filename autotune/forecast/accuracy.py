@@ -17,15 +17,15 @@ from autotune.recommendation.reading import StudyReading
 
 NONE = "not yet compared with a recorded table on this GPU"
 FEWEST = 5
-"""Configurations below which a comparison says nothing."""
+"""Fewest configurations of a study that are compared."""
 
 
 Unfitted = Callable[[Task], tuple[TimeModel, PeakModel]]
-"""The models as a plan uses them: told the facts, and of no trial."""
+"""Function that returns a plan's models for a task, fitted to no trial."""
 
 
 def accuracy(recorded: Iterable[StudyReading], models: Unfitted) -> Accuracy:
-    """Median errors of predicted cycle seconds and peaks over measured configurations, and agreement of their order.
+    """Returns median errors of predicted cycle seconds and peaks over measured configurations, and rank correlation.
 
     Errors are factors: ``within 30 %`` means that half of the predictions are at most 1.3 times too high or too low.
     """
@@ -48,7 +48,7 @@ def accuracy(recorded: Iterable[StudyReading], models: Unfitted) -> Accuracy:
 
 
 def _errors(one: StudyReading, models: Unfitted) -> tuple[list[tuple[float, float]], list[float]]:
-    """(log seconds predicted, measured) of each configuration; log errors of the peaks that are known."""
+    """Returns (predicted, measured) log seconds of each configuration, and the log errors of the measured peaks."""
     task = replace(Task.of(one.study.spec), lengths=one.study.lengths)
     chosen = [t for t in ranked(one.trials) if t.speed_cycles()]
     if not chosen:
@@ -71,6 +71,6 @@ def _half(errors: Sequence[float]) -> str:
 
 
 def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's, ties in the order given."""
+    """Returns Spearman's rank correlation; ties keep their order."""
     first, second = (np.argsort(np.argsort(some, kind="stable")) for some in zip(*pairs, strict=True))
     return float(np.corrcoef(first, second)[0, 1])

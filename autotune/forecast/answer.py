@@ -16,23 +16,23 @@ MOMENTS: Mapping[str, str] = {
     "update": "in the update",
     "step": "at the optimizer's step",
 }
-"""When a peak is, in words."""
+"""Moment of a peak, in words."""
 
 
 LIKELY = 0.75
-"""Probability from which on a configuration is likely to fit; from ``proposals.forecasts.SURE`` on it is sure to."""
+"""Least probability at which a configuration is likely to fit; from ``proposals.forecasts.SURE`` on it is sure to."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """One configuration with what is expected of it."""
+    """A configuration with its forecast."""
 
     configuration: Configuration
     tokens_per_hour: float
-    """Distinct completion tokens over all GPUs held; median."""
+    """Distinct completion tokens per hour over all GPUs held; median."""
     low: float
     high: float
-    """Of a 95 % interval."""
+    """Upper end of the 95 % interval of tokens/hour; ``low`` is the lower."""
     cycle_s: float
     """Seconds of one cycle; median."""
     phases: Mapping[str, float]
@@ -41,25 +41,25 @@ class Predicted:
     """Bytes of the fullest GPU at the worst case; median."""
     peak_low: float
     peak_high: float
-    """Of a 95 % interval."""
+    """Upper end of the 95 % interval of the peak, in bytes; ``peak_low`` is the lower."""
     fits: float
     """Probability that the peak stays below the GPU's memory."""
     parts: Mapping[str, float]
     """Bytes by part at that peak, largest first; they sum to about ``peak``."""
     host: float
-    """Bytes of host memory of one node at its peak; nothing is held against it, as a node's memory is not known."""
+    """Bytes of one node's host memory at its peak; not compared with a limit, as a node's memory is unknown."""
     capacity: int
-    """Bytes of one GPU."""
+    """Memory of one GPU in bytes."""
     moment: str = ""
-    """When that peak is, by the memory model's word; a key of ``MOMENTS``."""
+    """Moment of that peak by the memory model; a key of ``MOMENTS``."""
 
     @property
     def when(self) -> str:
-        """``at the weight sync``."""
+        """Moment of the peak in words, such as ``at the weight sync``."""
         return MOMENTS.get(self.moment, "")
 
     def limit(self) -> str:
-        """``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB of a GPU's memory at the weight sync``."""
+        """Returns, say, ``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB of a GPU's memory at the weight sync``."""
         total = sum(self.phases.values())
         memory = f"{format_size(self.peak)} of {format_size(self.capacity)} of a GPU's memory {self.when}".rstrip()
         if total <= 0:
@@ -76,25 +76,25 @@ class Machine:
 
     gpu: str
     memory: int
-    """Bytes of one."""
+    """Memory of one GPU in bytes."""
     gpus: int
-    """On each node."""
+    """Number of GPUs on each node."""
     nodes: int = 1
 
     @property
     def total(self) -> int:
-        """GPUs."""
+        """Number of GPUs over all nodes."""
         return self.gpus * self.nodes
 
     def words(self) -> str:
-        """``8 x h100``; ``2 nodes x 8 x h100``."""
+        """Returns the machine in words, such as ``8 x h100`` or ``2 nodes x 8 x h100``."""
         each = f"{self.gpus} x {self.gpu}"
         return each if self.nodes == 1 else f"{self.nodes} nodes x {each}"
 
 
 @dataclass(frozen=True)
 class Load:
-    """The training that is planned for."""
+    """The training that a plan is for."""
 
     model: str
     architecture: Architecture
@@ -104,54 +104,54 @@ class Load:
     max_prompt_length: int
     max_completion_length: int
     mean_completion: float
-    """Tokens; presumed, as nothing was recorded."""
+    """Mean completion length in tokens; presumed, as nothing was recorded."""
     lora_rank: int | None = None
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of predictions like these, by recorded trials."""
+    """Accuracy of a plan's predictions, by recorded trials."""
 
     sentence: str
     rows: int = 0
-    """Recorded trials compared; 0: none on this GPU."""
+    """Number of recorded trials compared; 0: none on this GPU."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer to ``autotune plan``; all of it predicted."""
+    """Answer of ``autotune plan``; all of it is predicted."""
 
     load: Load
     machine: Machine
     space: str
     legal: int
-    """Legal combinations of the space on the machine."""
+    """Number of legal combinations of the space on the machine."""
     exact: bool
-    """``legal`` is a count, not an estimate."""
+    """True if ``legal`` is a count, not an estimate."""
     looked_at: int
-    """Combinations a forecast was made for."""
+    """Number of combinations with a forecast."""
     fitting: int
-    """Of those, the ones that are sure to fit."""
+    """Number of examined combinations that are sure to fit."""
     baseline: Predicted
-    """The framework's defaults."""
+    """Forecast of the framework's defaults."""
     best: tuple[Predicted, ...]
-    """With the same learning as the defaults; best first. Where nothing is likely to fit, the one closest to it."""
+    """Configurations with the defaults' learning, best first; if none is likely to fit, the closest one."""
     permitted: Predicted | None
-    """The best that rounds or learns differently, if it is better."""
+    """Best configuration that rounds or learns differently, if it is better."""
     accuracy: Accuracy
     notes: tuple[str, ...] = ()
     config: str = ""
-    """File of the user's own configuration, which ``baseline`` then is; empty without one."""
+    """File of the user's own configuration, which is then the ``baseline``; empty without one."""
 
     @property
     def feasible(self) -> bool:
-        """The user's own configuration, or something of the space, is likely to fit."""
+        """True if the user's own configuration, or without one the best of the space, is likely to fit."""
         asked = (self.baseline,) if self.config else self.best
         return max(found.fits for found in asked) >= LIKELY
 
     @property
     def faster(self) -> tuple[Predicted, ...]:
-        """The best configurations that are faster than the user's own configuration, or fit where that does not."""
+        """The best configurations that are faster than the user's own; all if that does not fit."""
         own = self.baseline if self.config and self.feasible else None
         return tuple(found for found in self.best if own is None or found.tokens_per_hour > own.tokens_per_hour)
 
@@ -164,26 +164,26 @@ class Need:
     """``full``, ``full, offloaded`` or ``LoRA``."""
     gpu: str
     memory: int
-    """Bytes of one GPU."""
+    """Memory of one GPU in bytes."""
     machine: Machine | None
-    """``None``: none of the counts looked at."""
+    """The machine; ``None``: none of the examined sizes fits."""
     found: Predicted | None = None
     lora_rank: int | None = None
     rows: int | None = None
-    """Rows per update it was looked at with; ``None`` without a machine."""
+    """Rows per update of the forecast; ``None`` without a machine."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The answer to ``autotune plan --need``; all of it predicted."""
+    """Answer of ``autotune plan --need``; all of it is predicted."""
 
     load: Load
     needs: tuple[Need, ...]
     largest: str
-    """The largest machine looked at, in words."""
+    """The largest examined machine, in words."""
     notes: tuple[str, ...] = ()
 
     def smallest(self, how: str) -> Need | None:
-        """The machine that fits with the least memory in total; among equals the one with fewer GPUs."""
+        """Returns the fitting machine with the least memory in total; of equal ones, that with fewer GPUs."""
         fitting = [(n.machine.total * n.memory, n.machine.total, n) for n in self.needs if n.how == how and n.machine]
         return min(fitting, key=lambda sized: sized[:2])[2] if fitting else None

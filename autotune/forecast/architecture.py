@@ -1,7 +1,7 @@
-"""A model counted from its configuration alone, by the shapes of its layers. Pure.
+"""Counts a model's parameters from its configuration alone, by the shapes of its layers. Pure.
 
 The shapes are those of transformers' modelling files for the families below: embeddings, grouped attention, gated MLP
-(or experts with a router), norms. Other decoders are counted as if they were Llama's, and it is said.
+(or experts with a router), norms. Other decoders are counted as Llama's, with a note.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ KNOWN = (
     "llama", "mistral", "mixtral", "ministral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe",
     "qwen3_vl", "qwen3_vl_moe", "gemma", "gemma2", "gemma3", "smollm3", "llava", "mistral3", "pixtral", "internvl",
 )  # fmt: skip
-"""``model_type`` values (also with ``_text`` at the end) whose layers are counted as they are."""
+"""Values of ``model_type`` (also with ``_text`` at the end) whose layers are counted exactly."""
 QKV_BIAS = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl")
 QK_NORM = ("qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "gemma3")
 FOUR_NORMS = ("gemma2", "gemma3")
-"""Norms before and after attention and MLP; the others have two a layer."""
+"""Families with norms before and after attention and MLP; the others have two norms a layer."""
 TIED = ("gemma", "gemma2", "gemma3")
-"""The embedding is the LM head where the configuration does not say; of the other families known here it is not."""
+"""Families whose embedding is the LM head by default; in the other known families it is not."""
 EVERY_LAYER_MOE = ("mixtral",)
 
 _TEXT = ("text_config", "llm_config", "language_config")
@@ -35,10 +35,10 @@ _LARGEST = 10**9
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder in numbers."""
+    """Sizes of a decoder."""
 
     family: str
-    """``model_type`` of its text part."""
+    """``model_type`` of the model's text part."""
     layers: int
     hidden_size: int
     heads: int
@@ -47,24 +47,24 @@ class Architecture:
     vocabulary: int
     max_positions: int | None
     parameters: int
-    """Of the text part, each once."""
+    """Parameters of the text part, each counted once."""
     active: int
-    """Those a token goes through; less than ``parameters`` where experts are chosen from."""
+    """Parameters that a token passes; fewer than ``parameters`` in a mixture of experts."""
     experts: int = 0
-    """Of a layer that chooses from them."""
+    """Number of experts in a mixture-of-experts layer; 0 without such layers."""
     chosen: int = 0
-    """Of them, those a token goes to."""
+    """Number of experts that a token goes to in such a layer."""
     expert_parameters: int = 0
-    """Of all experts together."""
+    """Parameters of all experts together."""
     notes: tuple[str, ...] = ()
-    """What was presumed or left out, in sentences."""
+    """Sentences on assumptions and omissions."""
     guessed: bool = False
-    """Only the number of parameters is known, and the layers are those of a typical decoder of that size."""
+    """True if only the number of parameters is known; the layers are those of a typical decoder of that size."""
 
     @property
     def facts(self) -> ModelFacts:
-        """Facts for legality and the memory formulas. A guess leaves out the vocabulary: its formulas presume the same,
-        and doubt all sizes together where not all are known."""
+        """Facts for legality and the memory formulas. A guess omits the vocabulary: the formulas presume the same one,
+        and with an unknown size they widen the uncertainty of all."""
         return ModelFacts(
             parameters=self.parameters,
             layers=self.layers,
@@ -80,13 +80,13 @@ class Architecture:
 
 
 def architecture(config: Mapping[str, Any], source: str = "config.json") -> Architecture:
-    """The architecture a ``config.json`` states.
+    """Returns the architecture that a ``config.json`` states.
 
     Args:
         config: the whole file.
 
     Raises:
-        UsageError: it is no decoder's, or does not state what is needed.
+        UsageError: it is not of a decoder, or lacks a needed key.
     """
     text, notes = _text_part(config)
     family = str(text.get("model_type") or config.get("model_type") or "").removesuffix("_text")
@@ -116,7 +116,7 @@ def architecture(config: Mapping[str, Any], source: str = "config.json") -> Arch
 
 
 def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-    """The language model's keys, with what the file says outside them below; and what is left out."""
+    """Returns the language model's keys over those of the whole file, and notes on omitted parts."""
     inner = next((found for key in _TEXT if isinstance(found := config.get(key), Mapping)), None)
     notes = []
     if any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config")):
@@ -135,7 +135,7 @@ def _refuse(text: Mapping[str, Any], config: Mapping[str, Any], source: str) -> 
 
 
 def _counted(made: Architecture, text: Mapping[str, Any], config: Mapping[str, Any], source: str) -> Architecture:
-    """``made`` with its parameters."""
+    """Returns ``made`` with its numbers of parameters."""
     width, family = made.hidden_size, made.family
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     tied = tied if isinstance(tied, bool) else family in TIED or family not in KNOWN
@@ -162,7 +162,7 @@ def _counted(made: Architecture, text: Mapping[str, Any], config: Mapping[str, A
 
 
 def _attention(made: Architecture, text: Mapping[str, Any]) -> int:
-    """Weights and biases of one layer's attention, its own norms included."""
+    """Counts weights and biases of one layer's attention, its own norms included."""
     width, query, kv = made.hidden_size, made.heads * made.head_size, made.kv_heads * made.head_size
     weights = 2 * width * query + 2 * width * kv
     bias = query + 2 * kv if made.family in QKV_BIAS or text.get("attention_bias") is True else 0
@@ -171,7 +171,7 @@ def _attention(made: Architecture, text: Mapping[str, Any]) -> int:
 
 
 def _sparse_layers(made: Architecture, text: Mapping[str, Any]) -> int:
-    """Layers whose MLP is a choice of experts."""
+    """Counts the layers whose MLP is a choice of experts."""
     if made.family in EVERY_LAYER_MOE:
         return made.layers
     step = _number(text, ("decoder_sparse_step",)) or 1
@@ -182,7 +182,7 @@ def _sparse_layers(made: Architecture, text: Mapping[str, Any]) -> int:
 
 
 def _experts(made: Architecture, text: Mapping[str, Any], experts: int, source: str) -> tuple[int, int]:
-    """Parameters of one layer's experts and router: all of them, and those one token goes through."""
+    """Counts parameters of one layer's experts and router: all, and those that one token passes."""
     width = made.hidden_size
     inner = _number(text, ("moe_intermediate_size", "intermediate_size"))
     chosen = _number(text, _CHOSEN)
@@ -201,7 +201,7 @@ def _stated(text: Mapping[str, Any], name: str) -> int:
 
 
 def _number(text: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of ``names`` that holds a whole number above 0 and is not absurd."""
+    """Returns the first of ``names`` with a whole number from 1 to ``_LARGEST``; ``None`` without one."""
     for name in names:
         value = text.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST:

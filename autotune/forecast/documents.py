@@ -8,7 +8,7 @@ from autotune.forecast.answer import Load, Machine, Need, Needs, Plan, Predicted
 
 
 def plan_json(plan: Plan) -> Document:
-    """The whole plan."""
+    """Converts a plan to JSON."""
     baseline = plan.baseline.configuration
     permitted = plan.permitted
     return {
@@ -31,7 +31,7 @@ def plan_json(plan: Plan) -> Document:
 
 
 def needs_json(needs: Needs) -> Document:
-    """The machines a model would need."""
+    """Converts the machines that a model would need to JSON."""
     return {
         "predicted": True,
         "load": load_json(needs.load),
@@ -42,7 +42,7 @@ def needs_json(needs: Needs) -> Document:
 
 
 def predicted_json(found: Predicted, baseline: Configuration) -> Document:
-    """One configuration; intervals are 95 % ones."""
+    """Converts one configuration's forecast to JSON; intervals are 95 % ones."""
     return {
         "predicted": True,
         "configuration": configuration_json(found.configuration),
@@ -65,7 +65,7 @@ def predicted_json(found: Predicted, baseline: Configuration) -> Document:
 
 
 def load_json(load: Load) -> Document:
-    """The training planned for."""
+    """Converts the planned training to JSON."""
     shape = load.architecture
     return {
         "model": plain(load.model),
@@ -83,7 +83,7 @@ def load_json(load: Load) -> Document:
 
 
 def machine_json(machine: Machine) -> Document:
-    """GPUs of a kind."""
+    """Converts a machine to JSON."""
     return {
         "gpu": plain(machine.gpu),
         "gpu_memory_bytes": machine.memory,

@@ -1,4 +1,4 @@
-"""Explains a recommendation: what limits its speed, what each knob contributes, which failures ruled out what. Pure."""
+"""Explains a recommendation: limits of its speed, contributions of knobs, and ruled-out configurations. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from search_spaces.errors import SpaceError
 from search_spaces.space import SearchSpace
 
 MOST_COUNTED = 10_000
-"""Combinations a memory failure is held against; of a larger space so many, drawn, stand for all."""
+"""Most combinations that are compared with a memory failure; a larger space is sampled."""
 
 
 def explain(found: StudyReading) -> Why | None:
-    """``None`` where nothing is recommended, or of a space this version cannot read."""
+    """Returns the reasons; ``None`` without a recommendation, or for a space that this version cannot read."""
     spec, trials, recommendation = found.study.spec, tuple(found.trials), found.recommendation
     anchor = evidence.reference(trials, spec.baseline)
     if recommendation is None or not recommendation.rows or anchor is None:
@@ -60,7 +60,7 @@ def explain(found: StudyReading) -> Why | None:
 
 
 def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[RecommendationRow]) -> frozenset[Configuration]:
-    """Configurations that measured faster than the answer with as much learning changed."""
+    """Returns configurations that measured faster than the answer with the same learning."""
 
     def answer(configuration: Configuration) -> float:
         same = evidence.same_learning(configuration, spec.baseline, spec.framework)
@@ -78,7 +78,7 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, baseline: Configuratio
 
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:
-    """Failures that bound memory, each with the legal combinations that need at least as much; they overlap."""
+    """Returns memory failures, each with the number of legal combinations that need at least as much; they overlap."""
     regions = dominance.regions(trials, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []

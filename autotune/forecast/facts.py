@@ -1,6 +1,6 @@
-"""A plan's question from a few facts, where no model's files are at hand: what was not said is presumed. Pure.
+"""Makes a plan's question from a few facts, without a model's files; missing facts are presumed. Pure.
 
-No folder, file or address is looked at: who asks over the network names none.
+It reads no folder, file or address, so a request from the network can name none.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Facts:
     gpu: str | None
     """Words of a GPU's name."""
     gpus: int | None = None
-    """Over all nodes."""
+    """Number of GPUs over all nodes."""
     memory: int | None = None
-    """Bytes of a GPU that may be used; ``None``: all it has."""
+    """Usable bytes of a GPU; ``None``: all of its memory."""
     name: str | None = None
-    """Of the model; shown, and nothing else."""
+    """Name of the model; only displayed."""
     framework: str | None = None
     rows_per_update: int | None = None
     max_prompt_length: int | None = None
-    """Tokens."""
+    """Longest prompt in tokens."""
     max_completion_length: int | None = None
-    """Tokens."""
+    """Longest completion in tokens."""
 
 
 def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
-    """The question, and what was presumed, in sentences.
+    """Returns the question, and sentences on the presumed facts.
 
     Raises:
-        UsageError: too little is known, or of such a machine or training nothing can be predicted.
+        UsageError: too little is known, or there is no forecast for such a machine or training.
     """
     kind = _kind(facts.gpu)
     gpu = kind if facts.memory is None else replace(kind, memory=min(kind.memory, facts.memory))
@@ -76,7 +76,7 @@ def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
 
 
 def architecture_of(facts: ModelFacts) -> Architecture:
-    """A decoder of these facts; what they lack is guessed from the parameters. Raises ``UsageError`` without those."""
+    """Returns a decoder of these facts; guesses others from the parameters. Raises ``UsageError`` without those."""
     if facts.parameters is None or facts.parameters <= 0:
         raise UsageError("params_b is needed, or the model of a study here")
     size = dimensions(facts)
@@ -99,7 +99,7 @@ def architecture_of(facts: ModelFacts) -> Architecture:
 
 
 def known_gpu(word: str) -> KnownGpu | None:
-    """By its own name, or by what its driver calls it (``NVIDIA H100 80GB HBM3``); ``None``: no figures for it here."""
+    """Returns a GPU by its own name or its driver's (``NVIDIA H100 80GB HBM3``); ``None`` without figures for it."""
     try:
         return gpu_named(word)
     except UsageError:
@@ -117,7 +117,7 @@ def _kind(word: str | None) -> KnownGpu:
 
 
 def _checked(facts: Facts) -> str:
-    """The framework; refuses what is too large to be looked at."""
+    """Returns the framework. Raises ``UsageError``: it is unknown, or a number is too large."""
     framework = facts.framework or FRAMEWORKS[0]
     if framework.casefold() not in FRAMEWORKS:
         raise UsageError(f"framework {clean(framework)!r} is not known; known are {', '.join(FRAMEWORKS)}")
@@ -133,7 +133,7 @@ def _checked(facts: Facts) -> str:
 
 
 def _split(gpus: int) -> tuple[int, int]:
-    """(GPUs of a node, nodes)."""
+    """Returns (GPUs of a node, nodes). Raises ``UsageError``."""
     if gpus < 1:
         raise UsageError("gpus must be at least 1")
     if gpus > MOST_GPUS:

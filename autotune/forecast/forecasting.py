@@ -23,29 +23,29 @@ class Memory:
     host: float
     """Bytes of one node's process tree at its peak."""
     moment: str
-    """When a GPU's peak is: ``generate``, ``sync``, ``logprob``, ``update`` or ``step``."""
+    """Moment of a GPU's peak: ``generate``, ``sync``, ``logprob``, ``update`` or ``step``."""
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """The models a plan rests on, fitted to no trial."""
+    """Models of a plan, fitted to no trial."""
 
     times: TimeModel
     peaks: PeakModel
     memory: Callable[[Configuration], Memory]
     tokens: Callable[[Sequence[Configuration]], Column]
-    """Completion tokens of one cycle of each."""
+    """Function that returns the completion tokens of one cycle of each configuration."""
     capacity: int
-    """Bytes of one GPU."""
+    """Memory of one GPU in bytes."""
 
     def table(self, configurations: Sequence[Configuration]) -> Table:
-        """Forecasts of all ``configurations``, in their order."""
+        """Returns forecasts of all ``configurations``, in their order."""
         times, peaks = self.times.forecast(configurations), self.peaks.forecast(configurations)
         log_tokens = np.log(3600.0 * self.tokens(configurations))
         return Table(tuple(configurations), times, peaks, log_tokens - times.log_seconds)
 
     def predicted(self, table: Table, index: int) -> Predicted:
-        """Everything about one configuration of ``table``."""
+        """Returns the whole forecast of one configuration of ``table``."""
         times, peaks, configuration = table.times, table.peaks, table.configurations[index]
         rate, spread = float(table.log_rate[index]), float(times.spread[index])
         phases = {name: float(column[index]) for name, column in times.phases.items()}
@@ -71,7 +71,7 @@ class Forecasts:
 
 @dataclass(frozen=True)
 class Table:
-    """Forecasts in columns."""
+    """Forecasts of many configurations, in columns."""
 
     configurations: tuple[Configuration, ...]
     times: TimeForecast
@@ -80,12 +80,12 @@ class Table:
     """Natural logarithm of tokens/hour; median."""
 
     def score(self) -> Column:
-        """Score to maximise: tokens/hour if likely to fit; below all of those, how close it is to fitting."""
+        """Returns the score to maximise: tokens/hour if likely to fit; below those, closeness to fitting."""
         likely = self.peaks.fits >= SURE
         return np.where(likely, self.log_rate, -1e6 - np.log(self.peaks.peak))
 
     def fitting(self) -> int:
-        """Configurations that are likely to fit."""
+        """Counts the configurations that are likely to fit."""
         return int(np.count_nonzero(self.peaks.fits >= SURE))
 
 

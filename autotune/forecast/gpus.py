@@ -1,4 +1,4 @@
-"""GPUs a plan can be made for, by the names people use. Memory is the total ``nvidia-smi`` shows."""
+"""GPUs that a plan can be made for, by common names. Memory is the total that ``nvidia-smi`` shows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class KnownGpu:
     """A kind of GPU with its data-sheet figures."""
 
     name: str
-    """As ``--gpu`` takes it."""
+    """Name as in ``--gpu``."""
     memory: int
-    """Bytes."""
+    """Memory in bytes."""
     compute_capability: tuple[int, int] | None
-    """NVIDIA, "CUDA GPU Compute Capability"; ``None``: not known."""
+    """NVIDIA's "CUDA GPU Compute Capability"; ``None``: unknown."""
     figures: Hardware = field(hash=False)
-    """What it does in a second, by its data sheet or as somebody said."""
+    """Rates by the GPU's data sheet, or given by the user."""
 
 
 _SHORT = {"A100-80": "a100", "V100-32": "v100"}
-"""Data sheet -> the name people use, where it is not the sheet's own."""
+"""Data sheet -> common name, if it is not the sheet's own."""
 
 
 def _of_sheet(sheet: Hardware) -> KnownGpu:
@@ -38,7 +38,7 @@ def _of_sheet(sheet: Hardware) -> KnownGpu:
 
 _SIZED = sorted(map(_of_sheet, SHEETS.values()), key=lambda gpu: (gpu.memory, gpu.name))
 GPUS: Mapping[str, KnownGpu] = {gpu.name: gpu for gpu in _SIZED if gpu.memory}
-"""By name, ascending in memory."""
+"""Known GPUs by name, ascending in memory."""
 
 _OTHER_NAMES = {
     "4090": "rtx4090", "3090": "rtx3090", "5090": "rtx5090", "rtxa6000": "a6000", "pro6000": "rtxpro6000",
@@ -54,7 +54,7 @@ _NO_GPU = re.compile(r"ascend|^910[a-z]|\b[nt]pu\b|gaudi|trainium|inferentia|\bm
 
 
 def gpu_named(word: str) -> KnownGpu:
-    """By its name in any spelling. Raises ``UsageError``: there are no figures for such a GPU here."""
+    """Returns a GPU by its name in any spelling. Raises ``UsageError``: there are no figures for it."""
     found = _known(word)
     if found is None:
         raise UsageError(f"--gpu {word[:40]!r}: {_why_not(word)}")
@@ -84,16 +84,16 @@ def _why_not(word: str) -> str:
 def gpu_of(
     word: str, memory: float | None = None, tflops: float | None = None, bandwidth: float | None = None
 ) -> KnownGpu:
-    """A GPU with figures of a user's own in the place of those known here, or where none are.
+    """Returns a GPU with the user's figures instead of, or without, known ones.
 
     Args:
         word: its name, in any spelling.
-        memory: GiB, which makers call GB.
+        memory: memory in GiB, which makers call GB.
         tflops: dense BF16 or FP16, 10^12 in a second.
         bandwidth: of its memory, 10^9 bytes in a second.
 
     Raises:
-        UsageError: the name is not known, and not all three are given.
+        UsageError: the name is unknown, and not all three figures are given.
     """
     known = _known(word)
     if known is None:
@@ -117,7 +117,7 @@ def gpu_of(
 
 
 def _rates(tflops: float) -> dict[str, float]:
-    """FLOP/s by type of a GPU of which only half precision is told: TF32 half, FP32 an eighth of it, presumed."""
+    """Returns FLOP/s by type from half precision alone: TF32 is presumed half, FP32 an eighth of it."""
     half = tflops * 1e12
     return {"bf16": half, "fp16": half, "tf32": half / 2, "fp32": half / 8}
 
@@ -132,7 +132,7 @@ def _known(word: str) -> KnownGpu | None:
 
 
 def _misspelt(wanted: str) -> str:
-    """The GPU of the same number and the same letters in another order; another number or letter is another GPU."""
+    """Returns the GPU with the same number and letters in another order; empty without one."""
     for name in GPUS:
         if _letters_and_number(_plain(name)) == _letters_and_number(wanted):
             return name
@@ -152,12 +152,12 @@ def _spaced(name: str) -> str:
 
 
 def _sold_as(gpu: KnownGpu) -> int:
-    """GB of its memory, as its maker counts them."""
+    """Returns the GPU's memory in GB, as its maker counts."""
     return round((gpu.figures.memory or gpu.memory) / 1e9)
 
 
 def _names(gpu: KnownGpu) -> Iterator[str]:
-    """The spellings it has without ``_DECORATION``: its name, and that of its kind with the memory."""
+    """Yields the GPU's spellings without ``_DECORATION``: its name, and its family's name with the memory."""
     family = gpu.name.split("-")[0] if gpu.name[-1].isdigit() or gpu.name == "h20-3e" else gpu.name
     others = [other for other, name in _OTHER_NAMES.items() if name == gpu.name]
     for name in (gpu.name, *others):

@@ -1,4 +1,4 @@
-"""Finding and reading a model's ``config.json`` without the network: a file, a folder, or the hub's local cache."""
+"""Finds and reads a model's ``config.json`` without the network: a file, a folder, or the hub's local cache."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autotune.specification.user_input import HUB_ID
 
 CONFIG = "config.json"
 LARGEST = 10_000_000
-"""Bytes of a configuration file; more is none."""
+"""Largest configuration file in bytes."""
 
 
 def model_at(word: str, environ: Mapping[str, str] | None = None) -> Architecture:
-    """The architecture of ``--model``: a folder, a ``config.json``, or a hub id that lies in the local cache.
+    """Returns the architecture of ``--model``: a folder, a ``config.json``, or a hub id in the local cache.
 
     Raises:
-        UsageError: there is no such file, it cannot be read, or it is no decoder's.
+        UsageError: there is no such file, it cannot be read, or it is not of a decoder.
     """
     path = Path(os.path.abspath(os.path.expanduser(word)))
     if path.is_dir():
@@ -34,7 +34,7 @@ def model_at(word: str, environ: Mapping[str, str] | None = None) -> Architectur
 
 
 def _cached(name: str, environ: Mapping[str, str]) -> Path:
-    """The newest cached ``config.json`` of a hub id, where huggingface_hub keeps it."""
+    """Returns the newest cached ``config.json`` of a hub id in huggingface_hub's cache. Raises ``UsageError``."""
     home = environ.get("HF_HOME") or os.path.join(environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     root = Path(os.path.expanduser(environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
     folder = root / f"models--{name.replace('/', '--')}"

@@ -1,4 +1,4 @@
-"""Answers a question: the best predicted configurations, and the smallest machines that would do. Pure."""
+"""Answers a question: the best predicted configurations, and the smallest machines that fit. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 
 Models = Callable[[Question], Forecasts]
-"""Chooses the models for a question."""
+"""Function that returns the models for a question."""
 
 BEST = 5
 NEED_RANK = 16
-"""LoRA's rank in ``needs`` where none is asked for."""
+"""LoRA's default rank in ``needs``."""
 
 COUNTS = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4), (8, 8))
-"""(GPUs of a node, nodes) that are looked at for a need, ascending."""
+"""Examined machines as (GPUs of a node, nodes), ascending."""
 LEAN: Mapping[str, tuple[KnobValue, ...]] = {
     "gpu_memory_utilization": (0.2, 0.3, 0.5, 0.7, 0.9),
     "tensor_parallel_size": (1, 2, 4, 8),
     "sleep_level": (0, 2),
     "micro_batch_size": (1, 2),
 }
-"""What takes least memory, as far as one knob does not say so for all machines."""
+"""Knob values that take the least memory; several where the least depends on the machine."""
 LEAN_ZERO: Mapping[str, tuple[KnobValue, ...]] = {"zero_stage": (0, 2, 3), "weight_sync_batches": (1, 8, 64)}
 LEAN_FSDP: Mapping[str, tuple[KnobValue, ...]] = {"fsdp": ("fsdp1", "fsdp2"), "weight_sync_layered": (False, True)}
 OFFLOADS: Mapping[str, tuple[KnobValue, ...]] = {
@@ -49,15 +49,15 @@ LEAN_FIXED: Mapping[str, KnobValue] = {
     "logprob_rows": 1,
 }
 LEAST_BYTES = 2
-"""A parameter is held at least once on the GPUs of all, by the rollout engine, in bf16."""
+"""Least bytes of a parameter over all GPUs: one copy in bf16, in the rollout engine."""
 FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"
 
 
 def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BEST) -> Plan:
-    """The best ``count`` configurations, and the best that rounds or learns differently if that is better.
+    """Returns the best ``count`` configurations, and the best that rounds or learns differently if that is better.
 
     Raises:
-        UsageError: nothing is legal, or the rows cannot be made on these GPUs.
+        UsageError: nothing is legal, or these GPUs cannot divide the rows.
     """
     missing = question.space.require.problem(question.resources)
     if missing:
@@ -90,7 +90,7 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
 
 
 def _why_not(question: Question, baseline: Configuration) -> str:
-    """Returns the rules that the one configuration breaks; of a space the rule that removes most."""
+    """Returns the rules that the one configuration breaks; for a space, the rule that removes most."""
     explanation = question.space.explain(baseline, question.resources)
     examples = [explanation.examples[rule].sentence for rule in explanation.removed]
     if explanation.combinations == 1:
@@ -108,10 +108,10 @@ def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predic
 
 
 def needs(request: PlanRequest, gpus: Iterable[KnownGpu], models: Models) -> Needs:
-    """For each kind of GPU and each way of training, the fewest that fit, with a configuration that does.
+    """Returns for each kind of GPU and way of training the smallest machine that fits, with its configuration.
 
-    Of machines that cannot share the rows out evenly more rows are looked at: memory hardly depends on how many
-    micro-batches an update has.
+    If a machine cannot divide the rows evenly, more rows are used: memory hardly depends on the number of
+    micro-batches.
     """
     found = [_need(replace(request, lora_rank=rank), gpu, how, models) for gpu in gpus for how, rank in _ways(request)]
     gpus_each, nodes = COUNTS[-1]
@@ -158,7 +158,7 @@ def lean(how: str, framework: str = "trl") -> SearchSpace:
 
 
 def _lean_best(question: Question, models: Models) -> Predicted | None:
-    """The fastest that is likely to fit; ``None`` if none is, or the rows cannot be made there."""
+    """Returns the fastest that is likely to fit; ``None`` if none is, or the machine cannot divide the rows."""
     try:
         baseline = question.baseline()
     except UsageError:

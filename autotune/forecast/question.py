@@ -40,21 +40,21 @@ from search_spaces.space_file import preset_for
 from search_spaces.unset import UNSET
 
 MAX_PROMPT = 512
-"""Tokens, where nobody says."""
+"""Default longest prompt in tokens."""
 _OF_ROWS = (*BATCH_KNOBS, *RANK_KNOBS)
 OF_MEGATRON = (
     "no trial trains with Megatron yet: its memory is by formula, beside four published runs, and its speed beside none"
 )
-"""Said where a space has it."""
+"""Note on a space with Megatron."""
 BF16_SINCE = (8, 0)
-"""Compute capability."""
+"""First compute capability with bf16."""
 ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
-"""On several nodes, where nobody says; what divides the rows for every split of a node would be tens of thousands."""
+"""Default rows of a GPU on several nodes; divisibility for every split of a node would need tens of thousands."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The training that a plan is asked for; ``None``: not given."""
+    """The requested training; ``None``: not given."""
 
     model: str
     architecture: Architecture
@@ -66,10 +66,10 @@ class PlanRequest:
     lora_rank: int | None = None
 
     def load(self, machine: Machine, space: SearchSpace | None = None) -> Load:
-        """Returns the load on ``machine``, with the defaults of ``autotune start`` where nothing says.
+        """Returns the load on ``machine``, with the defaults of ``autotune start`` for missing values.
 
         Raises:
-            UsageError: ``space`` has groups of its own, and not those asked for.
+            UsageError: ``space`` lists groups without the requested size.
         """
         total = machine.total
         usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
@@ -93,13 +93,13 @@ class PlanRequest:
 
 
 def _at_once(space: SearchSpace | None, gpus: int) -> int:
-    """Returns the rows that an update has at least where ``space`` fixes micro-batch and rollout server."""
+    """Returns the least rows of an update, if ``space`` fixes micro-batch and rollout server."""
     fixed = space.fixed if space else Configuration({})
     return int(fixed.get("micro_batch_size", 1)) * max(1, gpus - int(fixed.get("rollout_gpus", 0)))
 
 
 def _group(space: SearchSpace | None, wish: int | None, rows: int) -> int | None:
-    """Returns the completions of a prompt: those asked for, else TRL's default or a divisor of rows in ``space``."""
+    """Returns the completions per prompt: those requested, else TRL's default or a divisor of rows in ``space``."""
     listed = [int(n) for n in space.own.get("num_generations", ())] if space else []
     if wish and listed and wish not in listed:
         raise UsageError(f"--num-generations {wish}: the space lists {', '.join(map(str, listed))}")
@@ -108,7 +108,7 @@ def _group(space: SearchSpace | None, wish: int | None, rows: int) -> int | None
 
 
 def described(machine: Machine, gpu: KnownGpu) -> Resources:
-    """Returns the machine as legality sees it; of its software nothing is known, so that rules nothing out."""
+    """Returns the machine's resources for legality; its software is unknown, so that rules nothing out."""
     return Resources(
         gpus=machine.gpus,
         nodes=machine.nodes,
@@ -149,7 +149,7 @@ class Question:
     left_out: str = ""
     """The knobs of a preset that the framework lacks, in a sentence; empty without one."""
     paper: Paper | None = None
-    """The user's own configuration; ``None`` asks about the space alone."""
+    """The user's own configuration; ``None``: the question is about the space alone."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class Question:
 
     @cached_property
     def resources(self) -> Resources:
-        """The machine with the load on it."""
+        """Resources of the machine with the load."""
         load = self.load
         if self.paper:
             return build.resources_for(self.paper.machine, self.paper.request, load.architecture.facts, {})
@@ -177,7 +177,7 @@ class Question:
 
     @property
     def passthrough(self) -> Mapping[str, Any]:
-        """The keys of a user's configuration that matter to times and memory."""
+        """Keys of a user's configuration that affect times and memory."""
         if self.paper:
             return self.paper.request.passthrough
         rank = self.load.lora_rank
@@ -186,12 +186,12 @@ class Question:
         return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_by_default else {}
 
     def baseline(self) -> Configuration:
-        """Returns the framework's defaults for these rows, on the space's fixed knobs; the user's own configuration.
+        """Returns the user's own configuration, or the framework's defaults for these rows on the space's fixed knobs.
 
-        Where all GPUs together cannot share the rows, some of them serve the rollout, as far as the space allows.
+        If all GPUs together cannot divide the rows, some of them serve the rollout, as far as the space allows.
 
         Raises:
-            UsageError: the rows cannot be made on these GPUs, or no trial could run the user's own configuration.
+            UsageError: these GPUs cannot divide the rows, or no trial could run the user's own configuration.
         """
         if self.paper:
             return self.paper.baseline(self.load.architecture.facts)
@@ -215,7 +215,7 @@ class Question:
         return build.baseline_of(request, self.space, self.resources)
 
     def _of_space(self) -> Mapping[str, KnobValue]:
-        """Returns the knobs that the space fixes, and the first of values that learn otherwise than the default."""
+        """Returns the space's fixed knobs, and first values of knobs that learn otherwise than the default."""
         unset = defaults(self.load.framework, "cuda")
         return {
             name: values[0]
@@ -224,7 +224,7 @@ class Question:
         }
 
     def _launched(self) -> Mapping[str, KnobValue]:
-        """Precision where the space fixes none: what the framework's launch files ask for, fp16 on a GPU without bf16.
+        """Returns the precision if the space fixes none: the framework's launch files', or fp16 on a GPU without bf16.
 
         Each of Open-R1's accelerate files has ``mixed_precision: bf16`` (``recipes/accelerate_configs``).
         """
@@ -239,14 +239,14 @@ class Question:
         return {"precision": word, **held}
 
     def _splits(self) -> tuple[int, ...]:
-        """GPUs that the space may give to a rollout server, fewest first."""
+        """Returns the numbers of GPUs that the space may give to a rollout server, ascending."""
         listed = {**self.space.values, **{name: (value,) for name, value in self.space.fixed.items()}}
         if "vllm" not in listed.get("rollout_engine", ()) or "server" not in listed.get("rollout_mode", ()):
             return ()
         return tuple(sorted(int(n) for n in listed.get("rollout_gpus", ()) if 0 < int(n) < self.machine.total))
 
     def tokens(self, configurations: Sequence[Configuration]) -> Column:
-        """Completion tokens of one cycle of each, which ends when generations and updates meet."""
+        """Returns the completion tokens of one cycle of each; a cycle ends when generations and updates coincide."""
         resources = self.resources
         columns = columns_of(tuple(configurations), resources.framework, resources.device)
         few, place = columns.different(_OF_ROWS)
@@ -257,7 +257,7 @@ class Question:
         return batch.rows * updates * self.load.mean_completion
 
     def task(self, *, active: bool = False) -> Task:
-        """Input of the models. ``active`` counts only the parameters that a token of a mixture of experts passes."""
+        """Returns the models' input. ``active`` counts only parameters that a token of a mixture of experts passes."""
         shape, resources = self.load.architecture, self.resources
         facts = replace(
             resources.model,

@@ -1,8 +1,8 @@
-"""The best predicted configurations of a space: a sample of what is legal, then steps in a few knobs at a time. Pure.
+"""Finds the best predicted configurations of a space: a sample of legal ones, then steps in a few knobs each. Pure.
 
 A space of several GPUs has millions of legal combinations, and a forecast of each would take minutes. The sample has
-every rollout engine and split; from its best, all legal combinations of a block of knobs are looked at, block by block,
-until none is better. Legality is the space's own throughout.
+every rollout engine and split. From its best, all legal combinations of a block of knobs are examined, block by block,
+until none is better.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SAMPLE = 6_000
 STARTS = 2
 ROUNDS = 3
 BLOCK = 1_000
-"""Legal combinations of a block that are looked at; of more, so many drawn."""
+"""Most legal combinations of a block that are examined; more are sampled."""
 ALIKE = 0.01
-"""Of log tokens/hour: what knobs that matter little may give together, and are left at the baseline's values for."""
+"""Log tokens/hour that unimportant knobs may give together; they stay at the baseline's values."""
 
 _TIED = frozenset(BATCH_KNOBS)
-"""They follow from one another."""
+"""Knobs that determine each other."""
 
 BLOCKS: tuple[tuple[str, ...], ...] = (
     ("micro_batch_size", "gradient_checkpointing", "zero_stage", "offload_optimizer", "offload_parameters"),
@@ -51,14 +51,14 @@ BLOCKS: tuple[tuple[str, ...], ...] = (
     ),
     ("rollout_mode", "rollout_gpus", "rollout_data_parallel_size", "tensor_parallel_size", "gpu_memory_utilization"),
 )
-"""Knobs that act on each other in time or memory, so that they are moved together."""
+"""Knobs that interact in time or memory, and are therefore moved together."""
 
 SHAPE = (
     "rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size", "zero_stage", "offload_optimizer",
     "offload_parameters", "gradient_checkpointing", "training_engine", "training_tensor_parallel_size",
     "pipeline_parallel_size", "recompute_granularity",
 )  # fmt: skip
-"""Two answers that agree on these are one answer to people."""
+"""Knobs that distinguish answers: two configurations with equal values here count as one answer."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +70,29 @@ class SearchScope:
     resources: Resources
     same_learning: bool
     own: bool = False
-    """The baseline is the user's own configuration, whose values are no less right than those listed."""
+    """True if the baseline is the user's own configuration, whose values are as valid as listed ones."""
     sample: int = SAMPLE
-    """Combinations the search begins with."""
+    """Number of combinations that the search begins with."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best of each shape, best first."""
+    """Result of a search: the best of each shape."""
 
     table: Table
-    """The best ones."""
+    """Forecasts of the best configurations."""
     best: tuple[int, ...]
-    """Places in ``table``."""
+    """Positions in ``table``, best first."""
     looked_at: int
-    """Combinations of the sample, and steps from it."""
+    """Number of examined combinations: the sample, and steps from it."""
     fitting: int
-    """Of the sample, those that are likely to fit; of the steps, where none of it is."""
+    """Number of the sample's combinations that are likely to fit, or of the best if those are more."""
     counted: Count
-    """All that are legal."""
+    """Count of all legal combinations."""
 
 
 def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None:
-    """The ``count`` best shapes; ``None`` where nothing is legal."""
+    """Returns the ``count`` best shapes; ``None`` if nothing is legal."""
     about = scope.baseline, scope.resources
     drawn, counted = scope.space.counted(*about, same_learning=scope.same_learning, limit=scope.sample)
     sample = tuple(scope.space.members(drawn, scope.resources))
@@ -113,7 +113,7 @@ def search(scope: SearchScope, forecasts: Forecasts, count: int) -> Found | None
 def _climbed(
     scope: SearchScope, forecasts: Forecasts, starts: Mapping[Configuration, float]
 ) -> dict[Configuration, float]:
-    """The steps from each of ``starts`` to where no block of knobs has anything better, with their scores."""
+    """Returns the steps, with their scores, from each of ``starts`` until no block of knobs has a better one."""
     path: dict[Configuration, float] = {}
     paths = [(start, score, 0) for start, score in starts.items()]
     for block in BLOCKS * ROUNDS:
@@ -133,14 +133,14 @@ def _climbed(
 
 
 def _scores(forecasts: Forecasts, groups: Sequence[Sequence[Configuration]]) -> list[Column]:
-    """The scores of each group. One forecast of all: a call takes longer than its configurations, if they are few."""
+    """Scores each group, in one forecast: a call takes longer than its configurations, if they are few."""
     together = list(itertools.chain.from_iterable(groups))
     scores = forecasts.table(together).score() if together else np.empty(0)
     return np.split(scores, np.cumsum([len(group) for group in groups])[:-1])
 
 
 def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
-    """Legal combinations of ``block`` with all other knobs of the space as they are ``here``."""
+    """Returns the legal combinations of ``block`` with all other knobs of the space as in ``here``."""
     moved = {name: scope.space.values[name] for name in block if name in scope.space.values}
     if not moved:
         return ()
@@ -156,7 +156,7 @@ def _around(scope: SearchScope, here: Configuration, block: Sequence[str]) -> tu
 
 
 def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
-    """Places of the best configuration of each shape, best first."""
+    """Returns the positions of the best configuration of each shape, best first."""
     found: dict[tuple[KnobValue | None, ...], int] = {}
     for index in np.argsort(-table.score(), kind="stable").tolist():
         found.setdefault(tuple(table.configurations[index].get(name) for name in SHAPE), index)
@@ -172,9 +172,9 @@ def _changed(configuration: Configuration, baseline: Configuration) -> int:
 def _plainer(
     scope: SearchScope, forecasts: Forecasts, table: Table, places: Sequence[int]
 ) -> tuple[Configuration, ...]:
-    """The configurations at ``places`` with knobs at the baseline's value as far as that costs less than ``ALIKE``.
+    """Returns the configurations at ``places`` with knobs at the baseline's value where that costs less than ``ALIKE``.
 
-    So an answer names what matters, not what the models hardly tell apart.
+    So an answer omits differences that the models hardly distinguish.
     """
     here = [table.configurations[place] for place in places]
     floors = table.score()[list(places)] - ALIKE

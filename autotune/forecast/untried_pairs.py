@@ -21,18 +21,18 @@ from search_spaces.unset import UNSET
 
 MOST_CANDIDATES = 4000
 EACH_PAIR = 24
-"""Configurations of a pair that are looked at."""
+"""Most configurations of a pair that are examined."""
 MOST_REGIONS = 60
 MOST_FITTED = 400
-"""The newest trials, on which the memory model is fitted: more hardly change it, and would delay the page."""
+"""Most trials, the newest, to which the memory model is fitted: more hardly change it, and would delay the page."""
 MOST_PEAKS = 120
-"""The newest measured peaks, which are compared with their predictions."""
+"""Most measured peaks, the newest, that are compared with their predictions."""
 REFITTED = 1.25
 """Factor of ended trials after which the model is fitted again: a fit after each trial would take minutes."""
 
 
 def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
-    """The searched values by knob; none of a space this version cannot read."""
+    """Returns the searched values by knob; empty for a space that this version cannot read."""
     try:
         found = SearchSpace.from_json(spec.space).values_in(spec.resources)
     except SpaceError:
@@ -43,8 +43,8 @@ def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
 def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Cell]:
     """Predicts every pair of values of ``knobs`` that no trial has.
 
-    A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model says
-    whether the configuration most likely to fit does.
+    A pair is ruled out if an OOM rules out each legal configuration that was examined. Otherwise the memory model
+    predicts whether the configuration most likely to fit does.
     """
     across, up = knobs
     tried = {pair_of(t, across, up) for t in trials}
@@ -62,7 +62,7 @@ def predict_pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, st
 def _predicted(
     spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
 ) -> dict[Pair, Cell]:
-    """Predictions of the memory model, fitted on the study's trials; none where no limit of memory is known."""
+    """Predicts by the memory model, fitted to the study's trials; empty without a known memory limit."""
     task = Task.of(spec)
     if not untried or all(limit is None for limit in limits(task)):
         return {}
@@ -92,7 +92,7 @@ def _verdict(found: PeakForecast, place: int, looked_at: int) -> Cell:
 
 
 def _distinct(found: Sequence[Region]) -> list[Region]:
-    """The first of those that say the same, ``MOST_REGIONS`` at most."""
+    """Returns regions with different bounds, the first of equal ones, at most ``MOST_REGIONS``."""
     return list({region.bounds: region for region in reversed(found)}.values())[::-1][:MOST_REGIONS]
 
 
@@ -116,7 +116,7 @@ def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
 
 
 def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPeak, ...]:
-    """Measured and predicted peak of each configuration, for the pool that fills first.
+    """Predicts the peak of each measured configuration, for the pool that fills first; returns both peaks.
 
     The peak is that of the configuration's first trial; the prediction uses only trials that ended before it.
     """
@@ -143,7 +143,7 @@ def predict_peaks(spec: StudySpec, trials: Sequence[Trial]) -> tuple[PredictedPe
 
 
 def _by_fit(asked: Sequence[tuple[int, Trial, int]]) -> list[list[tuple[int, Trial, int]]]:
-    """Groups trials by the fit that predicts them: on what had ended before the first of a group."""
+    """Splits trials by the fit that predicts them: the trials that had ended before the first of a group."""
     found: list[list[tuple[int, Trial, int]]] = []
     for one in asked:
         if found and one[0] <= found[-1][0][0] * REFITTED:

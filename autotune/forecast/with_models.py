@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from autotune.recommendation.reading import StudyReading
 
 GUESSED_SPREAD = 0.3
-"""Standard deviation of the logarithm of tokens/hour that guessed layers add; the phase-time model presumes the same of
-layers it is not told."""
+"""Standard deviation of the logarithm of tokens/hour that guessed layers add; the phase-time model presumes the same
+for unknown layers."""
 
 
 def planned(question: Question, settings: Settings) -> Plan:
-    """The plan, with its accuracy on what the home's own studies measured on such GPUs.
+    """Returns the plan, with its accuracy on the home's own studies of the same kind of GPU.
 
     Raises:
-        UsageError: nothing is legal, or the rows cannot be made on these GPUs.
+        UsageError: nothing is legal, or these GPUs cannot divide the rows.
     """
     compared = accuracy(recorded_on(question.gpu, settings), _unfitted(question.gpu))
     return planner.plan(question, forecasts_for, compared)
 
 
 def plan_from_readings(question: Question, recorded: Iterable[StudyReading]) -> Plan:
-    """The plan, with its accuracy on ``recorded``, and with wider intervals of tokens/hour if the model's layers were
+    """Returns the plan, with its accuracy on ``recorded``, and wider intervals of tokens/hour if the layers are
     guessed. Raises ``UsageError`` as ``planned`` does."""
     found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
     if not question.load.architecture.guessed:
@@ -60,12 +60,12 @@ def _less_sure(found: Predicted) -> Predicted:
 
 
 def needed(request: PlanRequest) -> Needs:
-    """The smallest machines, over all GPUs there are figures for."""
+    """Returns the smallest machines, over all GPUs with known figures."""
     return planner.needs(request, GPUS.values(), forecasts_for)
 
 
 def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
-    """Studies in the home's own database that ran on such GPUs; none is created by looking, no server is asked."""
+    """Reads the studies of the home's own database that ran on this GPU kind; creates no database, asks no server."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)
@@ -83,7 +83,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
 
 
 def forecasts_for(question: Question) -> Forecasts:
-    """The memory and phase-time models of ``question``, fitted to no trial."""
+    """Returns the memory and phase-time models of ``question``, fitted to no trial."""
     task = question.task()
     peaks = MemoryModel.before(task)
     times = PhaseTimes(question.gpu.figures).fitted(question.task(active=True), ())

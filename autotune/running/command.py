@@ -1,5 +1,4 @@
-"""Runs a command as its own process tree, as the user would run it, and passes on its output lines with arrival
-times."""
+"""Runs a command as its own process tree, as the user would, and passes on its output lines with arrival times."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from autotune.running.watchdog import Watchdog
 
 STEP_S = 0.05
 LONGEST_LINE = 1 << 20
-"""Bytes; what is longer is heard in pieces."""
+"""Most bytes of a line; a longer one is passed on in pieces."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,11 @@ class OutputLine:
     """One line of standard output."""
 
     at: float
-    """``Clock.monotonic`` when its end arrived."""
+    """Time of ``Clock.monotonic`` at which the line's end arrived."""
     text: str
     others_s: float | None = None
     """Seconds of the machine that other programs have taken from the command so far (``other_load.TakenTime``);
-    ``None`` if not known."""
+    ``None``: unknown."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +43,30 @@ class BoundedCommand:
     cwd: Path
     tag: str
     logs: Path
-    """Folder for what it prints: ``stdout.txt`` and ``stderr.txt``."""
+    """Folder for ``stdout.txt`` and ``stderr.txt``."""
     deadline_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
-    """On top of what a trial would see."""
+    """Variables added to the environment of a trial."""
     memory_limit: int | None = None
-    """Bytes for the whole process tree."""
+    """Most bytes of the whole process tree."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Result of a command whose processes are all gone, or quarantined."""
+    """Result of a command whose processes have all ended or are quarantined."""
 
     exit_code: int | None
-    """``None`` if it was ended from here, or never started."""
+    """Exit code; ``None`` if the tuner ended the command, or it never started."""
     seconds: float
     stop: Stop | None = None
-    """Why it was ended from here; ``None`` if it ended by itself or enough was heard."""
+    """Reason why the tuner ended the command; ``None`` if it ended by itself or ``hear`` returned true."""
     why: str = ""
     log_tail: str = ""
     quarantined: tuple[int, ...] = ()
 
 
 class _TimedLines(CappedLog):
-    """A capped log that also passes on every complete line as soon as it arrives."""
+    """Capped log that also passes on every complete line as soon as it arrives."""
 
     def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[OutputLine]) -> None:
         super().__init__(path)
@@ -95,9 +94,9 @@ def run_command(
     graces: Graces | None = None,
     trouble: Callable[[], tuple[Stop, str] | None] = lambda: None,
 ) -> Ended:
-    """Runs ``command`` to its end, or until ``hear`` returns true for a line, or ``trouble`` says why it cannot go on.
+    """Runs ``command`` to its end, or until ``hear`` returns true for a line, or ``trouble`` returns a reason to stop.
 
-    What ``hear`` raises is raised again, after the processes have been ended.
+    Ends the processes before it raises an error of ``hear``.
     """
     become_subreaper()
     began = clock.monotonic()
@@ -143,7 +142,7 @@ def _listen(
     began: float,
     trouble: Callable[[], tuple[Stop, str] | None],
 ) -> tuple[tuple[Stop, str] | None, bool]:
-    """The reason to end the command, and whether ``hear`` returned true."""
+    """Returns the reason to end the command, and whether ``hear`` returned true."""
     taken = other_load.TakenTime()
     while True:
         ended = child.poll() is not None

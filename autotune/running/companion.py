@@ -1,4 +1,4 @@
-"""Starts a rollout server beside a trial or another command, polls it until it is ready, and watches it afterwards."""
+"""Starts a rollout server for a trial or another command, polls it until it is ready, and watches it afterwards."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LOOPBACK = "127.0.0.1"
 ASK_S = 0.25
 ANSWER_S = 5.0
 MOST = 1 << 16
-"""Bytes of an answer that are looked at."""
+"""Most bytes of an answer that are read."""
 
 
 def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
-    """Different ports of an address on which nothing listens; another process may take one before it is used."""
+    """Returns ``count`` different free ports of an address; another process may take one before it is used."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -41,7 +41,7 @@ def free_ports(count: int, address: str = LOOPBACK) -> tuple[int, ...]:
 class ReadinessPoll(threading.Thread):
     """Polls the server's health address until it returns the expected answer.
 
-    A thread of its own, because an answer may be long in coming.
+    It is a separate thread, because an answer may take long.
     """
 
     def __init__(self, url: str, answer: str) -> None:
@@ -71,14 +71,10 @@ class ReadinessPoll(threading.Thread):
 
 
 class RunningServer:
-    """A rollout server process while it runs."""
+    """A running rollout server process."""
 
     def __init__(self, launch: ServerLaunch, paths: RunPaths, tag: str, clock: Clock) -> None:
-        """Starts it.
-
-        Raises:
-            OSError: it could not be started.
-        """
+        """Starts the server. Raises ``OSError`` if that fails."""
         self._launch, self._paths, self._clock = launch, paths, clock
         self._began = clock.monotonic()
         mark = PhaseMark(paths.phase)
@@ -87,7 +83,7 @@ class RunningServer:
         self.child, self._pump = spawn(launch.argv, paths.scratch, tag, CappedLog(paths.server_log), launch.environment)
         self._health = ReadinessPoll(launch.health, launch.answer)
         self.greeted = False
-        """It was ready, and the trial was told."""
+        """True once the server was ready and its start-up time was recorded."""
         self._port = urlsplit(launch.health).port or 0
         self._displaced = False
         self._health.start()
@@ -95,9 +91,9 @@ class RunningServer:
     def greet(self, tree: ProcessTree) -> bool:
         """Records the server's start-up time as a part of the trial's start-up; true once, when the server is ready.
 
-        An answer at its port is the server's if only processes of ``tree`` listen there. Most servers' answers do not
-        say whose they are. A server that takes its port last of all (swift/pipelines/infer/rollout.py:1112,
-        trl/scripts/vllm_serve.py:570) leaves it to others for minutes, and several servers may share one
+        An answer at its port counts only if no process outside ``tree`` listens there, since most answers do not
+        identify their server. A server that takes its port last of all (swift/pipelines/infer/rollout.py:1112,
+        trl/scripts/vllm_serve.py:570) leaves it free for minutes, and several servers may share one port
         (``SO_REUSEPORT``, vllm/entrypoints/launchers/launcher.py:221).
 
         Raises:
@@ -115,7 +111,7 @@ class RunningServer:
         return True
 
     def trouble(self) -> tuple[Stop, str] | None:
-        """Why the trial cannot go on, or ``None``."""
+        """Returns the reason why the trial cannot go on; ``None`` without one."""
         code = self.child.poll()
         if code is not None:
             when = "in the middle of the trial" if self.greeted else "before it was ready"
@@ -141,16 +137,16 @@ STEP_S = 0.05
 def server_beside(
     launch: ServerLaunch, folder: Path, tag: str, stop: StopToken, *, clock: Clock, graces: Graces | None = None
 ) -> Iterator[RunningServer]:
-    """The server, ready, for the block's time; none of its processes is left, however the block ends.
+    """Yields the ready server and ends all of its processes after the block.
 
-    A stop that is asked for while the server starts enters the block, whose command is told of it too.
+    If a stop is requested while the server starts, the block is entered; its command sees the stop too.
 
     Args:
-        folder: for its log and its working directory.
-        tag: of its processes, by which a later tuner finds them.
+        folder: for the log and the working directory.
+        tag: tag of the processes, by which a later tuner finds them.
 
     Raises:
-        MachineError: it cannot be started, or ends, or is not ready in time; a sentence with its log's place.
+        MachineError: the server cannot start, ends, or is not ready in time; the message names its log.
     """
     become_subreaper()
     paths, limits = RunPaths(folder), graces or Graces()

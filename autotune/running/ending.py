@@ -1,8 +1,8 @@
-"""Decides how an attempt ended, from what is left when its processes are gone. Pure.
+"""Decides the outcome of an attempt from the evidence after its processes have ended. Pure.
 
-The order of belief: the child's own report, then why the tuner stopped it, then its exit code and
-the kernel's counters, then the error that ended the processes by the log. The log is asked only where the child's own
-error tells of another process, or where there is none.
+Evidence counts in this order: the child's own report, the tuner's reason for stopping it, the exit code with the
+kernel's counters, the error in the log. The log is read only if the child's own error points at another process, or
+there is none.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _CYCLE_PHASES = frozenset(phase.value for phase in Phase)
 _RANK_KILLED = re.compile(
     r"Signal 9 \(SIGKILL\)|exitcode\s*: -9\b|died with <Signals\.SIGKILL|killed by signal: Killed"
 )
-"""What torchrun, accelerate and a data loader write of a process that was killed."""
+"""Messages of torchrun, accelerate and a data loader on a killed process."""
 
 
 class Stop(StrEnum):
-    """Why the tuner ended the processes itself."""
+    """Reason why the tuner ended the processes."""
 
     DEADLINE = "deadline"
     MEMORY = "memory"
@@ -42,13 +42,13 @@ class Stop(StrEnum):
     CANCELLED = "cancelled"
     STRANGER = "stranger"
     GPU_FAULT = "gpu fault"
-    """One of its GPUs failed."""
+    """One of the trial's GPUs failed."""
     LINGERED = "lingered"
     NOT_STARTED = "not started"
     SERVER = "server"
-    """The rollout server beside the trial had ended."""
+    """The trial's rollout server has ended."""
     NOT_READY = "not ready"
-    """The rollout server did not come up in time."""
+    """The rollout server was not ready in time."""
     DISPLACED = "displaced"
     """Another process listens at the rollout server's port."""
 
@@ -69,64 +69,64 @@ OF_SERVER = (Stop.SERVER, Stop.NOT_READY, Stop.DISPLACED)
 STUCK_S = 60.0
 """A weight sync or a call of the reward that shows no progress for so long when the trial's time is over is stuck."""
 MARKING = 0
-"""The rank whose phase is known."""
+"""The only rank that writes its phase."""
 READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
 PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Evidence on an attempt whose process tree is gone (or quarantined)."""
+    """Evidence on an attempt whose process tree has ended or is quarantined."""
 
     exit_code: int | None
-    """``None`` if the child was never started or could not be killed."""
+    """Exit code of the child; ``None`` if it never started or could not be killed."""
     seconds: float
     stop: Stop | None = None
-    """``None``: it ended by itself."""
+    """Reason why the tuner ended the attempt; ``None`` if it ended by itself."""
     why: str = ""
-    """Sentence for ``stop``."""
+    """Sentence that explains ``stop``."""
     result: Result | None = None
-    """The child's own report, if it was written before the tuner stopped it for another reason."""
+    """The child's own report, if it was written before the tuner stopped the child for another reason."""
     result_error: str = ""
-    """Why the report that is there cannot be read."""
+    """Reason why the existing report cannot be read."""
     phase: CurrentPhase | None = None
-    """Where it was last."""
+    """Last phase of the child."""
     oom_kills: int = 0
-    """Processes the kernel's out-of-memory killer ended on this machine meanwhile."""
+    """Number of processes that the kernel's out-of-memory killer ended on this machine during the attempt."""
     host_peak: int | None = None
     bad_lines: int = 0
     quarantined: tuple[int, ...] = ()
     gpu_faults: tuple[GpuFault, ...] = ()
-    """Seen on its GPUs meanwhile."""
+    """Faults seen on the trial's GPUs during the attempt."""
     log_tail: str = ""
     server_log: str = ""
-    """End of the rollout server's log, where there was one."""
+    """End of the rollout server's log, if the trial has a server."""
     server_exit: int | None = None
-    """Its exit code, if it had ended before it was made to."""
+    """Exit code of the rollout server, if it ended before the tuner ended it."""
     served: bool = False
-    """It was ready at some time."""
+    """True if the rollout server was ready at some time."""
     before: int = 0
-    """Trials its process had run before this one."""
+    """Number of trials that the process had run before this one."""
     compiled: bool = False
-    """A compiler ran in it."""
+    """True if a compiler ran during the attempt."""
     silent_s: float = 0.0
-    """Seconds since its last sign of progress."""
+    """Seconds since the last sign of progress."""
 
     @property
     def log_is_servers(self) -> bool:
-        """Whether the rollout server's log says what went wrong."""
+        """True if the cause is in the rollout server's log."""
         return self.stop in OF_SERVER or (bool(self.server_log) and not self.served)
 
     @property
     def port_taken(self) -> bool:
-        """The rollout server was not started because somebody else had its port by then."""
+        """True if the rollout server could not start because another process had taken its port."""
         if self.stop is Stop.DISPLACED:
             return True
         return self.stop is Stop.SERVER and not self.served and PORT_TAKEN.search(self.server_log) is not None
 
 
 def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
-    """The outcome, with one suggestion where there is one."""
+    """Returns the attempt's outcome, with a suggestion if the framework has one."""
     if ending.stop in OF_SERVER:
         outcome = _by_server(ending, framework)
     elif ending.result is not None and not _drowned(ending.stop, ending.result):
@@ -145,7 +145,7 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
 
 
 def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
-    """Outcome of an attempt that the tuner ended; a sync still running at the trial's deadline is a hang."""
+    """Returns the outcome of an attempt that the tuner ended; a sync stuck at the trial's deadline is a hang."""
     pool = Pool.HOST if ending.stop is Stop.MEMORY else None
     late = ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_S
     if late and _phase(ending) == Phase.REWARD.value:
@@ -157,7 +157,7 @@ def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
 
 
 def _by_server(ending: Ending, framework: Framework) -> Outcome:
-    """The rollout server ended or did not come up: by the kernel's counter, by its log, or by that alone."""
+    """Returns the outcome of a failed rollout server: by the kernel's counter, else its log, else its end alone."""
     if ending.result is not None and ending.result.reason is not FailureReason.CRASH:
         return _reported(ending, ending.result, framework)
     reason = REASONS[ending.stop] if ending.stop is not None else FailureReason.CRASH
@@ -176,7 +176,7 @@ def _by_server(ending: Ending, framework: Framework) -> Outcome:
 
 
 def _drowned(stop: Stop | None, result: Result) -> bool:
-    """The report only tells of the ranks that were killed for the memory limit before it."""
+    """Tells whether the report only describes the killing of its ranks for the memory limit."""
     return stop is Stop.MEMORY and result.reason in (FailureReason.CRASH, FailureReason.CANCELLED)
 
 
@@ -204,12 +204,12 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
 
 
 def _says_why(result: Result) -> bool:
-    """Whether the child's own error, of which no text is known, is the cause: those of a lost connection are not."""
+    """Tells whether the child's own error of unknown text is the cause; errors of a lost connection are not."""
     return bool(last_error(result.detail, SIGNS) or last_error(result.message, SIGNS))
 
 
 def _by_rank(result: Result) -> str:
-    """The report's message; of several ranks, with the one that ran out of memory. (Others fail alike on any.)"""
+    """Returns the report's message; if a rank of several ran out of memory, with the number of that rank."""
     rank = result.data.get("rank") if result.reason is FailureReason.OOM else None
     return result.message if rank is None else f"rank {rank}: {result.message}"
 
@@ -227,14 +227,14 @@ def _by_exit(ending: Ending, framework: Framework) -> Outcome:
 
 
 def ended_by_reward(ending: Ending) -> bool:
-    """Whether the child left by itself and without a word while the user's reward ran, as ``os._exit`` does."""
+    """Tells whether the child exited without a report while the user's reward ran, as ``os._exit`` does."""
     code = ending.exit_code
     left = ending.stop is None and ending.result is None and code is not None and 0 <= code < 128
     return left and _phase(ending) == Phase.REWARD.value
 
 
 def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis | None) -> Outcome:
-    """The outcome by the log, or ``plain`` if that knows no better; ``own`` is what the child's exception says."""
+    """Returns the outcome by the log, or ``plain`` without a better one; ``own`` diagnoses the child's error."""
     logged = framework.diagnose(ending.log_tail)
     found = _nearer(own, logged)
     if _RANK_KILLED.search(ending.log_tail) and ending.oom_kills > 0:
@@ -255,14 +255,14 @@ def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis
 
 
 def _nearer(own: Diagnosis | None, logged: Diagnosis | None) -> Diagnosis | None:
-    """The diagnosis nearer to the cause, of the child's and the log's."""
+    """Returns whichever diagnosis is nearer to the cause: the child's or the log's."""
     if own is None or logged is None:
         return own or logged
     return logged if logged.nearness > own.nearness else own
 
 
 def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
-    """The outcome by the last error of the log if its text is unknown, else by an echo of another failure."""
+    """Returns the outcome by the last error of the log if its text is unknown, else by an echo of another failure."""
     own = "" if ending.result is None else last_error(ending.result.detail, SIGNS)
     said = own or last_error(ending.log_tail, SIGNS)
     if not said:
@@ -273,7 +273,7 @@ def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
-    """Returns the outcome with the log's own cause: one rank ran out of memory, say, and the others waited for it."""
+    """Returns the outcome with the log's own cause: one rank may have run out of memory while others waited."""
     if ending.stop not in (Stop.HANG, Stop.DEADLINE):
         return outcome
     found = framework.diagnose(ending.log_tail)
@@ -285,12 +285,12 @@ def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
 
 
 def _killed(diagnosis: Diagnosis) -> bool:
-    """Whether the diagnosis tells of a SIGKILL. Only the kernel's counter can tell that this was for want of memory."""
+    """Tells whether the diagnosis is of a SIGKILL. Only the kernel's counter shows that it was for lack of memory."""
     return _RANK_KILLED.search(diagnosis.message) is not None
 
 
 def _advised(outcome: Outcome, own: Diagnosis | None) -> Outcome:
-    """The outcome with the diagnosis's own suggestion and part of the start-up."""
+    """Returns the outcome with the diagnosis's suggestion and start-up part, if both agree on the reason."""
     if own is None or (own.reason, own.pool) != (outcome.reason, outcome.pool):
         return outcome
     return replace(outcome, phase=_place(own, outcome), suggestion=own.suggestion)
@@ -308,14 +308,14 @@ def _diagnosed(diagnosis: Diagnosis, plain: Outcome) -> Outcome:
 
 
 def _place(diagnosis: Diagnosis, outcome: Outcome) -> str | None:
-    """Within a cycle where it was is known better than from any text."""
+    """Returns the phase of a failure: the outcome's own within a cycle, else the diagnosis's if it has one."""
     if outcome.phase in _CYCLE_PHASES:
         return outcome.phase
     return diagnosis.phase or outcome.phase
 
 
 def exit_sentence(ending: Ending) -> str:
-    """A sentence on the exit code, for an attempt without a readable report."""
+    """Returns a sentence on the exit code, for an attempt without a readable report."""
     code, report = ending.exit_code, ending.result_error or "no result was written"
     if ending.stop is Stop.LINGERED:
         return f"{ending.why}; {report}"
@@ -329,7 +329,7 @@ def exit_sentence(ending: Ending) -> str:
 
 
 def ended_by(code: int) -> str:
-    """A phrase on how a process with this exit code ended."""
+    """Returns a phrase on the end of a process with this exit code; a negative code is a signal."""
     return f"ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -40,16 +40,16 @@ FIXED = {
 
 
 def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
-    """The whole environment of a trial's processes.
+    """Returns the whole environment of a trial's processes.
 
     Args:
-        tag: what the sweep will look for.
+        tag: tag of the attempt, by which a sweep finds its processes.
     """
     return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n, own)}, **FIXED, TAG_VARIABLE: tag}
 
 
 PASSED = "AUTOTUNE_ENV"
-"""Variable that names others, with commas between, which trials receive besides."""
+"""Variable with the names of further variables for trials, separated by commas."""
 
 
 def let_through(names: Sequence[str]) -> None:
@@ -64,17 +64,17 @@ def let_through(names: Sequence[str]) -> None:
 LOCAL = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TEMP|TMP|XDG_.*|VIRTUAL_ENV|CONDA_.*|LD_.*|CUDA_VISIBLE_DEVICES"
 )
-"""Of those a trial receives, what says something of one machine only."""
+"""Variables that a trial may receive but whose values hold for one machine only."""
 
 
 def passed_on(own: Mapping[str, str]) -> dict[str, str]:
-    """Variables of the tuner's environment that trials on other machines receive."""
+    """Returns the variables of the tuner's environment that trials on other machines receive."""
     return {name: value for name, value in own.items() if _allowed(name, own) and LOCAL.fullmatch(name) is None}
 
 
 def nameless(own: Mapping[str, str]) -> dict[str, str]:
-    """Variables that name the user where the user database has no entry: torch's caches are called after the user, and
-    ``~`` would be a folder of that name."""
+    """Returns variables that name the user if the user database has no entry: torch names its caches after the user,
+    and ``~`` would otherwise be a folder of that name."""
     if has_name():
         return {}
     return {"USER": f"user{os.geteuid()}", **({} if own.get("HOME") else {"HOME": tempfile.gettempdir()})}

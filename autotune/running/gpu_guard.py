@@ -1,7 +1,7 @@
-"""Detects other users of a trial's GPUs: before a trial the trial is refused, during a trial it becomes INFRA.
+"""Finds other users of a trial's GPUs: before a trial the trial is refused, during a trial it becomes INFRA.
 
-A GPU is called free by its memory. Process ids help only where the driver's ids are this system's:
-in a container it reports the host's, and in a virtual machine perhaps too.
+A GPU counts as free by its memory. Process ids help only if the driver's ids are this system's: in a container the
+driver reports the host's, and in a virtual machine perhaps too.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from autotune.machine.nvml import Gpu
 from autotune.ports import Clock
 
 FREE_BYTES = 1 << 30
-"""What drivers, persistence daemons and a desktop may hold of a free GPU."""
+"""Bytes that drivers, persistence daemons and a desktop may use of a free GPU."""
 STEP_S = 0.5
 
 
 class GpuUseGuard:
-    """Checks for other users of the GPUs at four moments of a trial; each returns a sentence, or ``None`` if there is
-    no other user. This one is for trials that use no GPU."""
+    """Checks for other users of the GPUs at four moments of a trial; each check returns a sentence, or ``None`` without
+    another user. This class is for trials that use no GPU."""
 
     used: int | None = None
-    """Bytes in use on the fullest of them when ``during`` looked last, whoever used them; ``None``: not known."""
+    """Bytes in use on the fullest GPU at the last call of ``during``, by any process; ``None``: unknown."""
 
     def before(self, clock: Clock) -> str | None:  # noqa: ARG002
-        """The reason not to start a trial now. Waits a bounded time for memory to be freed."""
+        """Returns the reason not to start a trial now. Waits a bounded time for memory to be freed."""
         return None
 
     def again(self) -> str | None:
-        """As ``before``, for another trial of processes that already hold the GPUs."""
+        """Checks as ``before``, for another trial of processes that already hold the GPUs."""
         return None
 
     def during(self, members: Set[int]) -> str | None:  # noqa: ARG002
-        """Other processes that began to use the GPUs; ``members`` are the trial's own."""
+        """Returns a sentence on new users of the GPUs other than ``members``, the trial's process ids."""
         return None
 
     def after(self, clock: Clock) -> str | None:  # noqa: ARG002
-        """Processes that still hold GPU memory after the trial's processes ended. Waits a bounded time."""
+        """Returns a sentence on GPU memory still held after the trial's processes ended. Waits a bounded time."""
         return None
 
 
 class GpuGuard(GpuUseGuard):
-    """Watches the GPUs ``look`` shows. One per process tree: it remembers who was there at the start."""
+    """Watches the GPUs that ``look`` returns. Use one per process tree: it remembers the users at the start."""
 
     def __init__(
         self,
@@ -54,15 +54,17 @@ class GpuGuard(GpuUseGuard):
         computes: Callable[[int], bool] = lambda _: True,
         seen: Callable[[], tuple[Gpu, ...] | None] | None = None,
     ) -> None:
-        """Arguments:
+        """Makes a guard.
 
-        look: the GPUs as they are now.
-        pids_are_ours: the driver's process ids mean the same here.
-        allow_busy: accept who is there at the start.
-        patience_s: how long freed memory may take to be reported as free.
-        computes: an id is that of a process of this system that has a GPU open (``hardware.has_gpu_open``); asked
-            where ids are ours, and others accuse nobody.
-        seen: ``look`` for a running trial, which nobody may hold up; it answers ``None`` where the driver takes long.
+        Args:
+            look: returns the current state of the GPUs.
+            pids_are_ours: true if the driver's process ids are this system's.
+            allow_busy: accept other users at the start.
+            patience_s: seconds until freed memory must be reported as free.
+            computes: tells whether an id is of a process here that has a GPU open (``hardware.has_gpu_open``); other
+                processes
+                count as no user. It is called only if the driver's ids are this system's.
+            seen: ``look`` for a running trial, which must not wait; ``None`` if the driver takes long.
         """
         self._look = look
         self._seen = seen or look
@@ -75,9 +77,9 @@ class GpuGuard(GpuUseGuard):
         self._used: dict[str, int] = {}
         self.used: int | None = None
         self.peaks: dict[str, int] = {}
-        """GPU, as CUDA is told of it -> the most bytes seen in use during the trial, whoever used them."""
+        """Maps a GPU, by its name for CUDA, to the most bytes in use during the trial, by any process."""
         self.busy: str | None = None
-        """Set by ``before`` if the trial was let in although someone is there."""
+        """Sentence of ``before`` if the trial was let in despite another user."""
 
     def before(self, clock: Clock) -> str | None:
         try:

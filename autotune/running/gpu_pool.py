@@ -1,4 +1,4 @@
-"""Chooses the GPUs of each trial: those a study holds, without the ones on which a fault was seen."""
+"""Chooses the GPUs of each trial: those the study holds, without GPUs with a fault."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from autotune.wording.numbers import counted
 
 
 class GpuPool:
-    """Remembers faults, and what kind of GPU the first trial had, for as long as the tuner runs."""
+    """Remembers faults, and the first trial's kind of GPU, as long as the tuner runs."""
 
     def __init__(self) -> None:
         self._faults: dict[str, GpuFault] = {}
         self._first: Gpu | None = None
 
     def quarantine(self, faults: Iterable[GpuFault]) -> None:
-        """Later trials use other GPUs. One whose fault does not last is used again where there are too few others."""
+        """Records faults: later trials use other GPUs, or one with a temporary fault if there are too few."""
         for fault in faults:
             known = self._faults.get(fault.uuid)
             if known is None or not known.lasts:
                 self._faults[fault.uuid] = fault
 
     def held(self, visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-        """The GPUs of the next trial, in the order of ``visible``.
+        """Returns the GPUs of the next trial, in the order of ``visible``.
 
         Raises:
-            MachineError: fewer than ``count`` can be used, or they are not what they were.
+            MachineError: fewer than ``count`` can be used, or their kind has changed.
         """
         fit = [gpu for gpu in visible if not self._lasts(gpu)]
         if len(fit) < count <= len(visible):

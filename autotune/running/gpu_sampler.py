@@ -1,4 +1,4 @@
-"""Samples NVML while a trial runs: adds GPU figures to the trial's cycle records, and notices faults of the GPUs."""
+"""Samples NVML while a trial runs: adds GPU figures to the trial's cycle records, and notices GPU faults."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from autotune.ports import Clock
 from trainer.child.contract import CycleKind, read_phase
 
 PERIOD_S = 0.2
-"""Between two readings; the driver's own figures are no finer."""
+"""Seconds between two readings; the driver updates its figures no faster."""
 DUTY = 0.01
-"""Share of one core that reading may cost: where it takes longer, it is done less often."""
+"""Largest share of one core that readings may cost; slow readings are made less often."""
 FAULTS_S = 2.0
-"""Between two looks for faults."""
+"""Seconds between two checks for faults."""
 END_S = 10.0
-"""Given to a reading under way when a trial ends; a driver that takes longer is left to its thread."""
+"""Seconds to wait for a pending reading when a trial ends; a slower driver is left to its thread."""
 SLOWED = 0.05
-"""A cycle whose clock is lower by more than this share is marked; under load an H100's stays within 2 %."""
+"""Drop of the clock, as a share, above which a cycle is marked; under load an H100's stays within 2 %."""
 MOST_SAMPLES = 36_000
-"""Kept at a time, two hours of them; of a longer cycle the last ones count."""
+"""Most samples in memory, two hours of them; in a longer cycle the last ones count."""
 
 
 class GpuSampler(threading.Thread):
-    """A thread of its own from ``start`` to ``finish``; without a driver it ends at once.
+    """Samples in a separate thread from ``start`` to ``finish``; without a driver the thread ends at once.
 
     Args:
-        open_reader: called on this thread, because the driver takes its time.
-        phase_file: where the trial says what it is doing.
+        open_reader: opens NVML in this thread, because the driver may be slow.
+        phase_file: file with the trial's current phase.
     """
 
     def __init__(self, open_reader: Callable[[], GpuReader | None], phase_file: Path, clock: Clock) -> None:
@@ -49,7 +49,7 @@ class GpuSampler(threading.Thread):
         self._faults: list[GpuFault] = []
         self._usual: dict[CycleKind, float] = {}
         self.cpu_s = 0.0
-        """CPU seconds this thread has used."""
+        """CPU seconds that this thread has used."""
 
     def run(self) -> None:
         began = time.thread_time()
@@ -85,8 +85,7 @@ class GpuSampler(threading.Thread):
             self._samples.append(sample)
 
     def add_to(self, record: CycleRecord) -> CycleRecord:
-        """Returns a record of rank 0 with GPU figures of its cycle, marked if their clock was held down; other records
-        unchanged."""
+        """Returns a record of rank 0 with its cycle's GPU figures, marked if their clock was low; others unchanged."""
         if record.rank:
             return record
         with self._lock:
@@ -97,7 +96,7 @@ class GpuSampler(threading.Thread):
         return self._marked(replace(record, gpu=use_of(samples, record)))
 
     def _marked(self, record: CycleRecord) -> CycleRecord:
-        """The reference kernel runs between cycles: heat or a lack of power within one it does not meet."""
+        """Marks a cycle with a low GPU clock; the reference kernel, which runs between cycles, misses it."""
         whole = record.gpu.get(WHOLE)
         if whole is None:
             return record
@@ -108,7 +107,7 @@ class GpuSampler(threading.Thread):
         return replace(record, noisy=True, drift=max(lost, record.drift or 0.0))
 
     def finish(self) -> None:
-        """Stops sampling, after a reading under way that does not take long."""
+        """Stops sampling; waits at most ``END_S`` for a pending reading."""
         self._done.set()
         if self.is_alive():
             self.join(END_S)

@@ -1,4 +1,4 @@
-"""Waits for a trial's model, prompts and rewards while the disk they lie on is away."""
+"""Waits for a trial's model, prompts and rewards if their disk is temporarily unavailable."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from autotune.ports import Clock, StopToken, Watcher
 from trainer.child.contract import TrialSpec, inputs_of
 
 PATIENCE_S = 60.0
-"""A mount that is made anew is back within seconds."""
+"""Most seconds to wait; a remounted disk is back within seconds."""
 PAUSE_S = 0.5
 ANSWER_S = 5.0
-"""A disk that does not answer for so long is away."""
+"""Seconds without an answer after which a disk counts as unavailable."""
 
 
 class Inputs:
-    """Files that the trials of a study read. Only what was there once counts as missing: the child judges all else."""
+    """Input files of a study's trials. Only a file that existed before counts as missing: the child reports others."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def missing(self, spec: TrialSpec) -> str | None:
-        """A sentence that names what was there and is not now; ``None``: nothing."""
+        """Returns a sentence that names a file that existed and is gone; ``None`` without one."""
         found: dict[str, bool] = {}
 
         def look() -> None:
@@ -40,7 +40,8 @@ class Inputs:
         return None
 
     def wait(self, spec: TrialSpec, clock: Clock, watcher: Watcher, stop: StopToken, most_s: float) -> str | None:
-        """``missing``, as soon as it is ``None``, the user stops, or ``PATIENCE_S`` or ``most_s`` are over."""
+        """Waits until no file is missing, the user stops, or ``PATIENCE_S`` or ``most_s`` have passed; returns
+        ``missing``."""
         until = clock.monotonic() + min(PATIENCE_S, most_s)
         while True:
             missing = self.missing(spec)

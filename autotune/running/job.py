@@ -1,4 +1,4 @@
-"""The supervisor's input: one child to run, with its grace periods."""
+"""Input of the supervisor: one child to run, with its grace periods."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ class Graces:
     """Grace periods for ending a process tree, in seconds."""
 
     terminate_s: float = 5.0
-    """Between SIGTERM and SIGKILL."""
+    """Seconds between SIGTERM and SIGKILL."""
     orphans_s: float = 1.0
-    """The same for what a child that has exited left behind."""
+    """Seconds between SIGTERM and SIGKILL for processes that an exited child left behind."""
     kill_s: float = 10.0
-    """After SIGKILL, before a process counts as unkillable."""
+    """Seconds after SIGKILL until a process counts as unkillable."""
     linger_s: float = 5.0
-    """Between the child's report and its exit."""
+    """Seconds between the child's report and its exit."""
     restore_s: float = 60.0
-    """Between a warm worker's report of a trial and its being ready for another."""
+    """Seconds between a warm worker's report of a trial and its readiness for another."""
     stack_s: float = 1.0
-    """For a hung child to write its stack to the log."""
+    """Seconds for a hung child to write its stack to the log."""
 
     def within(self, seconds: float) -> Graces:
-        """So short that two process trees, the trial's and what it was forked from, end within ``seconds``."""
+        """Returns grace periods that let two process trees, the trial's and its preloaded process's, end within
+        ``seconds``."""
         return replace(self, terminate_s=min(self.terminate_s, seconds / 8), kill_s=min(self.kill_s, seconds / 4))
 
 
@@ -44,15 +45,15 @@ class Job:
     memory_limit: int | None = None
     guard: GpuUseGuard = field(default_factory=GpuUseGuard)
     companion: Companion | None = None
-    """A server that must be ready first; the trial ends with it, and it with the trial."""
+    """Server that must be ready first; the trial and the server end together."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """On top of what every trial sees."""
+    """Variables added to the environment of every trial."""
     gpus: tuple[str, ...] = ()
-    """NVML's names of the GPUs it holds."""
+    """NVML's names of the trial's GPUs."""
     worker: Worker | None = None
-    """Who runs the trial, if it is not a process of its own; ``argv`` and ``tag`` are then the worker's."""
+    """Warm worker that runs the trial, if any; ``argv`` and ``tag`` are then the worker's."""
 
     @property
     def reuses(self) -> bool:
-        """Whether the job runs in the processes of the previous trial."""
+        """True if the job runs in the processes of an earlier trial."""
         return self.worker is not None and self.worker.alive

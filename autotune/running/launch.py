@@ -9,20 +9,20 @@ from autotune.ports import Rendezvous
 from trainer.child.contract import RunPaths, TrialSpec
 
 SHARDING = ("deepspeed", "fsdp")
-"""Settings whose frameworks ask for a launcher even with one process."""
+"""Settings of frameworks that need a launcher even with one process."""
 
 
 def launched(spec: TrialSpec) -> bool:
-    """Whether ``torchrun`` starts the trial's processes."""
+    """Tells whether ``torchrun`` starts the trial's processes."""
     return spec.world_size > 1 or any(spec.settings.get(name) for name in SHARDING)
 
 
 def command(
     python: str, start: Path, paths: RunPaths, spec: TrialSpec, meeting: Rendezvous | None = None
 ) -> tuple[str, ...]:
-    """Command line of the child, under ``torchrun`` where there are several ranks.
+    """Returns the command line of the child, under ``torchrun`` if there are several ranks.
 
-    The ranks meet at this machine's own address, on a port the system chooses, or as ``meeting`` says.
+    The ranks meet at this machine's loopback address, on a port the system chooses, or as ``meeting`` says.
     """
     child = (str(start), "trial", "--directory", str(paths.root))
     if not launched(spec):
@@ -33,19 +33,19 @@ def command(
 
 
 def worker_command(python: str, start: Path) -> tuple[str, ...]:
-    """Command line of a warm worker, without its mailbox folder."""
+    """Returns the command line of a warm worker, without its mailbox folder."""
     return (python, str(start), "worker", "--directory")
 
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor"}
-"""Variable -> folder of what a compiler keeps by source, versions and device, so that all trials can share it.
+"""Variable -> folder of a compiler cache that is keyed by source, versions and device, so all trials can share it.
 
-torch's would be in the folder for temporary files; Triton's and vLLM's are in the user's cache folder, where they stay.
+torch's default is in the folder for temporary files; Triton's and vLLM's are in the user's cache folder and stay there.
 """
 
 
 def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:
-    """Folders of compiler caches; the tuner's own environment variables take precedence."""
+    """Returns the variables of compiler caches in ``folder``; the tuner's own environment variables take precedence."""
     if folder is None:
         return {}
     return {name: str(folder / place) for name, place in CACHES.items() if name not in own}
@@ -59,18 +59,18 @@ def _place(meeting: Rendezvous | None) -> tuple[str, ...]:
 
 
 def _here(spec: TrialSpec, meeting: Rendezvous | None) -> int:
-    """Ranks on this node."""
+    """Returns the number of ranks on this node."""
     return spec.world_size if meeting is None else spec.world_size // meeting.nodes
 
 
 def environment(
     spec: TrialSpec, cores: int, own: Mapping[str, str], meeting: Rendezvous | None = None
 ) -> dict[str, str]:
-    """Variables added to the tuner's environment for a trial; the configuration's own take precedence.
+    """Returns the variables added to the tuner's environment for a trial; the configuration's own take precedence.
 
     Args:
-        cores: of this machine that a trial may use; ``torchrun`` would leave a rank one thread.
-        own: the tuner's environment, whose number of threads stays.
+        cores: cores of this machine for a trial; ``torchrun`` alone would give a rank one thread.
+        own: the tuner's environment; its number of threads is kept.
     """
     if not launched(spec) or "OMP_NUM_THREADS" in own:
         return dict(spec.environment)

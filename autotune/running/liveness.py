@@ -1,4 +1,4 @@
-"""Decides whether a silent child still works, from its output and the CPU time of its process tree."""
+"""Decides whether a silent child still works, by its output and the CPU time of its process tree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 WINDOW_S = 5.0
-"""CPU use is judged over windows of this length."""
+"""Seconds of a window over which CPU use is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class HangLimits:
     """Seconds without progress after which a child counts as hung."""
 
     quiet_s: float = 180.0
-    """Nothing written and (almost) no CPU time used."""
+    """Limit without output and with (almost) no CPU time used."""
     phase_s: float = 1800.0
-    """Nothing written, however busy: a spinning wait looks like work."""
+    """Limit without output, however busy the child is: a spinning wait looks like work."""
     by_phase: Mapping[str, float] = field(default_factory=dict)
-    """Other values of ``phase_s``, by phase or start-up part."""
+    """Overrides of ``phase_s``, by phase or start-up part."""
     busy_cores: float = 0.05
-    """Mean use below which a tree counts as idle; watching threads of frameworks never quite sleep."""
+    """Mean number of cores below which a tree counts as idle; frameworks' monitoring threads never sleep entirely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Pulse:
     """Signs of progress of a child at one moment."""
 
     at: float
-    """Monotonic seconds."""
+    """Time in monotonic seconds."""
     mark: int
-    """Modification time of the phase file."""
+    """Modification time of the phase file, in nanoseconds."""
     written: int
-    """Bytes of ``metrics.jsonl``."""
+    """Bytes read of ``metrics.jsonl``."""
     cpu_s: float
     """CPU seconds of the tree so far."""
     phase: str = ""
@@ -43,20 +43,20 @@ class Vigil:
     """State of the hang detection between two checks."""
 
     progress: Pulse
-    """When it last wrote something."""
+    """Signs at the last output."""
     window: Pulse
-    """Start of the present CPU window."""
+    """Start of the current CPU window."""
     busy_at: float
-    """End of the last window in which it was busy."""
+    """End of the last window with CPU use, in monotonic seconds."""
 
     @staticmethod
     def begin(pulse: Pulse) -> Vigil:
-        """The state at the child's start."""
+        """Returns the state at the child's start."""
         return Vigil(pulse, pulse, pulse.at)
 
 
 def advance(vigil: Vigil, pulse: Pulse, limits: HangLimits) -> Vigil:
-    """The state after one more check."""
+    """Returns the state after one more check."""
     if pulse.mark != vigil.progress.mark or pulse.written != vigil.progress.written:
         return Vigil.begin(pulse)
     span = pulse.at - vigil.window.at
@@ -67,7 +67,7 @@ def advance(vigil: Vigil, pulse: Pulse, limits: HangLimits) -> Vigil:
 
 
 def verdict(vigil: Vigil, pulse: Pulse, limits: HangLimits) -> str | None:
-    """The sentence saying why the child counts as hung, or ``None``."""
+    """Returns a sentence on why the child counts as hung; ``None`` if it does not."""
     silent = pulse.at - vigil.progress.at
     allowed = limits.by_phase.get(pulse.phase, limits.phase_s)
     if silent >= allowed:

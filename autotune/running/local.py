@@ -1,4 +1,4 @@
-"""Runs trials on this machine: implements ``ports.TrialRunner`` with the supervisor."""
+"""Runs trials on this machine by the supervisor. Implements ``ports.TrialRunner``."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from trainer.child.contract import (
 CHILD_START = Path(contract.__file__).parent.parent / "start.py"
 TOOL = "tool"
 PART = "node-"
-"""Folders in an attempt's folder that begin so are of its other nodes."""
+"""Prefix of folders in an attempt's folder that belong to its other nodes."""
 PORT_TRIES = 3
-"""A port that was free may be taken before the rollout server has it."""
+"""Most attempts with other ports: another process may take a free port before the rollout server does."""
 
 
 def home_tag(home: Path) -> str:
-    """Short name of a home folder, for tags: two homes never sweep each other's processes."""
+    """Returns a short name of a home folder for tags, so that no home sweeps another's processes."""
     return hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
 
 
 def study_tag(home: str, study_id: int | str) -> str:
-    """Common prefix of the tags of all processes of a study."""
+    """Returns the common prefix of the tags of a study's processes."""
     return f"autotune:{home}:{study_id}:"
 
 
 def end_study(home: str, study_id: int, clock: Clock) -> None:
-    """Ends at once whatever runs for a study of this home."""
+    """Kills all processes of a study of this home at once."""
     prefix = study_tag(home, study_id)
     left = ProcessTree(lambda tag: tag.startswith(prefix), None)
     left.refresh(full=True)
@@ -72,7 +72,7 @@ def end_study(home: str, study_id: int, clock: Clock) -> None:
 
 
 def tool_owner() -> str:
-    """Unique name of this tuner process, by which a later tuner knows whether it still runs."""
+    """Returns a unique name of this tuner process, by which a later tuner can tell whether it still runs."""
     own = proc.read_stat(os.getpid())
     return f"{os.getpid()}-{own.started if own else 0}"
 
@@ -93,15 +93,15 @@ class _Ticking:
 
 @dataclass(frozen=True)
 class LocalRunner:
-    """Runs trials under ``python`` by the child's start file, one at a time.
+    """Runs trials under the interpreter ``python`` by the child's start file, one at a time.
 
-    ``memory_limit`` bounds the process tree in bytes; ``None`` leaves it to the study's own.
+    ``memory_limit`` bounds the process tree in bytes; ``None``: the study's own limit applies.
     """
 
     python: str
     framework: Framework
     home: str
-    """From ``home_tag``."""
+    """Name of the home folder, from ``home_tag``."""
     clock: Clock
     start: Path = CHILD_START
     memory_limit: int | None = None
@@ -112,17 +112,17 @@ class LocalRunner:
     spawn: Spawn = spawn
     """Starts the trial's own process."""
     keeper: WarmWorkerPool | None = None
-    """Lets a process run several trials; ``None`` gives each trial a process of its own."""
+    """Pool whose worker process runs several trials; ``None``: each trial has its own process."""
     preloads: Preloads | None = None
-    """Starts processes instead, by forking one that has imported everything where that is the same."""
+    """Forks processes from a preloaded one where the result is the same; ``None``: each process is started."""
     lane: Lane | None = None
-    """Part of the machine, where trials run side by side; ``None``: all of it."""
+    """Part of the machine for this runner, if trials run at the same time; ``None``: the whole machine."""
     agent: str = ""
-    """Name of the agent it belongs to: what ends one agent's processes, late perhaps, spares its successor's."""
+    """Name of the runner's agent in its tags, so that ending one agent's processes late spares its successor's."""
     caches: Path | None = None
-    """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
+    """Folder of compiler caches shared by trials; ``None``: each compiler's default."""
     driver: PatientCall[tuple[Gpu, ...]] = field(default_factory=lambda: PatientCall(hardware.visible_gpus))
-    """Asks for the GPUs that are visible now."""
+    """Returns the visible GPUs."""
     pool: GpuPool = field(default_factory=GpuPool)
     inputs: Inputs = field(default_factory=Inputs)
 
@@ -164,7 +164,7 @@ class LocalRunner:
     def _attempt(
         self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        """One attempt, repeated with other ports if another process took the rollout server's port."""
+        """Runs one attempt; repeats it with other ports if another process took the rollout server's port."""
         began = self.clock.monotonic()
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
@@ -190,17 +190,18 @@ class LocalRunner:
         return ending
 
     def _held(self, study: Study) -> tuple[Gpu, ...]:
-        """Current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
+        """Returns the current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are
+        missing."""
         count = study.spec.resources.gpus
         return self.pool.held(self._own(self.driver()), count) if count else ()
 
     def _seen(self, study: Study) -> tuple[Gpu, ...] | None:
-        """The same without waiting long; ``None``: the driver has not answered yet."""
+        """Returns the same without a long wait; ``None``: the driver has not answered yet."""
         visible = self.driver.soon()
         return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
 
     def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """The GPUs of this runner's part of the machine."""
+        """Selects the GPUs of this runner's part of the machine."""
         return visible if self.lane is None else visible[self.lane.gpus[0] : self.lane.gpus[-1] + 1]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
@@ -265,11 +266,12 @@ class LocalRunner:
         return ending
 
     def tags(self, assignment: Assignment) -> tuple[str, ...]:
-        """Tags of the processes an attempt may have; one with a dash at its end is the beginning of several."""
+        """Returns the tags of an attempt's possible processes; a tag with a dash at the end is a prefix."""
         return self._tag(assignment), f"{study_tag(self.home, assignment.study.id)}{self._worker_name}"
 
     def _tag(self, assignment: Assignment) -> str:
-        """Tag of the attempt's processes; it names the node, because two nodes of one attempt may be on one machine."""
+        """Returns the tag of the attempt's processes; it names the node, since two nodes of an attempt may be one
+        machine."""
         trial, meeting = assignment.trial, assignment.meeting
         tag = f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}"
         tag = tag if meeting is None else f"{tag}:{meeting.node}"
@@ -277,7 +279,7 @@ class LocalRunner:
 
     @property
     def _worker_name(self) -> str:
-        """Prefix of the names of workers in this part of the machine; their number follows."""
+        """Prefix of the names of workers in this part of the machine; a number follows."""
         place = "" if self.lane is None else f"{self.lane.index}-"
         return f"worker:{place}{self.agent}-" if self.agent else f"worker:{place}"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 HEAD = 1 << 20
 TAIL = 1 << 20
-"""Bytes kept of the beginning and of the end."""
+"""Bytes of the beginning and of the end that are kept."""
 CHUNK = 1 << 16
 
 
 class CappedLog:
-    """Keeps the first ``head`` and the last ``tail`` bytes, in order, with a line saying what is missing.
+    """Log file with the first ``head`` and the last ``tail`` bytes, in order, and a line on the omitted ones between.
 
-    The file can be read at any time. It grows to ``head`` + 2 x ``tail`` before it is cut again.
-    A disk that takes no more loses the log, not the trial.
+    The file can be read at any time. It grows to ``head`` + 2 x ``tail`` bytes before it is cut again. A full disk
+    loses the log, not the trial.
     """
 
     def __init__(self, path: Path, head: int = HEAD, tail: int = TAIL) -> None:
@@ -30,7 +30,7 @@ class CappedLog:
         self.failed = False
 
     def write(self, data: bytes) -> None:
-        """Append."""
+        """Appends to the log."""
         for start in range(0, len(data), self._tail):
             piece = data[start : start + self._tail]
             if self._size + len(piece) > self._head + len(self._marker) + 2 * self._tail:
@@ -39,7 +39,7 @@ class CappedLog:
             self._size += len(piece)
 
     def close(self) -> None:
-        """Cuts the file to its final size and closes it; may be called twice."""
+        """Cuts the file to its final size and closes it; a second call does nothing."""
         if self._fd < 0:
             return
         if self._size > self._head + len(self._marker) + self._tail:
@@ -67,7 +67,7 @@ class CappedLog:
 
 
 class LogPump(threading.Thread):
-    """Moves a pipe into a ``CappedLog``, so that the child never blocks on it."""
+    """Copies a pipe into a ``CappedLog``, so that the child never blocks on a full pipe."""
 
     def __init__(self, source: int, log: CappedLog) -> None:
         super().__init__(name="log-pump", daemon=True)
@@ -88,8 +88,8 @@ class LogPump(threading.Thread):
                 return
 
     def _move(self, drain: bool) -> bool:
-        """Reads what the pipe holds (with ``drain`` until it is empty, at most 64 MiB); ``False`` at the end of the
-        pipe."""
+        """Reads pending output (with ``drain`` until none is left, at most 64 MiB); returns ``False`` at the pipe's
+        end."""
         with self._writing:
             for _ in range(1024 if drain else 1):
                 try:
@@ -102,7 +102,7 @@ class LogPump(threading.Thread):
             return True
 
     def redirect(self, log: CappedLog) -> None:
-        """Writes pending output to the present log, closes that, and sends later output to ``log``."""
+        """Writes pending output to the current log, closes that, and sends later output to ``log``."""
         if self.is_alive():
             self._move(drain=True)
         with self._writing:
@@ -120,7 +120,7 @@ class LogPump(threading.Thread):
 
 
 def read_tail(path: Path, size: int = 1 << 16) -> str:
-    """The last ``size`` bytes of a log as text; empty if there is none."""
+    """Returns the last ``size`` bytes of a log as text; empty if there is no log."""
     try:
         with path.open("rb") as stream:
             stream.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""Summed PSS of a process tree, at a bounded CPU cost.
+"""Measures the summed PSS (proportional set size) of a process tree at a bounded CPU cost.
 
-Exact PSS costs 9 ms of CPU per resident GiB and would itself be noise in what is measured. So it is
-read at a bounded duty, and between two readings the cheap counters of anonymous memory are added.
-Whatever could mean that the limit is passed is read exactly at once.
+An exact PSS costs 9 ms of CPU per resident GiB and would disturb the measurement. It is therefore read at a bounded
+duty; between two readings, changes of the cheap counters of anonymous memory are added. If the limit may be exceeded,
+an exact reading follows at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.running.proc import Stat
 
 @dataclass(frozen=True, slots=True)
 class PssReading:
-    """PSS of one process at its last exact reading; bytes."""
+    """One process's PSS at its last exact reading, in bytes."""
 
     started: int
     proportional: int
@@ -36,7 +36,7 @@ class Probes:
 
 
 class TreeMemory:
-    """Current and highest summed PSS, in bytes."""
+    """Current and highest summed PSS of a process tree, in bytes."""
 
     def __init__(
         self,
@@ -46,12 +46,13 @@ class TreeMemory:
         probes: Probes | None = None,
         beside: Callable[[], int] = lambda: 0,
     ):
-        """Arguments:
+        """Makes a measure.
 
-        duty: share of one core that exact readings may cost.
-        burst_s: CPU seconds of exact readings that may be saved up for a peak.
-        max_age_s: an exact reading is renewed after this, if it can be paid for.
-        beside: bytes of the tree's pages that count as those of processes outside it (``Preloads.beside``).
+        Args:
+            duty: share of one core that exact readings may cost.
+            burst_s: CPU seconds that may be saved up for exact readings at a peak.
+            max_age_s: seconds after which an exact reading is renewed, if the duty allows.
+            beside: returns the bytes of the tree's pages that count as other processes' (``Preloads.beside``).
         """
         self._duty, self._burst, self._max_age = duty, burst_s, max_age_s
         self._probes = probes or Probes()
@@ -65,7 +66,7 @@ class TreeMemory:
         self.peak = 0
 
     def measure(self, members: Sequence[Stat], limit: int | None = None) -> int:
-        """The summed PSS now; an exact reading if the sum is, or may be, above ``limit``."""
+        """Returns the summed PSS in bytes; reads it exactly if the sum may be above ``limit``."""
         now = self._probes.monotonic()
         self._credit = min(self._burst, self._credit + self._duty * (now - self._at))
         self._at = now
@@ -81,7 +82,7 @@ class TreeMemory:
         return low
 
     def _estimate(self, members: Sequence[Stat], resident: dict[int, tuple[int, int]]) -> tuple[int, int]:
-        """Lower and upper estimate of the summed PSS; new anonymous memory counts in both."""
+        """Returns a lower and an upper estimate of the summed PSS; new anonymous memory counts in both."""
         low = high = self._share
         for member in members:
             total, shared = resident[member.pid]

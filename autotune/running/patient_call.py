@@ -1,4 +1,4 @@
-"""Calls the GPU driver on a thread of its own, so that a driver that does not answer holds up nobody for long."""
+"""Calls the GPU driver on a separate thread, so that a driver that does not answer blocks no caller for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.errors import MachineError
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
-"""A driver that resets a GPU, or starts without persistence, answers after 20 s and more."""
+"""Most seconds for an answer; a driver that resets a GPU or starts without persistence needs 20 s and more."""
 
 
 class PatientCall(Generic[T]):
@@ -25,13 +25,14 @@ class PatientCall(Generic[T]):
         self._began = 0.0
 
     def __call__(self) -> T:
-        """The function's result or error. Raises ``MachineError`` if it has not answered within the patience."""
+        """Returns the function's result or error. Raises ``MachineError`` without an answer within ``patience_s``."""
         while (answer := self.soon(max(0.0, self._patience - self._age_s))) is None:
             continue
         return answer
 
     def soon(self, wait_s: float = 0.5) -> T | None:
-        """The result if it comes within ``wait_s`` seconds, else ``None``; the next call then continues to wait."""
+        """Returns the result if it comes within ``wait_s`` seconds, else ``None``; the next call waits for the same
+        call."""
         call = self._running = self._running or self._begun()
         if wait([call], wait_s).done:
             self._running = None
@@ -42,7 +43,7 @@ class PatientCall(Generic[T]):
 
     @property
     def _age_s(self) -> float:
-        """Seconds since the call under way began."""
+        """Seconds since the pending call began."""
         return time.monotonic() - self._began if self._running is not None else 0.0
 
     def _begun(self) -> Future[T]:

@@ -1,7 +1,7 @@
 """Forks trials from a process that has already imported the framework (``preload`` of the child's ``start.py``).
 
-A preloaded process is used for a trial only if it was started with the very environment the trial would be started
-with, and the trial imports what it has imported. Whatever is in the way, the trial is started the ordinary way.
+A preloaded process serves a trial only if both have the same environment and imports. Otherwise the trial is started
+the ordinary way.
 """
 
 from __future__ import annotations
@@ -23,27 +23,24 @@ from trainer.child.contract import TAG_VARIABLE
 
 MESSAGE = 1 << 16
 TAG_ROOM = 96
-"""Characters of the tag a preloaded process is started with: the tags of the forked are written over it."""
+"""Characters reserved for the tag of a preloaded process: a forked process writes its own tag over it."""
 LOOK_S = 0.25
 GONE_S = 2.0
-"""For a preloaded process to tell of the end of one that has ended."""
+"""Seconds for a preloaded process to report the end of a forked one."""
 UNKNOWN = 255
-"""Exit code of a process whose own nobody could take."""
+"""Exit code of a process whose exit status cannot be read."""
 
 
 class PreloadError(Exception):
-    """A preloaded process has ended, does not answer, or cannot be forked; the message says which."""
+    """Raised if a preloaded process has ended, does not answer, or cannot be forked; the message names the case."""
 
 
 class Preload:
     """One preloaded process."""
 
     def __init__(self, python: str, start: str, directory: str, environment: Mapping[str, str], tag: str) -> None:
-        """Starts the process, which imports what the trial in ``directory`` needs.
-
-        Raises:
-            OSError: it could not be started.
-        """
+        """Starts the process, which imports the modules for the trial in ``directory``. Raises ``OSError`` if that
+        fails."""
         self.key = environment_key(python, start, environment)
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
@@ -75,14 +72,14 @@ class Preload:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still answers requests."""
+        """True while the process answers requests."""
         return self._channel.fileno() >= 0 and self.process.poll() is None
 
     def answer(self, seconds: float) -> dict[str, Any] | None:
-        """The next message from the process; ``None`` if none arrives within ``seconds``.
+        """Returns the next message of the process; ``None`` if none arrives within ``seconds``.
 
         Raises:
-            PreloadError: it is gone.
+            PreloadError: the process has ended.
         """
         left = seconds  # by what was waited for, not by the clock: both may have been stopped meanwhile
         with self._lock:
@@ -104,7 +101,7 @@ class Preload:
             raise PreloadError(f"the preloaded process cannot be asked: {error}") from error
 
     def code_of(self, pid: int, seconds: float = 0.0) -> int | None:
-        """Exit code of a forked process; ``None`` if it does not arrive within ``seconds``."""
+        """Returns the exit code of a forked process; ``None`` if it does not arrive within ``seconds``."""
         end = time.monotonic() + seconds
         with self._lock:
             while pid not in self._ended and self._receive(max(0.0, end - time.monotonic())):
@@ -122,14 +119,14 @@ class Preload:
             self._close()
 
     def end(self, seconds: float = 2.0) -> None:
-        """Ends the process; its forked children go on."""
+        """Ends the process; its forked children continue."""
         with contextlib.suppress(PreloadError, subprocess.TimeoutExpired):
             self.ask({"end": True})
             self.process.wait(seconds)
         self.kill()
 
     def _receive(self, seconds: float) -> bool:
-        """Receives one message; false if none came or the channel is closed."""
+        """Receives one message; returns false if none came or the channel is closed."""
         if self._channel.fileno() < 0:
             return False
         try:
@@ -161,13 +158,10 @@ class Preload:
 
 
 class Forked:
-    """A trial's process forked from a preloaded one, with the interface of ``Popen``."""
+    """Process of a trial forked from a preloaded one, with the interface of ``Popen``."""
 
     def __init__(self, preload: Preload, pid: int, others: Sequence[Preload] = ()) -> None:
-        """Arguments:
-
-        others: processes that map the same files.
-        """
+        """Takes the preloaded process, the fork's id, and ``others``, which map the same files."""
         self.pid = pid
         self.returncode: int | None = None
         self._preload, self._others = preload, tuple(others)
@@ -176,22 +170,22 @@ class Forked:
         self._started = stat.started if stat is not None else None
 
     def poll(self) -> int | None:
-        """Exit code; ``None`` while the process runs. Thread-safe."""
+        """Returns the exit code; ``None`` while the process runs. Thread-safe."""
         with self._lock:
             if self.returncode is None:
                 self.returncode = self._look()
             return self.returncode
 
     def beside(self) -> int:
-        """Bytes of pages shared with the preloaded processes, which the kernel attributes to them.
+        """Returns the bytes of pages shared with preloaded processes, which the kernel counts as theirs.
 
-        With them a forked trial counts as much as one that was started and has imported everything itself.
+        With these bytes a forked trial counts as much as one that imported everything itself.
         """
         shared = sum(proc.read_share(other.pid, origin=False) for other in self._others if other.alive)
         return shared + (proc.read_share(self._preload.pid, origin=True) if self._preload.alive else 0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises ``subprocess.TimeoutExpired``."""
+        """Waits for the exit code. Raises ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if end is not None and timeout is not None and time.monotonic() >= end:
@@ -214,7 +208,7 @@ class Forked:
         return self._inherited()
 
     def _inherited(self) -> int | None:
-        """Exit code by ``waitpid``: the preloaded process has ended, so its children are this process's."""
+        """Returns the exit code by ``waitpid``: when a preloaded process ends, its children become this process's."""
         if (code := self._preload.code_of(self.pid)) is not None:
             return code
         try:
@@ -227,5 +221,5 @@ class Forked:
 
 
 def environment_key(python: str, start: str, environment: Mapping[str, str]) -> tuple[Any, ...]:
-    """Text that is equal for processes started with the same environment, apart from the tag."""
+    """Returns a key that is equal for processes started with the same environment, apart from the tag."""
     return python, start, tuple(sorted((n, v) for n, v in environment.items() if n != TAG_VARIABLE))

@@ -1,4 +1,4 @@
-"""Starts, keeps and ends the preloaded processes of a tuner: at most two at a time."""
+"""Starts, keeps and ends the preloaded processes of a tuner."""
 
 from __future__ import annotations
 
@@ -19,43 +19,41 @@ from autotune.running.spawn import Spawn, spawn
 
 COMMANDS = ("trial", "worker")
 MOST, MANY = 2, 4
-"""Alive at a time: one with vLLM, one without; and with the other allocator or a compiler, where there is room."""
+"""Most preloaded processes at a time: with and without vLLM; with ``ROOM``, also another allocator or a compiler."""
 ROOM = 16 << 30
-"""Bytes of the machine's memory from which that is: one holds 0.5 GiB, 0.7 with vLLM (PSS, measured; decision 24)."""
+"""Bytes of the machine's memory from which ``MANY`` applies: one process takes 0.5 GiB, 0.7 with vLLM (PSS, measured;
+decision 24)."""
 
 
 @dataclass(frozen=True)
 class PreloadTimeouts:
-    """How long requests to a preloaded process may take; seconds."""
+    """Time limits of requests to a preloaded process, in seconds."""
 
     ready_s: float = 180.0
-    """For the imports: as long as they may take in a trial."""
+    """Limit of the imports, as long as they may take in a trial."""
     answer_s: float = 10.0
-    """For a fork."""
+    """Limit of a fork."""
     look_s: float = 0.05
 
 
 def most_alive(memory: int | None) -> int:
-    """Number of preloaded processes kept on a machine with ``memory`` bytes; ``None``: not known."""
+    """Returns the most preloaded processes on a machine with ``memory`` bytes; ``None``: unknown."""
     return MANY if memory is not None and memory >= ROOM else MOST
 
 
 class Preloads:
-    """Drop-in for ``spawn`` (``spawner``). Used by one thread at a time."""
+    """Replacement for ``spawn.spawn`` that forks from preloaded processes. Used by one thread at a time."""
 
     def __init__(self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3) -> None:
-        """Arguments:
-
-        tries: preloaded processes that may fail before no more is started.
-        """
+        """Takes ``tries``: preloaded processes that may fail before no more is started."""
         self._patience = patience or PreloadTimeouts()
         self._most = most
         self._left = tries
         self._alive: list[Preload] = []
-        """The one used last is the last."""
+        """Preloaded processes, the last used one last."""
         self._notes: list[str] = []
         self._unfit: dict[tuple[object, object], str] = {}
-        """Why what was imported cannot be shared, by the process's key and the trial's."""
+        """Reasons why imports cannot be shared, by the keys of the process and of its imports."""
         self._finalizer = weakref.finalize(self, _end_all, self._alive)
 
     def close(self) -> None:
@@ -63,7 +61,7 @@ class Preloads:
         _end_all(self._alive)
 
     def take_notes(self) -> tuple[str, ...]:
-        """Reasons why trials were spawned instead of forked since the last call."""
+        """Returns and clears the reasons why trials were started instead of forked."""
         notes, self._notes = tuple(self._notes), []
         return notes
 
@@ -73,7 +71,7 @@ class Preloads:
         return tuple(preload.pid for preload in self._alive if preload.alive)
 
     def starter(self, stop: StopToken) -> Spawn:
-        """``spawn``, which does not wait for imports once the user has said stop."""
+        """Returns ``spawn`` with a stop token, on which it ends its wait for imports."""
         return functools.partial(self.spawn, stop=stop)
 
     def spawn(
@@ -85,10 +83,10 @@ class Preloads:
         environment: Mapping[str, str],
         stop: StopToken | None = None,
     ) -> tuple[Child, LogPump]:
-        """As ``spawn.spawn``, but forked where the result is the same.
+        """Starts a process as ``spawn.spawn`` does, but forks it where the result is the same.
 
         Args:
-            stop: level 2 of it ends the wait for imports, and the process is started the ordinary way.
+            stop: level 2 ends the wait for imports; the process is then started the ordinary way.
         """
         asked = time.monotonic()
         try:
@@ -137,8 +135,7 @@ class Preloads:
     def _started(
         self, argv: Sequence[str], environment: Mapping[str, str], tag: str, stop: StopToken | None
     ) -> Preload | None:
-        """A new preloaded process, ready; ``None`` if the user stops meanwhile. Raises ``PreloadError``,
-        ``OSError``."""
+        """Returns a new, ready preloaded process; ``None`` if the user stops. Raises ``PreloadError``, ``OSError``."""
         self._make_room()
         preload = Preload(argv[0], argv[1], argv[4], environment, preload_tag(tag))
         self._alive.append(preload)
@@ -163,8 +160,10 @@ class Preloads:
     def _answered(
         self, preload: Preload, stop: StopToken | None
     ) -> tuple[tuple[object, object] | None, Mapping[str, object] | None]:
-        """A preloaded process's answer after its imports, and their kind; ``None`` if the user stops meanwhile. A kind
-        that was unfit before is refused at once: imports take long. Raises ``PreloadError``."""
+        """Returns the kind of the imports and the process's answer after them; no answer if the user stops meanwhile.
+
+        Refuses at once a kind that was unfit before: imports take long. Raises ``PreloadError``.
+        """
         left, kind = self._patience.ready_s, None
         while True:
             answer = preload.answer(self._patience.look_s)
@@ -182,8 +181,8 @@ class Preloads:
                 raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
 
     def _fork(self, preload: Preload, request: Mapping[str, object], log: CappedLog) -> tuple[Child, LogPump] | None:
-        """The forked process; ``None`` if the preloaded process refuses. Raises ``PreloadError`` (the process has ended
-        or hangs, and is dropped), ``OSError``."""
+        """Returns the forked process; ``None`` if the preloaded process refuses. Raises ``OSError`` and
+        ``PreloadError``."""
         output, input_ = os.pipe()
         go_out, go_in = os.pipe()
         others = [p for p in self._alive if p is not preload and p.alive]
@@ -224,7 +223,7 @@ class Preloads:
 
 
 def preload_tag(tag: str) -> str:
-    """Tag of the preloaded process for trials with tags like ``tag``; a sweep of the study finds it too."""
+    """Returns the tag of the preloaded process for trials with tags like ``tag``; a sweep of the study finds it too."""
     return f"{tag.rsplit(':', 2)[0]}:preload"
 
 

@@ -1,6 +1,6 @@
-"""Reads process data from ``/proc`` directly, because it is read ten times a second.
+"""Reads process data directly from ``/proc``, because it is read ten times a second.
 
-Every reader answers "nothing" for a process that has gone meanwhile: that is not an error here.
+For a process that has ended, every reader returns an empty answer, not an error.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _TAG = b"\0" + TAG_VARIABLE.encode() + b"="
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One process at one moment. ``pid`` with ``started`` names it for ever; ``pid`` alone is reused."""
+    """State of one process. ``pid`` with ``started`` is unique; ``pid`` alone is reused."""
 
     pid: int
     parent: int
     session: int
     state: str
     started: int
-    """Clock ticks after boot."""
+    """Start time, in clock ticks after boot."""
     cpu_ticks: int
-    """User and system time, its waited-for children included."""
+    """User and system time in clock ticks, including children that it has waited for."""
     name: str = ""
-    """Of its program, at most 15 bytes; a process can change it."""
+    """Name of the process's program, at most 15 bytes; a process can change it."""
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was forked."""
+        """Seconds since the process was forked."""
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / TICKS_PER_SECOND
 
     @property
     def ended(self) -> bool:
-        """Whether the process is a zombie."""
+        """True for a zombie."""
         return self.state in ("Z", "X")
 
 
 def read_stat(pid: int) -> Stat | None:
-    """``/proc/PID/stat`` parsed; ``None`` if the process is gone."""
+    """Parses ``/proc/PID/stat``; ``None`` if the process is gone."""
     data = _read(f"/proc/{pid}/stat")
     end = data.rfind(b")")  # the name before it may hold blanks and brackets
     if end < 0:
@@ -58,14 +58,14 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def list_pids() -> list[int]:
-    """Ids of all processes."""
+    """Lists the ids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def read_tag(pid: int) -> str | None:
-    """The trial tag in the process's environment; ``None`` without one or if it is not ours to read.
+    """Returns the trial tag in the process's environment; ``None`` without one or without permission.
 
-    In the middle of ``exec`` every process looks as if it had none.
+    During ``exec`` no process shows a tag.
     """
     environment = b"\0" + _read(f"/proc/{pid}/environ")
     at = environment.find(_TAG)
@@ -75,7 +75,8 @@ def read_tag(pid: int) -> str | None:
 
 
 def read_resident(pid: int) -> tuple[int, int]:
-    """(resident, of it file-backed or shared) bytes; cheap, and as exact as the kernel's counters."""
+    """Returns the resident bytes and, of them, the file-backed or shared ones; cheap, as exact as the kernel's
+    counters."""
     field = _read(f"/proc/{pid}/statm").split()
     if len(field) < 3:
         return 0, 0
@@ -83,7 +84,7 @@ def read_resident(pid: int) -> tuple[int, int]:
 
 
 def read_proportional(pid: int) -> int | None:
-    """PSS in bytes, exact; costs about 9 ms per resident GiB. ``None`` where it cannot be read."""
+    """Returns the exact PSS in bytes, at about 9 ms per resident GiB; ``None`` if it cannot be read."""
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
@@ -91,12 +92,13 @@ def read_proportional(pid: int) -> int | None:
 
 
 def read_share(pid: int, *, origin: bool) -> int:
-    """Bytes of a forked tree's pages that the kernel counts as those of ``pid``; 0 where it cannot be read.
+    """Returns the bytes of a forked tree's pages that the kernel counts as those of ``pid``; 0 if they cannot be read.
 
     Args:
         pid: a process outside the tree.
-        origin: the tree was forked from it: all of its pages are the tree's but the private anonymous ones, which the
-            tree has replaced or freed. Otherwise the two only map the same files.
+        origin: true if the tree was forked from it: all of its pages are the tree's except private anonymous ones,
+            which
+            the tree has replaced or freed. Otherwise the two only map the same files.
     """
     sizes = {}
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines()[1:]:
@@ -108,7 +110,7 @@ def read_share(pid: int, *, origin: bool) -> int:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """The process has a handler for the signal, so that sending it does not end the process."""
+    """Tells whether the process has a handler for the signal, so that the signal does not end it."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
@@ -116,7 +118,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
 
 
 def send(process: Stat, number: signal.Signals) -> None:
-    """Signal this very process: never a later one that was given the same number."""
+    """Sends a signal to exactly this process, never to a later one with the same id."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -132,8 +134,10 @@ def send(process: Stat, number: signal.Signals) -> None:
 
 
 def oom_kills(files: Files = HOST) -> int:
-    """Processes the kernel's out-of-memory killer has ended so far: of this process's control group, else of the
-    machine. The first leaves out what happened in other containers."""
+    """Counts processes ended by the kernel's out-of-memory killer, in this process's control group, else the machine.
+
+    A control group's count excludes other containers.
+    """
     group = next(iter(hardware.groups(files, "memory")), files.cgroup)
     for path in (group / "memory.events", group / "memory.oom_control", files.proc / "vmstat"):
         for line in _read(str(path)).splitlines():

@@ -1,8 +1,8 @@
-"""The processes of one attempt: found by descent, session and tag, and ended together.
+"""The processes of one attempt: found by parent, session and tag, and ended together.
 
-Killing the process group alone is not enough: engines start workers in sessions of their own and
-double-fork. A process belongs to the tree if a member is its parent, if it lives in a member's
-session, or if its environment carries the tag. Orphans come to the tuner, which is a subreaper.
+Killing the process group is not enough: engines start workers in their own sessions and double-fork. A process belongs
+to the tree if its parent is a member, if it is in a member's session, or if its environment has the tag. Orphans become
+children of the tuner, a subreaper.
 """
 
 from __future__ import annotations
@@ -28,41 +28,38 @@ class Child(Protocol):
         """Process id."""
 
     def poll(self) -> int | None:
-        """Exit code, negative for a signal; ``None`` while the process runs."""
+        """Returns the exit code, negative for a signal; ``None`` while the process runs."""
 
 
 Send = Callable[[Stat, signal.Signals], None]
 
 PR_SET_CHILD_SUBREAPER = 36
 FULL_EVERY = 50
-"""Refreshes after which strangers are looked at again: their number may have been reused."""
+"""Refreshes after which known non-members are examined again: their ids may have been reused."""
 YOUNG_S = 1.0
 STEP_S = 0.02
 BURY_S = 1.0
-"""How long the last of a tree may take to be reaped: a process counts as ended from the moment its first thread has,
-but gives its exit status when the last has."""
+"""Seconds to reap the last of a tree: a process counts as ended once its first thread has, but gives its exit status
+only when the last has."""
 
 
 def become_subreaper() -> None:
-    """Let this process inherit the orphans of its descendants instead of init.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Makes this process, instead of init, inherit the orphans of its descendants. Raises ``OSError`` if that fails."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 class ProcessTree:
-    """Members are kept between calls; safe to use from two threads."""
+    """A process tree that remembers its members between calls; safe to use from two threads."""
 
     def __init__(self, carries: Callable[[str], bool], root: Child | None = None, send: Send = proc.send) -> None:
-        """Arguments:
+        """Makes a tree.
 
-        carries: whether a tag is one of this tree's.
-        root: the child this process started; ``None`` for a tree an earlier tuner left, or if it comes later.
-        send: delivers a signal.
+        Args:
+            carries: tells whether a tag is one of this tree's.
+            root: child that this process started; ``None`` for a tree of an earlier tuner, or if it is added later.
+            send: delivers a signal.
         """
         self._carries = carries
         self._roots: dict[int, Child] = {}
@@ -72,9 +69,10 @@ class ProcessTree:
         self._members: dict[int, Stat] = {}
         self._strangers: set[int] = set()
         self._ended: dict[int, Stat] = {}
-        """Members that ended and were not reaped: another one of the tree is the parent until it ends too."""
+        """Members that ended and were not reaped: their parent is another member until that ends too."""
         self._sessions: set[int] = set()
-        """The tree's at the last look. Of an ended process nothing else tells: its environment is gone."""
+        """Sessions of the tree at the last refresh; an ended process shows only its session, no longer its
+        environment."""
         self._refreshes = 0
         self._oldest = 0
         self._spared = _own_line()
@@ -90,7 +88,7 @@ class ProcessTree:
                 self._oldest = min(self._oldest or stat.started, stat.started)
 
     def refresh(self, full: bool = False) -> tuple[Stat, ...]:
-        """The members alive now. ``full`` scans every process again."""
+        """Returns the living members. ``full`` examines every process again."""
         with self._lock:
             self._refreshes += 1
             full = full or self._refreshes % FULL_EVERY == 0
@@ -119,7 +117,7 @@ class ProcessTree:
         return alive
 
     def _adopt(self, pids: list[int]) -> None:
-        """Add those of ``pids`` that are ours, to closure: a member may be listed after its child."""
+        """Adds those of ``pids`` that belong to the tree, repeatedly: a member may be listed after its child."""
         waiting = [stat for pid in pids if (stat := proc.read_stat(pid)) is not None]
         known = self._sessions | self._roots.keys() | {m.session for m in self._members.values()}
         sessions = {session for session in known if self._owns(session)}
@@ -145,9 +143,9 @@ class ProcessTree:
         self._strangers |= {s.pid for s in waiting if s.pid not in ours and s.age_s > YOUNG_S}
 
     def _owns(self, session: int) -> bool:
-        """A session is the tree's if its leader is a member, or was before it ended.
+        """Tells whether a session is the tree's: its leader is a member, or was before it ended.
 
-        Its number alone proves nothing: a child is in its starter's session until it has its own.
+        A session's id alone proves nothing: a child is in its starter's session until it has its own.
         """
         if session in (0, os.getsid(0)):
             return False
@@ -165,9 +163,9 @@ class ProcessTree:
         return tag is not None and self._carries(tag)
 
     def _reap(self, stat: Stat) -> None:
-        """Take an adopted orphan's exit status; a root's is ``Popen``'s to take.
+        """Takes the exit status of an adopted orphan; for a root, ``Popen`` does.
 
-        Whatever else this process has started is no member, and keeps its status for whoever started it.
+        Other children of this process are no members, and keep their status for the code that started them.
         """
         if stat.pid in self._roots:
             self._roots[stat.pid].poll()
@@ -190,19 +188,16 @@ class ProcessTree:
                 self._reap(now)
 
     def signal(self, number: signal.Signals) -> tuple[Stat, ...]:
-        """Signal every member found by a full look; returns them."""
+        """Signals every member after a full refresh; returns the members."""
         members = self.refresh(full=True)
         for member in members:
             self._send(member, number)
         return members
 
     def kill(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
-        """End every member: SIGTERM and up to ``grace_s`` to go, then SIGKILL for up to ``patience_s``.
+        """Ends every member: SIGTERM, ``grace_s`` seconds to exit, then SIGKILL for up to ``patience_s`` seconds.
 
-        What they leave in shared memory goes with them.
-
-        Returns:
-            The processes that are still there (in an uninterruptible kernel call, as a rule).
+        Removes their shared memory. Returns the processes that still exist, usually in an uninterruptible kernel call.
         """
         if grace_s > 0 and self.signal(signal.SIGTERM):
             self.wait(clock, grace_s)
@@ -217,7 +212,7 @@ class ProcessTree:
         return ()
 
     def _last_rites(self, clock: Clock) -> None:
-        """Reaps the last member's ended children, since no later scan would."""
+        """Reaps the last member's ended children, since no later refresh would."""
         end = clock.monotonic() + BURY_S
         while True:
             with self._lock:
@@ -228,7 +223,7 @@ class ProcessTree:
             clock.sleep(STEP_S)
 
     def wait(self, clock: Clock, seconds: float) -> bool:
-        """Wait until no member is left; ``False`` if ``seconds`` were not enough."""
+        """Waits until no member is left; returns ``False`` if ``seconds`` were not enough."""
         end = clock.monotonic() + seconds
         while self.refresh():
             if clock.monotonic() >= end:
@@ -238,16 +233,16 @@ class ProcessTree:
 
 
 def _was_adopted(stat: Stat) -> bool:
-    """Whether it has ended as a child of this process that another one started.
+    """Tells whether a process has ended as a child of this process that another one started.
 
-    What this process starts is in its session, or leads one of its own; nothing joins a session it was not born in. Of
-    those that had left theirs it cannot be told.
+    Processes that this process starts are in its session, or lead their own; no process joins a session of another. An
+    orphan that led its own session cannot be recognised.
     """
     return stat.ended and stat.parent == os.getpid() and stat.session not in (os.getsid(0), stat.pid)
 
 
 def _own_line() -> set[int]:
-    """This process and its ancestors, which are never killed."""
+    """Returns the ids of this process and its ancestors, which are never killed."""
     line: set[int] = set()
     pid = os.getpid()
     while pid > 0 and (stat := proc.read_stat(pid)) is not None:

@@ -18,11 +18,7 @@ class Processes:
     """Starts and ends the processes of one job; only a warm worker may outlive the attempt."""
 
     def __init__(self, job: Job, clock: Clock, graces: Graces, send: Send, spawn: Spawn) -> None:
-        """Starts the rollout server if the job has one, else the child.
-
-        Raises:
-            OSError: it could not be started.
-        """
+        """Starts the rollout server if the job has one, else the child. Raises ``OSError`` if that fails."""
         self._job, self._clock, self._graces = job, clock, graces
         self._spawn = spawn
         self.tree = ProcessTree(lambda tag: tag == job.tag, send=send)
@@ -48,7 +44,7 @@ class Processes:
         self.tree.add(self._child)
 
     def _call(self, worker: Worker) -> None:
-        """Sends the trial to the worker, which is started if there is none. Raises ``OSError`` if that fails."""
+        """Sends the trial to the worker, and starts the worker if it does not run. Raises ``OSError`` if that fails."""
         worker.call(self._job.paths.root)
         if worker.process is None:
             self._start()
@@ -59,7 +55,7 @@ class Processes:
         self._pump.redirect(CappedLog(self._job.paths.log))
 
     def follow(self) -> tuple[Stop, str] | None:
-        """Starts the child once the server is ready; returns why the trial cannot go on if the server failed."""
+        """Starts the child once the server is ready; returns the reason to stop if the child cannot start."""
         if self.server is None:
             return None
         try:
@@ -71,26 +67,26 @@ class Processes:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the child; ``None`` while it runs or if it was never started."""
+        """Exit code of the child; ``None`` while it runs or if it never started."""
         return self._child.poll() if self._child is not None else None
 
     @property
     def ended(self) -> bool:
-        """Whether the child has exited, or the worker waits for its next trial."""
+        """True if the child has exited, or the worker waits for its next trial."""
         gone = self._child is not None and self._child.poll() is not None
         return gone or (self._job.worker is not None and self._job.worker.answered)
 
     @property
     def served(self) -> bool:
-        """Whether the server was ready at some time."""
+        """True if the server was ready at some time."""
         return self.server is not None and self.server.greeted
 
     def beside(self) -> int:
-        """Bytes of pages that the kernel attributes to the process the child was forked from."""
+        """Returns the bytes of the child's pages that the kernel counts as the preloaded processes'."""
         return self._child.beside() if isinstance(self._child, Forked) else 0
 
     def kill(self, grace_s: float) -> tuple[int, ...]:
-        """Ends all processes; returns those that cannot be ended. ``grace_s`` is the time from SIGTERM to SIGKILL."""
+        """Ends all processes, SIGKILL ``grace_s`` seconds after SIGTERM; returns the ids that cannot be ended."""
         return self.tree.kill(self._clock, grace_s, self._graces.kill_s)
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
-"""Unlinks the POSIX shared memory of a killed process tree, which otherwise stays until reboot.
+"""Unlinks the POSIX shared memory of a killed process tree, which would otherwise stay until reboot.
 
-Engines pass tensors between their processes through them. A process that is killed cannot unlink its
-own, and the helper that would do it for it (``multiprocessing``'s resource tracker) is killed with it.
+Engines pass tensors between their processes through shared memory. A killed process cannot unlink its own, and its
+helper (``multiprocessing``'s resource tracker) is killed with it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from autotune.running.proc import Stat
 
 FOLDER = Path("/dev/shm")  # noqa: S108  (where the kernel keeps them; nothing is created here)
 CLOCKS_S = 0.05
-"""How far the clocks of files and processes may be apart."""
+"""Largest difference in seconds between the clocks of files and processes."""
 
 
 def mapped(pid: int) -> set[int]:
-    """Inodes of the segments a process maps; empty for a process that is gone or not ours.
+    """Returns the inodes of the segments a process maps; empty for a process that is gone or not readable.
 
-    Not names: a semaphore is mapped under a first name, which is gone when it has been linked under its own.
+    Inodes, not names: a semaphore is mapped under a temporary name before it is linked under its own.
     """
     try:
         text = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
@@ -32,7 +32,7 @@ def mapped(pid: int) -> set[int]:
 
 
 class Segments:
-    """Shared memory segments that members of a tree were seen to map."""
+    """Shared memory segments that members of a tree have mapped."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -45,9 +45,9 @@ class Segments:
             self._began = min(self._began, time.time() - member.age_s)
 
     def remove(self) -> tuple[str, ...]:
-        """Unlink those that were made while the tree lived and that no living process maps; returns their names.
+        """Removes the tree's segments that no living process maps; returns their names.
 
-        What is older is somebody's data that the tree read.
+        A segment older than the tree belongs to another program and stays.
         """
         left = {entry.name: entry.inode() for entry in self._entries() if self._is_of_tree(entry)}
         self._seen.clear()

@@ -24,10 +24,10 @@ class Spawn(Protocol):
 def spawn(
     argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], LogPump]:
-    """The process, and the running pump that fills ``log``, which is closed if there is none.
+    """Starts the process; returns it with the running pump that fills ``log``. Closes ``log`` if that fails.
 
     Args:
-        environment: on top of what a trial sees.
+        environment: variables added to those of every trial.
 
     Raises:
         OSError: the process could not be started.
@@ -39,7 +39,7 @@ def spawn(
 def spawn_into(
     argv: Sequence[str], cwd: Path, tag: str, logs: Sequence[CappedLog], environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
-    """As ``spawn``; standard output goes into the first of ``logs`` and standard error into the last."""
+    """Starts a process as ``spawn``; standard output goes to the first of ``logs``, standard error to the last."""
     pipes = [os.pipe() for _ in logs]
     try:
         child = subprocess.Popen(

@@ -51,12 +51,12 @@ class Supervisor:
     spawn: Spawn = spawn
     """Starts the trial's own process."""
     open_gpus: Callable[[Sequence[str]], nvml.GpuReader | None] = nvml.open_gpus
-    """Lets a trial's GPUs be read while it runs, by their names in NVML."""
+    """Opens the trial's GPUs, by their NVML names, to sample them while it runs."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
-        """Run ``job`` to its end; ``config.json`` is in place already.
+        """Runs ``job`` to its end; ``config.json`` must exist already.
 
-        Whatever ``watcher`` raises is raised again, after the processes have been ended.
+        Ends the processes before it raises an error of ``watcher``.
         """
         began = self.clock.monotonic()
         refusal = job.guard.again() if job.reuses else job.guard.before(self.clock)
@@ -71,7 +71,7 @@ class Supervisor:
 
 
 class _Attempt:
-    """One running child."""
+    """One running attempt."""
 
     def __init__(self, settings: Supervisor, job: Job) -> None:
         become_subreaper()
@@ -133,7 +133,7 @@ class _Attempt:
         return replace(ending, server_log=server_log, server_exit=server_exit, served=self._processes.served)
 
     def _may_stay(self, result: Result | None) -> bool:
-        """Whether the worker may run the next trial; its log is then its own again."""
+        """Tells whether the worker may run the next trial; if so, its output goes to its own log again."""
         worker = self._worker
         if worker is None or not self._complete or result is None or not result.ok or not worker.may_stay():
             return False
@@ -141,14 +141,14 @@ class _Attempt:
         return True
 
     def _end(self, grace_s: float) -> tuple[int, ...]:
-        """Ends all processes; returns those that cannot be ended."""
+        """Ends all processes; returns the ids of processes that cannot be ended."""
         quarantined = self._processes.kill(grace_s)
         self._watchdog.finish()
         self._processes.release()
         return quarantined
 
     def _grace(self, why: tuple[Stop, str] | None) -> float:
-        """Seconds between SIGTERM and SIGKILL."""
+        """Returns the seconds between SIGTERM and SIGKILL."""
         if why is not None and why[0] is Stop.MEMORY:
             return 0.0
         if self._processes.ended and self._server is None:  # nobody is left who has anything to put in order
@@ -156,7 +156,7 @@ class _Attempt:
         return self._graces.terminate_s
 
     def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
-        """Watches until the child has ended (``None``) or must be ended (the reason)."""
+        """Watches until the child has ended (returns ``None``) or must be ended (returns the reason)."""
         while True:
             self._pass_on(watcher)
             if self._processes.ended:
@@ -168,7 +168,7 @@ class _Attempt:
             self._clock.sleep(STEP_S)
 
     def _felled(self) -> tuple[Stop, str] | None:
-        """Why the attempt ended, if the child failed because its rollout server ended; else ``None``."""
+        """Returns the end of the rollout server as the reason, if the child failed because of it; else ``None``."""
         result, _ = report_of(self._job.paths)
         if self._server is None or (result is not None and result.reason is not FailureReason.CRASH):
             return None
@@ -189,8 +189,7 @@ class _Attempt:
         return self._gpus.add_to(record) if self._job.gpus and isinstance(record, CycleRecord) else record
 
     def _answer(self, record: Record, watcher: Watcher) -> None:
-        """Writes for the child whether its recorded cycles are enough; if the file cannot be written, the child goes
-        on."""
+        """Tells the child by a file whether its recorded cycles suffice; without the file, the child continues."""
         if not isinstance(record, CycleRecord) or record.cycle_kind is not CycleKind.RECORDED or record.rank:
             return
         if (enough := watcher.enough) is not None:
@@ -254,7 +253,7 @@ class _Attempt:
     def _ending(
         self, watcher: Watcher, why: tuple[Stop, str] | None, result: Result | None, quarantined: tuple[int, ...]
     ) -> Ending:
-        """Collects the evidence of how the attempt ended, after the process tree is gone."""
+        """Collects the evidence on the end of the attempt, after the process tree is gone."""
         self._pass_on(watcher)
         for record in self._metrics.finish():
             watcher.record(self._with_gpus(record))
@@ -283,7 +282,7 @@ class _Attempt:
         return self._checked(ending)
 
     def _checked(self, ending: Ending) -> Ending:
-        """The outcome; INFRA if it failed on a GPU that failed, or if another process's memory is on the GPU."""
+        """Changes the ending to INFRA if the attempt failed on a faulty GPU, or GPU memory is still held after it."""
         if ending.gpu_faults and (ending.result is None or not ending.result.ok):
             why = gpu_faults.sentence(ending.gpu_faults)
             return replace(ending, stop=Stop.GPU_FAULT, why=why, result=None)
@@ -295,7 +294,7 @@ class _Attempt:
 
 
 def report_of(paths: RunPaths) -> tuple[Result | None, str]:
-    """The child's ``result.json``, and the error if the file cannot be read."""
+    """Reads the child's ``result.json``; returns an error text if the file cannot be read."""
     try:
         return read_result(paths.result), ""
     except FileNotFoundError:
@@ -305,8 +304,7 @@ def report_of(paths: RunPaths) -> tuple[Result | None, str]:
 
 
 def ask_for_stacks(tree: ProcessTree, clock: Clock, wait_s: float) -> None:
-    """Sends SIGUSR1 to the processes that registered faulthandler, so that they write their stacks to the log within
-    ``wait_s``."""
+    """Sends SIGUSR1 to processes with faulthandler, which then write their stacks to the log, and waits ``wait_s``."""
     asked = [m for m in tree.refresh() if proc.catches(m.pid, signal.SIGUSR1)]
     for member in asked:
         proc.send(member, signal.SIGUSR1)

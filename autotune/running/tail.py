@@ -1,4 +1,4 @@
-"""Follows a child's files while they grow: complete records, and the phase mark."""
+"""Follows a child's growing files: complete records, and the phase mark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from trainer.child.contract import ContractError, CurrentPhase, Record, parse_re
 
 CHUNK = 1 << 18
 MAX_LINE = 4 << 20
-"""Bytes; a record of 100,000 rows is well below it."""
+"""Most bytes of a record; one of 100,000 rows is well below it."""
 MAX_READ = 1 << 19
-"""Bytes taken per poll, so that a flood does not keep the supervisor from its other duties."""
+"""Bytes read per poll, so that a flood of records does not keep the supervisor from its other duties."""
 
 
 class MetricsTail:
-    """Reads each complete record of ``metrics.jsonl`` once; malformed lines are counted and skipped."""
+    """Reads each complete record of ``metrics.jsonl`` once; counts and skips malformed lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class MetricsTail:
         self.bad_lines = 0
 
     def poll(self) -> list[Record]:
-        """Records completed since the last call."""
+        """Returns the records completed since the last call."""
         if self._fd is None:
             try:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -41,7 +41,7 @@ class MetricsTail:
         return records
 
     def finish(self) -> list[Record]:
-        """The remaining records; an incomplete last line counts as malformed. Closes the file."""
+        """Returns the remaining records and closes the file; an incomplete last line counts as malformed."""
         records: list[Record] = []
         before = -1
         while self.bytes_read > before:
@@ -53,7 +53,7 @@ class MetricsTail:
         return records
 
     def close(self) -> None:
-        """May be called twice."""
+        """Closes the file; a second call does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -86,16 +86,16 @@ class MetricsTail:
 
 
 class PhaseTail:
-    """The child's phase mark; its modification time is the heartbeat."""
+    """Reads the child's phase mark; its modification time is the heartbeat."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.modified = 0
-        """Nanoseconds; 0 before the first mark."""
+        """Modification time in nanoseconds; 0 before the first mark."""
         self.current: CurrentPhase | None = None
 
     def poll(self) -> CurrentPhase | None:
-        """The phase, if it changed since the last call."""
+        """Returns the phase if it changed since the last call, else ``None``."""
         try:
             modified = self._path.stat().st_mtime_ns
         except FileNotFoundError:

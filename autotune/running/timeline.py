@@ -12,14 +12,13 @@ from autotune.ports import Clock
 from trainer.child.contract import CurrentPhase, write_atomic
 
 SAVE_S = 10.0
-"""Between two writings; what a killed tuner leaves is at most so much older than itself."""
+"""Seconds between two writes, and so the most that a killed tuner loses."""
 
 
 class Timeline:
-    """Memory of one attempt over time. ``host`` is called by the watchdog's thread, everything else by the
-    supervisor's; the number of points is bounded.
+    """Memory of one attempt over time, in a bounded number of points. An error of writing the file is ignored.
 
-    A file that cannot be written is no reason to end a trial.
+    The watchdog's thread calls ``host``, the supervisor's everything else.
     """
 
     def __init__(self, path: Path, clock: Clock, phase: Callable[[], CurrentPhase | None]) -> None:
@@ -38,7 +37,7 @@ class Timeline:
         self._note(self._host, used)
 
     def device(self, used: int | None) -> None:
-        """Adds a point: bytes used on the fullest GPU now; ``None``: not known."""
+        """Adds a point: bytes used on the fullest GPU now; ``None``: unknown."""
         if used is not None:
             self._note(self._device, used)
 
@@ -52,12 +51,12 @@ class Timeline:
                 series[:] = thinned(series)
 
     def taken(self) -> MemoryTimeline:
-        """The timeline so far."""
+        """Returns the timeline so far."""
         with self._lock:
             return MemoryTimeline(self._began_at, thinned(self._host), thinned(self._device))
 
     def save(self) -> None:
-        """Writes the timeline if the last write was long ago; without fsync, because a measurement may be running."""
+        """Writes the timeline if ``SAVE_S`` have passed; without fsync, because a measurement may be running."""
         now = self._clock.monotonic()
         if now - self._saved >= SAVE_S:
             self._saved = now

@@ -1,4 +1,4 @@
-"""Runs short commands in the training interpreter: ``probe``, ``prepare`` and the like."""
+"""Runs short commands in the training interpreter, such as ``probe`` and ``prepare``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
 class _Listener:
-    """A watcher that nobody listens to."""
+    """Watcher that ignores all messages."""
 
     enough: bool | None = None
 
@@ -33,7 +33,7 @@ class _Listener:
         """Ignores phases."""
 
     def tick(self) -> None:
-        """Does nothing."""
+        """Ignores ticks."""
 
 
 class _GoOn:
@@ -52,17 +52,17 @@ def run_tool(
     start: Path = CHILD_START,
     graces: Graces | None = None,
 ) -> Result:
-    """Run a child command (``probe``, ``prepare``) under the same supervision as a trial.
+    """Runs a child command (``probe``, ``prepare``) under the same supervision as a trial.
 
     Args:
-        directory: for its files; those of an earlier run of a tool are replaced.
-        payload: plain JSON, becomes ``config.json``.
-        timeout: seconds.
+        directory: folder for its files; those of an earlier command are replaced.
+        payload: plain JSON, written to ``config.json``.
+        timeout: time limit in seconds.
         clock: measures ``timeout``.
         home, start, graces: as of ``LocalRunner``.
 
     Returns:
-        The child's own result, or one made from how it ended if it wrote none.
+        The child's own result; without one, a result made from its exit.
     """
     paths = RunPaths(directory.resolve())
     _clear(paths)
@@ -79,7 +79,7 @@ def run_tool(
 
 
 def _clear(paths: RunPaths) -> None:
-    """Deletes an earlier command's result, so that it is not taken for this one's."""
+    """Deletes an earlier command's files, so that its result is not taken for the new one."""
     for name in KNOWN_FILES:
         getattr(paths, name).unlink(missing_ok=True)
 

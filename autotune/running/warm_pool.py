@@ -1,7 +1,7 @@
 """Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
 
-What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
-own (``doubt_used_process``).
+A failure in a used process may be the process's fault: the trial is repeated in its own process
+(``doubt_used_process``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from search_spaces.knobs.restart import restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
 LARGEST_RESTART = Restart.NONE
-"""Largest restart a warm worker may absorb; anything above starts a new process."""
+"""Largest restart that a warm worker can do without; anything above starts a new process."""
 
 
 def restores_memory(device: str) -> bool:
-    """Whether a used process of ``device`` (``Resources.device``) can be given its first trial's memory back. Pure.
+    """Tells whether a used process on ``device`` (``Resources.device``) has its first trial's memory again. Pure.
 
-    On a CPU it cannot: a second trial in the same heap peaked up to a quarter higher than a first one
-    (docs/decisions/0023-warm-workers.md). Device memory is given back whole; that was not yet measured on a GPU.
+    On a CPU it has not: a second trial in the same heap peaked up to a quarter higher
+    (docs/decisions/0023-warm-workers.md). Device memory is returned whole, which was not yet measured on a GPU.
     """
     return device == "cuda"
 
@@ -42,14 +42,14 @@ class WorkerKey:
     """Properties of a trial that decide which worker may run it."""
 
     key: str
-    """Two trials of one process agree on all of this: interpreter, study, environment, GPUs, memory limit."""
+    """Text that must be equal for two trials of one process: interpreter, study, environment, GPUs, memory limit."""
     configuration: Configuration
     fresh: bool
-    """It must be the first trial of its process."""
+    """True if the trial must be the first of its process."""
 
 
 def shares_process(trial: Trial) -> bool:
-    """Whether another trial may run in this one's process, before it or after it. Pure."""
+    """Tells whether another trial may run in this one's process, before it or after it. Pure."""
     return trial.attempt <= 1 and trial.kind.is_searched
 
 
@@ -85,7 +85,7 @@ class WarmWorkerPool:
     """Holds at most one worker; the owner calls ``end`` when it needs no more."""
 
     root: Path
-    """Mailboxes are made in it, one folder for each worker."""
+    """Folder of the mailboxes, one subfolder for each worker."""
     clock: Clock
     graces: Graces = field(default_factory=Graces)
     _worker: Worker | None = None
@@ -95,14 +95,14 @@ class WarmWorkerPool:
     def run(
         self, supervisor: Supervisor, job: Job, required: WorkerKey, watcher: Watcher, stop: StopToken
     ) -> tuple[Ending, GpuUseGuard]:
-        """One attempt, by the idle worker if it fits, else by a new one; with the guard that watched it.
+        """Runs one attempt in the idle worker if it fits, else in a new one; returns its end and the worker's guard.
 
-        A worker that is found dead, or ends before it has begun with the trial, is replaced and nothing is lost.
+        A worker that has ended before it began the trial is replaced.
 
         Args:
             job: the attempt; ``argv`` starts a worker but for its folder, ``tag`` is a worker's but for its name.
-            required: what the attempt asks of its process.
-            watcher: told of the attempt, and why its worker was replaced.
+            required: requirements on the worker.
+            watcher: receives the attempt's records, and the reason if its worker was replaced.
         """
         began = self.clock.monotonic()
         worker = self._fitting(required)
@@ -128,7 +128,7 @@ class WarmWorkerPool:
         return left
 
     def _fitting(self, required: WorkerKey) -> Worker | None:
-        """The idle worker if it fits; otherwise ends it first, so that its memory is freed before another starts."""
+        """Returns the idle worker if it fits; otherwise ends it, so that its memory is free before another starts."""
         worker, last = self._worker, self._last
         if worker is not None and last is not None and worker.alive and worker.resting and suits(last, required):
             return worker
@@ -162,14 +162,14 @@ class WarmWorkerPool:
 
 
 def suits(last: WorkerKey, required: WorkerKey) -> bool:
-    """Whether a worker that ran a trial with key ``last`` may run one with ``required``. Pure."""
+    """Tells whether a worker that ran a trial with key ``last`` may run one with ``required``. Pure."""
     if required.fresh or last.key != required.key:
         return False
     return restart_between(last.configuration, required.configuration) <= LARGEST_RESTART
 
 
 def lost(ending: Ending, paths: RunPaths) -> bool:
-    """Whether a used worker ended before it began the trial: nothing was recorded, and nobody ended it."""
+    """Tells whether a used worker ended by itself before it began the trial: nothing was recorded."""
     if ending.before == 0 or ending.stop is not None or ending.result is not None or ending.quarantined:
         return False
     return not paths.metrics.exists() or paths.metrics.stat().st_size == 0

@@ -36,15 +36,15 @@ class Worker:
     tag: str
     mailbox: Mailbox
     guard: GpuUseGuard = field(default_factory=GpuUseGuard)
-    """Of its first trial: it knows who was on the GPU before the worker came."""
+    """Guard of the worker's first trial, which knows the GPU's users from before the worker."""
     process: Process | None = None
-    """``None`` before it was started and after it was ended."""
+    """The worker's process; ``None`` before its start and after its end."""
     served: int = 0
-    """Trials it was given."""
+    """Number of trials sent to the worker."""
     resting: bool = False
-    """Its last trial is over, and it may be given another."""
+    """True after a trial, while the worker can take another."""
     unfit: str = ""
-    """Why it must not take another trial."""
+    """Reason why the worker must not take another trial; empty without one."""
     _first: WorkerReply | None = None
     """Its first answer; on a GPU with the higher floor of the first two."""
 
@@ -54,7 +54,7 @@ class Worker:
 
     @property
     def answered(self) -> bool:
-        """Whether the present trial has ended and the worker has cleaned up."""
+        """True if the current trial has ended and the worker has cleaned up."""
         return self.served > 0 and self.mailbox.answer(self.served).exists()
 
     def call(self, directory: Path) -> None:

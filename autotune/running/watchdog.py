@@ -16,11 +16,11 @@ _GCC = ("gcc", "g++", "cc", "c++", "cc1", "cc1plus", "collect2", "lto1", "lto-wr
 _CUDA = ("nvcc", "cudafe++", "cicc", "ptxas", "fatbinary", "nvlink")
 _NAMES = frozenset((*_GCC, *_CUDA))
 _BEGINNINGS = ("clang", "ld.")
-"""Of names with a version or a kind behind: ``clang-19``, ``ld.lld``."""
+"""Prefixes of names with a version or kind: ``clang-19``, ``ld.lld``."""
 
 
 def compiles(process: Stat) -> bool:
-    """Whether a process name is a compiler's."""
+    """Tells whether a process is a compiler, by its name."""
     return process.name in _NAMES or process.name.startswith(_BEGINNINGS)
 
 
@@ -28,12 +28,10 @@ PERIOD_S = 0.1
 
 
 class Watchdog(threading.Thread):
-    """Kills the tree as soon as its summed PSS passes the limit.
+    """Kills the tree as soon as its summed PSS exceeds the limit.
 
-    Compilers do not count (docs/decisions/0039-compilers-and-the-limit.md): killed with the trial they would have to
-    begin again in the next one, and be killed again.
-
-    A thread of its own, because the limit must hold while the watcher waits for a disk.
+    Compilers do not count (docs/decisions/0039-compilers-and-the-limit.md): each next trial would start them again, and
+    kill them again. It is a separate thread, because the limit must hold while the watcher waits for a disk.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class Watchdog(threading.Thread):
         phase_file: Path,
         seen: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``seen`` is called with the summed PSS in bytes at each look; what it raises ends the watchdog."""
+        """Takes ``seen``, called with the summed PSS in bytes at each check; an error of it ends the watchdog."""
         super().__init__(name="memory-watchdog", daemon=True)
         self._tree = tree
         self._memory = memory
@@ -55,13 +53,13 @@ class Watchdog(threading.Thread):
         self.cpu_s = 0.0
         """CPU seconds of the tree so far."""
         self.over: int | None = None
-        """Bytes it had when it was killed for them."""
+        """Bytes of the tree when it was killed for its memory."""
         self.compiled = False
-        """A compiler was among the processes at some look."""
+        """True if a compiler was among the processes at some check."""
         self.phase: CurrentPhase | None = None
-        """Where it was killed."""
+        """Phase in which the tree was killed."""
         self.error: Exception | None = None
-        """Why the watchdog itself ended early; the supervisor must not go on without it."""
+        """Error that ended the watchdog early; the supervisor must not continue without it."""
 
     @property
     def peak(self) -> int:
@@ -77,7 +75,7 @@ class Watchdog(threading.Thread):
             self.error = error
 
     def look(self) -> None:
-        """One check; kills the tree if its memory is above the limit."""
+        """Makes one check; kills the tree if its memory is above the limit."""
         members = self._tree.refresh()
         self.cpu_s = max(self.cpu_s, sum(m.cpu_ticks for m in members) / TICKS_PER_SECOND)
         counted = [m for m in members if not compiles(m)]
@@ -91,6 +89,6 @@ class Watchdog(threading.Thread):
         self._seen(used)
 
     def finish(self) -> None:
-        """Ends the checks."""
+        """Stops the checks."""
         self._done.set()
         self.join()

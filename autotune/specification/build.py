@@ -1,4 +1,4 @@
-"""Builds a study's specification from the user's request; pure but for reading the model folder."""
+"""Builds a study's specification from the user's request; pure except for reading the model folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ranked(machine: Resources, ranks: int | None) -> Resources:
 
 
 def load_space(request: Request, resources: Resources) -> SearchSpace:
-    """The space asked for, or the preset for this machine. Raises ``SpaceError``."""
+    """Loads the requested space, or the preset for this machine. Raises ``SpaceError``."""
     return SearchSpace.load(request.space or preset_for(resources.gpus, resources.nodes))
 
 
@@ -63,10 +63,10 @@ def fitted(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str
 
 
 def planned(space: SearchSpace, framework: Integration, *, server: bool = False) -> tuple[SearchSpace, str]:
-    """Returns ``space`` as ``fitted`` makes it, for a question about ``framework`` rather than a study.
+    """Returns ``space`` as ``fitted`` does, for a plan rather than a study.
 
-    Where vLLM would generate on GPUs of its own unless something says otherwise, and neither the space nor ``server``
-    says so, it generates beside the training. Raises ``SpaceError``.
+    If vLLM by default generates on separate GPUs, and neither the space nor ``server`` asks for that, it generates on
+    the training GPUs. Raises ``SpaceError``.
     """
     space, said = fitted(space, framework)
     listed = {*space.values, *space.fixed}
@@ -77,18 +77,18 @@ def planned(space: SearchSpace, framework: Integration, *, server: bool = False)
 
 
 _SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
-"""Knobs that say something of a rollout server only."""
+"""Knobs that apply to a rollout server only."""
 
 
 def refuse_nodes(framework: Integration, resources: Resources) -> None:
-    """Raises ``UsageError`` where no trial of ``framework`` can be on so many nodes."""
+    """Raises ``UsageError`` if a trial of ``framework`` cannot run on several nodes."""
     if resources.nodes > 1 and facts_of(framework.name).starts_processes:
         said = f"{framework.title} starts its processes by a Ray of its own, so a trial of it has one node"
         raise UsageError(f"--nodes {resources.nodes}: {said}; leave it out")
 
 
 def _server_missing(framework: Integration, nodes: int) -> str:
-    """Why no trial can have a rollout server; empty: one can."""
+    """Returns the reason why no trial can have a rollout server; empty if one can."""
     beside = "of several nodes all GPUs train, and no server is started beside them"
     return framework.no_server or (beside if nodes > 1 else "")
 
@@ -96,17 +96,17 @@ def _server_missing(framework: Integration, nodes: int) -> str:
 def without_server(
     space: SearchSpace, framework: Integration, nodes: int = 1, *, served: bool = False
 ) -> tuple[SearchSpace, str]:
-    """``space`` without the rollout servers that no trial of ``framework`` can have, and a sentence on what went.
+    """Removes rollout servers from a space if ``framework``'s trials cannot have one; returns the space and a sentence.
 
-    Where vLLM generates on GPUs of its own unless something says otherwise, a space that does not speak of a server
-    says otherwise, unless the study begins with one.
+    If vLLM by default generates on separate GPUs and the space does not mention a server, the space is set to colocate,
+    unless the baseline has a server.
 
     Args:
-        nodes: of a trial.
-        served: the baseline has a rollout server.
+        nodes: nodes of a trial.
+        served: true if the baseline has a rollout server.
 
     Raises:
-        UsageError: the space has nothing but a server.
+        UsageError: the space allows a server only.
         SpaceError: nothing is left to search.
     """
     data = space.as_json()
@@ -140,16 +140,16 @@ def refuse_server(
     lines: Mapping[str, int] = MappingProxyType({}),
     nodes: int = 1,
 ) -> None:
-    """Refuse a rollout server that no trial of ``framework`` can have.
+    """Refuses a rollout server that no trial of ``framework`` can have.
 
     Args:
-        configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
-        resources: of the machine; without a GPU the rules say that a server needs one.
-        name: of the user's configuration; empty without one.
-        nodes: of the trials that are to be run; other machines' configurations are read and planned all the same.
+        configuration: the user's own knobs; missing ones have the framework's defaults.
+        resources: resources of the machine; without a GPU, other rules refuse a server.
+        name: name of the user's configuration; empty without one.
+        nodes: nodes of a trial that is to run; 1 if the machine is only planned for.
 
     Raises:
-        UsageError: ``configuration`` has one.
+        UsageError: ``configuration`` has a server.
     """
     why = _server_missing(framework, nodes)
     if not why or not resources.gpus or not legality.Case(configuration, resources).server:
@@ -165,10 +165,10 @@ def _no_server(framework: Integration, key: str, why: str) -> str:
 
 
 def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resources) -> Configuration:
-    """Returns the framework's defaults, with accumulation for the rows, and the user's own values on top.
+    """Returns the baseline: the framework's defaults, an accumulation for the rows, and the user's own values on top.
 
-    GPUs that a rollout server has do not train. Where the others cannot share the rows, an update has the nearest
-    number of rows they can, at most 5 % away. Raises ``UsageError``: there is none, or a rule forbids the combination.
+    GPUs of a rollout server do not train. If the others cannot divide the rows, an update has the nearest number of
+    rows that they can, at most 5 % away. Raises ``UsageError``: there is none, or a rule forbids the combination.
     """
     rows, unset = request.rows_per_update, defaults(resources.framework)
     own: dict[str, KnobValue] = {
@@ -191,7 +191,7 @@ def baseline_of(request: ResolvedRequest, space: SearchSpace, resources: Resourc
 
 
 def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framework: str) -> int:
-    """The framework's own, or the largest smaller one that makes the rows. Raises ``UsageError``."""
+    """Returns the framework's micro-batch, or the largest smaller one that gives the rows. Raises ``UsageError``."""
     usual = min(default_micro_batch(framework), max(1, rows // ranks))
     if "gradient_accumulation_steps" in values:
         return usual
@@ -202,7 +202,7 @@ def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framewo
 
 
 def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
-    """Gradient accumulation that brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    """Returns the accumulation that brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
     found, micro = _reached(values, ranks, rows), int(values["micro_batch_size"])
     if found is None:
         made = f"cannot be made of micro-batches of {micro} rows on {_choose(ranks, micro * ranks)}"
@@ -221,12 +221,12 @@ def _choose(ranks: int, multiple: int) -> str:
 
 
 def broken_rules(request: Request, baseline: Configuration, resources: Resources) -> list[tuple[str, str]]:
-    """(rule, finished sentence) of every rule the baseline breaks, each with the line of the key it is about."""
+    """Returns (rule, sentence) of every rule that the baseline breaks, with the line of its key."""
     return [(v.rule, _located(v.sentence, request)) for v in legality.check_baseline(baseline, resources)]
 
 
 def _located(sentence: str, request: Request) -> str:
-    """``sentence`` with file and line of the first key or knob it mentions, if the request has a configuration file."""
+    """Returns ``sentence`` with file and line of the first key or knob in it; unchanged without a file."""
     if request.config is None:
         return sentence
     keys = {name: key_of(name, request.framework) for name in KNOBS}
@@ -242,7 +242,7 @@ def _located(sentence: str, request: Request) -> str:
 
 
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
-    """Raises ``UsageError`` with every rule the baseline breaks, or for sequences the model has no positions for."""
+    """Raises ``UsageError`` with every rule the baseline breaks, or if its sequences exceed the model's positions."""
     prompt, completion = resources.max_prompt_length or 0, resources.max_completion_length or 0
     limit = resources.model.max_positions
     if limit is not None and prompt + completion > limit:
@@ -262,7 +262,7 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
 def resources_for(
     machine: Resources, request: ResolvedRequest, facts: ModelFacts, software: Mapping[str, str]
 ) -> Resources:
-    """The machine's resources with the workload's fixed quantities filled in."""
+    """Returns the machine's resources with the workload's fixed quantities."""
     group = min(default_group(request.framework), request.rows_per_update)
     return replace(
         machine,
@@ -280,7 +280,7 @@ def resources_for(
 
 
 def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
-    """The facts of the model in ``Interpreter.prepare``'s data; what this version does not know is left out."""
+    """Returns the model's facts from the answer of ``Interpreter.prepare``; ignores facts unknown to this version."""
     return ModelFacts(**{k: v for k, v in prepared["model"].items() if k in ModelFacts.__dataclass_fields__})
 
 
@@ -312,7 +312,7 @@ def model_digest(folder: Path, parts: int = 17, size_of_part: int = 1 << 16) -> 
 
 
 def workload_of(request: ResolvedRequest, prompts: Path, prompts_sha256: str, commit: str | None) -> Workload:
-    """The fixed part of the study; ``commit`` is a hub model's."""
+    """Returns the fixed part of the study; ``commit`` is the commit of a hub model."""
     return Workload(
         model=request.model,
         prompts=str(prompts),
@@ -327,7 +327,7 @@ def workload_of(request: ResolvedRequest, prompts: Path, prompts_sha256: str, co
 
 
 def check_passthrough(request: Request, baseline: Configuration, resources: Resources) -> None:
-    """Raises ``UsageError`` with what the framework would refuse late in the user's keys, each with its line."""
+    """Raises ``UsageError`` with each of the user's keys that the framework would refuse later, with its line."""
     found = passthrough.check_passthrough(request.passthrough, baseline, resources)
     if found:
         raise UsageError("; ".join(located(v.sentence, request.config_name, request.lines) for v in found))
@@ -336,7 +336,7 @@ def check_passthrough(request: Request, baseline: Configuration, resources: Reso
 def specification(
     request: Request, workload: Workload, space: SearchSpace, baseline: Configuration, resources: Resources
 ) -> StudySpec:
-    """The whole specification. Raises ``UsageError``: GPU-hours of a CPU run."""
+    """Returns the whole specification. Raises ``UsageError``: a CPU run ranks by GPU-hours."""
     if request.objective is Objective.PER_GPU_HOUR and not resources.gpus:
         raise UsageError(f"--objective {request.objective} counts GPU-hours, and this is a CPU run; leave it out")
     return StudySpec(
@@ -362,7 +362,7 @@ def specification(
 
 
 def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
-    """Everything that moves the numbers."""
+    """Returns everything that affects the figures: hardware, software and workload."""
     return Fingerprint(
         hardware=dict(hardware),
         software=dict(spec.resources.software),

@@ -1,7 +1,7 @@
-"""Every fault of a user's configuration at once: what cannot be read, what the framework refuses, what is not legal.
+"""Finds every fault of a user's configuration at once: unreadable, refused by the framework, or not legal.
 
-A reader stops at its first fault. So the key that it names is taken out of the text and the rest is read again; what is
-then found only because that key is gone is not told.
+A reader stops at its first fault. The key it names is therefore removed from the text and the rest is read again. A
+fault that exists only because such a key is missing is not reported.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from trainer.child.contract import Result
 from trainer.frameworks.common.imported import located
 
 MOST = 20
-"""Faults that are looked for."""
+"""Most faults that are looked for."""
 UNKNOWN_PROMPT = 512
-"""Tokens of the longest prompt, which only the data would tell."""
+"""Presumed tokens of the longest prompt, which only the data would tell."""
 _BATCH = frozenset(
     {"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "rollout_mode"}
 )
-"""Knobs by which rows are counted, that of the GPUs which train among them."""
+"""Knobs that determine the number of rows, ``rollout_mode`` by the GPUs that train."""
 _OF_SERVER = frozenset({"tensor_parallel_size", "rollout_data_parallel_size"})
-"""Knobs that say how many GPUs a rollout server takes from the training."""
+"""Knobs that determine the number of GPUs of a rollout server."""
 _NAMES = [rule.name for rule in legality.RULES]
 _READ = {rule.name: rule.reads for rule in legality.RULES if _NAMES.count(rule.name) == 1}
-"""Rule -> knobs it reads; a rule that is made for many knobs is judged by the knob its sentence names."""
+"""Rule -> knobs it reads; without rules that exist for several knobs, whose sentences name the knob."""
 _BY_PROCESSES = re.compile(r"generation_batch_size \(\d+\) must be divisible by num_generations|global eval batch size")
-"""What TRL says of rows: the interpreter is one process and counts its own alone; ours are judged by the rules."""
+"""TRL's messages about rows, which count the interpreter's single process; the rules check the real number."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
 
 
@@ -50,18 +50,18 @@ class Faults:
     """Faults of a configuration."""
 
     sentences: tuple[str, ...] = ()
-    """One for each fault; empty where a study could begin with it."""
+    """One sentence for each fault; empty if a study could begin with the configuration."""
     lacking: str = ""
-    """What is not in it and has to be given beside it; empty where that is nothing."""
+    """Sentence on missing parts that must be given on the command line; empty without one."""
 
 
 def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> ResolvedRequest:
-    """``resolve.resolve_request``, which on a faulty configuration raises all of its faults at once.
+    """Resolves a request as ``resolve.resolve_request``, but raises all faults of its configuration at once.
 
     Raises:
         FaultsError: the configuration has several faults.
-        UsageError: it has one, or something is lacking.
-        MachineError: the interpreter cannot say what the framework takes.
+        UsageError: it has one, or something is missing.
+        MachineError: the interpreter cannot list the framework's keys.
     """
     asked = _AskedOnce(python, machine)
     try:
@@ -97,7 +97,7 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
 
 
 class _AskedOnce:
-    """An interpreter that asks its framework as seldom as can be; what that refuses does not end the reading."""
+    """An interpreter that asks its framework as seldom as possible; a refusal does not end the reading."""
 
     def __init__(self, python: Describes, machine: Resources) -> None:
         self._python, self._alone = python, machine.training_processes == 1
@@ -105,10 +105,10 @@ class _AskedOnce:
         self._asked: Mapping[str, Any] = {}
         self._last: Mapping[str, Any] = {}
         self.passes_refusals = True
-        """A refusal is handed on, as the interpreter itself does."""
+        """True if a refusal is passed on, as the interpreter itself does."""
 
     def refusal(self, framework: str) -> str:
-        """The framework's own sentence on the last keys; empty where it has nothing against them."""
+        """Returns the framework's own sentence against the last keys; empty without a refusal."""
         if self._answer is None or self._answer.ok:
             return ""
         if self._asked != self._last:  # what it refused may have been a key that is gone
@@ -116,12 +116,12 @@ class _AskedOnce:
         return "" if self._answer.ok else self._answer.message
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        """The keys, once they are known."""
+        """Returns the framework's keys; ``None`` if they are not known yet."""
         known = self._python.known_fields(framework)
         return known if self._answer is None else self._answer.data["fields"]
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """The interpreter's description of the keys; asked once, then remembered."""
+        """Returns the interpreter's description of the keys; asked once, then cached."""
         self._last = dict(keys)
         answer = self._ask(keys, framework) if self._answer is None else self._answer
         return answer if self.passes_refusals else replace(answer, ok=True)
@@ -135,7 +135,7 @@ class _AskedOnce:
 
 
 def _written(knob: str, framework: str) -> str:
-    """The knob's key; of one that only another command reads the catalogue names the command too."""
+    """Returns the knob's key, without the command that reads it."""
     return key_of(knob, framework).rpartition(" ")[2].lstrip("-").replace("-", "_")
 
 
@@ -146,32 +146,32 @@ class _Found:
     request: Request
     sentences: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
-    """Keys that were taken out."""
+    """Keys that were removed."""
 
     @property
     def knobs(self) -> set[str]:
-        """Knobs that those keys set."""
+        """Knobs that the removed keys set."""
         gone = {key.replace("-", "_") for key in self.gone}
         return {name for name in KNOBS if name in gone or _written(name, self.request.framework) in gone}
 
     @property
     def is_empty(self) -> bool:
-        """Every key was taken out."""
+        """True if every key was removed."""
         return bool(self.gone) and not (self.request.config or "").strip()
 
     def follows(self, sentence: str, *, batch: bool = False) -> bool:
-        """Whether ``sentence`` may be true only because a key is gone."""
+        """Tells whether ``sentence`` may be true only because a key was removed."""
         return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
 
     def add(self, sentence: str) -> bool:
-        """Adds a fault; ``False`` if it is there already or another fault has brought it about."""
+        """Adds a fault; returns ``False`` if it is known or may follow from another."""
         if any(sentence.rstrip(".") in known for known in self.sentences) or self.follows(sentence):
             return False
         self.sentences.append(sentence)
         return True
 
     def without(self, sentence: str) -> bool:
-        """Whether the key that ``sentence`` names could be taken out of the configuration."""
+        """Removes the key that ``sentence`` names from the configuration; returns whether that was possible."""
         text, key = without_key(self.request.config or "", self.request.config_name, sentence)
         if not key:
             return False
@@ -181,7 +181,7 @@ class _Found:
 
 
 def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> ResolvedRequest | None:
-    """The configuration without its unreadable keys; ``None`` where one cannot be taken out."""
+    """Returns the configuration without its unreadable keys; ``None`` if one cannot be removed."""
     for _ in range(MOST):
         try:
             return resolve_request(with_placeholders(found.request), python, machine)
@@ -194,7 +194,7 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Resolved
 
 
 def _sentences(text: str, request: Request) -> list[str]:
-    """The faults that a reader tells in one go: a line each, which begins with the file's name."""
+    """Splits a reader's message into faults: one line each if every line begins with a file's name."""
     lines = text.splitlines()
     given = (request.config_name, request.accelerate_name, request.server_name)
     names = tuple(name for name in given if name)
@@ -202,7 +202,7 @@ def _sentences(text: str, request: Request) -> list[str]:
 
 
 def with_placeholders(request: Request) -> Request:
-    """Returns ``request`` with a placeholder model, prompts and reward, so that a lack hides no other fault."""
+    """Returns ``request`` with a placeholder model, prompts and reward, so that a missing one hides no other fault."""
     reward = (RewardSpec("math_verify", MATH_VERIFY),)
     return replace(
         request,
@@ -213,7 +213,7 @@ def with_placeholders(request: Request) -> Request:
 
 
 def _judge(found: _Found, whole: ResolvedRequest, machine: Resources) -> None:
-    """Collects what no trial could run, besides what the framework itself has refused."""
+    """Adds the reasons why no trial could run the configuration, besides the framework's own refusals."""
     framework = framework_named(whole.framework)
     batch = bool(_BATCH & found.knobs)
     batch |= whole.baseline.get("rollout_mode") == "server" and bool(_OF_SERVER & found.knobs)
@@ -243,14 +243,14 @@ _PLACE = re.compile(r"(?P<name>.*?), line (?P<line>\d+): (?P<said>.*)", re.DOTAL
 
 
 def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
-    """``text`` without the key that ``sentence`` names by its line, and that key; the lines keep their numbers.
+    """Removes the key that ``sentence`` names by its line; returns text and key. Lines keep their numbers.
 
     Args:
-        text: of the configuration: YAML, JSON, or a shell script.
+        text: text of the configuration: YAML, JSON, or a shell script.
         sentence: a fault of it, which begins with file and line.
 
     Returns:
-        The text as it was, and no key, where there is none at that line that could be taken out alone.
+        The same text and an empty key, if no key at that line can be removed alone.
     """
     place = _PLACE.match(sentence)
     lines = text.splitlines(keepends=True)
@@ -269,7 +269,7 @@ def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
 
 
 def _cut(lines: list[str], at: int, key: str, *, script: bool) -> list[str] | None:
-    """The lines from ``at`` on that change; ``None`` where ``key`` is not there."""
+    """Returns the replacement of the lines from ``at`` on; ``None`` if ``key`` is not there."""
     line = lines[at]
     end = "\n" if line.endswith("\n") else ""
     if script:
@@ -286,7 +286,7 @@ def _cut(lines: list[str], at: int, key: str, *, script: bool) -> list[str] | No
 
 
 def _inside(line: str, indent: int) -> bool:
-    """Whether a line of YAML belongs to the key above it."""
+    """Tells whether a line of YAML belongs to the key above it."""
     bare = line.lstrip(" ")
     depth = len(line) - len(bare)
     return bool(bare.strip()) and (depth > indent or (depth == indent and bare.startswith("- ")))
@@ -296,7 +296,7 @@ _VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s\"'\\]+)+"
 
 
 def _cut_argument(line: str, key: str) -> list[str] | None:
-    """A line of a script without ``--key value ...`` or ``key=value``."""
+    """Returns a line of a script without ``--key value ...`` or ``key=value``; ``None`` if it has neither."""
     word = re.escape(key).replace("_", "[_-]")
     if re.match(rf"\s*export\s+{word}=", line):
         return ["\n" if line.endswith("\n") else ""]

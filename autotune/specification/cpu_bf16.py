@@ -1,9 +1,8 @@
-"""A CPU that has no instructions for bf16 computes in it all the same, many times as slowly as in fp32.
+"""Avoids bf16 on a CPU without instructions for it, where it is many times as slow as fp32.
 
-Frameworks compute in bf16 unless told otherwise, so a first trial there takes longer than many a study. A study that
-was asked for without a configuration begins in fp32 instead, and a preset is searched without bf16. What the user says
-counts: a configuration, ``--set`` and a space of one's own are left as they are. See
-docs/decisions/0038-bf16-on-a-cpu.md.
+Frameworks compute in bf16 by default, so a first trial there would take longer than many a study. A study without a
+configuration therefore begins in fp32, and a preset is searched without bf16. Explicit choices of the user stay: a
+configuration, ``--set`` and a space of their own. See docs/decisions/0038-bf16-on-a-cpu.md.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from search_spaces.knobs import defaults
 from search_spaces.space import SearchSpace
 
 KNOBS = ("precision", "master_weights")
-"""What is computed in, and what is held and so rounded to."""
+"""Number formats of the computation, and of the stored weights."""
 SLOW, FAST = "bf16", "fp32"
 WHY = "this CPU has no instructions for bf16, and computes in it many times as slowly as in fp32"
 
 
 def avoided(request: ResolvedRequest, space: SearchSpace) -> tuple[ResolvedRequest, SearchSpace, str]:
-    """Request and space without bf16, and a sentence on the change; empty if nothing changed.
+    """Returns request and space without bf16, and a sentence on the change; empty without one.
 
     Args:
-        request: of a study on such a CPU.
-        space: the one it names, or the preset.
+        request: request of a study on such a CPU.
+        space: the space that it names, or the preset.
     """
     said = []
     begins = {} if request.config is not None else _beginning(request.baseline, space, request.framework)
@@ -44,7 +43,7 @@ def avoided(request: ResolvedRequest, space: SearchSpace) -> tuple[ResolvedReque
 
 
 def _beginning(own: Mapping[str, KnobValue], space: SearchSpace, framework: str) -> dict[str, KnobValue]:
-    """Knobs that bring the baseline to fp32; empty where something said is in the way, or where it is there."""
+    """Returns the knobs that set the baseline to fp32; empty if user or space sets one, or it is fp32 already."""
     settings = {**space.fixed, **own}
     if any(name in settings for name in KNOBS) or not _slow(own, space, framework):
         return {}
@@ -53,13 +52,13 @@ def _beginning(own: Mapping[str, KnobValue], space: SearchSpace, framework: str)
 
 
 def _slow(own: Mapping[str, KnobValue], space: SearchSpace, framework: str) -> bool:
-    """Whether the baseline computes in bf16."""
+    """Tells whether the baseline computes in bf16."""
     values = {**defaults(framework), **space.fixed, **own}
     return any(values.get(name) == SLOW for name in KNOBS)
 
 
 def _cut(space: SearchSpace, own: Mapping[str, KnobValue]) -> SearchSpace | None:
-    """A preset without bf16 where it has something else; ``None``: there is nothing to leave out."""
+    """Returns a preset without bf16; ``None`` if there is nothing to leave out."""
     if any(own.get(name) == SLOW for name in KNOBS):
         return None
     left = {n: [v for v in space.values[n] if v != SLOW] for n in KNOBS if SLOW in space.values.get(n, ())}

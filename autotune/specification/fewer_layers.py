@@ -1,7 +1,7 @@
-"""A model folder with only the first layers of another one: smaller, with real weights, for a machine that is slow.
+"""Makes a model folder with only the first layers of a model: smaller, with real weights, for a slow machine.
 
-What such a model says is worthless; how long its layers take is not. The format of the weights is safetensors: eight
-bytes with the length of a JSON header, the header (name -> type, shape, place), then the tensors' bytes.
+The output of such a model is useless, but its layers take the same time. The format of the weights is safetensors:
+eight bytes with the length of a JSON header, the header (name -> type, shape, offsets), then the tensors' bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
 def layers_of(model: Path) -> int:
-    """Number of layers of a folder's model; 0 if that is not known, or the model cannot be cut."""
+    """Returns the number of layers of a folder's model; 0 if unknown, or if the model cannot be cut."""
     try:
         found = json.loads((model / "config.json").read_text(encoding="utf-8"))[COUNT]
     except (OSError, ValueError, KeyError, TypeError):
@@ -33,7 +33,7 @@ def layers_of(model: Path) -> int:
 
 
 def first_layers(model: Path, layers: int, folder: Path) -> Path:
-    """Returns ``folder``, with the first ``layers`` of ``model`` unless it is there. Raises ``UsageError``."""
+    """Makes ``folder`` with the first ``layers`` of ``model`` unless it exists; returns it. Raises ``UsageError``."""
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def first_layers(model: Path, layers: int, folder: Path) -> Path:
 
 
 def _cut_config(config: dict[str, Any], layers: int) -> dict[str, Any]:
-    """Lists with an entry for each layer are cut too."""
+    """Returns a model's configuration for fewer layers; lists with an entry for each layer are cut too."""
     whole = config[COUNT]
     cut = {k: v[:layers] if isinstance(v, list) and len(v) == whole else v for k, v in config.items()}
     return {**cut, COUNT: layers}

@@ -1,4 +1,4 @@
-"""Questions to the training interpreter before a study: child commands, their answers kept between starts."""
+"""Questions to the training interpreter before a study: child commands, with answers cached between starts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from trainer.child.contract import (
 
 PROBE_TIMEOUT_S = 180.0
 SPEED_TIMEOUT_S = 60.0
-"""Of the hardware probe, which measures for 12 s and has to import torch first."""
+"""Time limit of the hardware probe in seconds; it measures for 12 s and first imports torch."""
 PRESENT_SPEED_S = 3.0
-"""What the probe of the present speed measures for."""
+"""Seconds that the probe of the present speed measures."""
 PREPARE_TIMEOUT_S = 600.0
 DOWNLOAD_TIMEOUT_S = 6 * 3600.0
-"""Of a preparation that may fetch a model or a dataset; set-up is outside the budget."""
+"""Time limit in seconds of a preparation that may download a model or a dataset; it is outside the budget."""
 
 BAD_INPUT = (FailureReason.ILLEGAL, FailureReason.REWARD_ERROR)
 
 
 class Describes(Protocol):
-    """Says which keys a framework takes."""
+    """Lists the keys that a framework takes."""
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
         """See ``Interpreter``."""
@@ -52,7 +52,7 @@ class Describes(Protocol):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A training interpreter, and where its answers are kept."""
+    """A training interpreter, and the home folder in which its answers are cached."""
 
     python: str
     home: Path
@@ -60,7 +60,7 @@ class Interpreter:
     def probe(
         self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = (), environment: Environment = TRL
     ) -> Result:
-        """Packages and hardware of the interpreter. Raises ``MachineError`` if a trial cannot run with them."""
+        """Returns packages and hardware of the interpreter. Raises ``MachineError`` if it cannot run a trial."""
         result = self._sound(self.ask("probe", _questions(rewards, packages, environment)), self._another())
         version, packages_there = str(result.data.get("python", "")), result.data.get("packages") or {}
         why = environment.problem(self.python, version, packages_there)
@@ -79,33 +79,33 @@ class Interpreter:
         return result if result.reason is FailureReason.ILLEGAL else self._sound(result)
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        """The framework's keys as an earlier ``describe`` said them; ``None`` if there was none."""
+        """Returns the framework's keys from an earlier ``describe``; ``None`` without one."""
         found = self._kept(self._directory("describe", _framework(framework)))
         return None if found is None else found.data["fields"]
 
     def speed(self, hardware: Mapping[str, Any], device: str = "") -> Result:
-        """Measured speed of its first device (``Result.data`` of the child's ``probe_speed``), cached.
+        """Measures the speed of the first device (``Result.data`` of the child's ``probe_speed``); cached.
 
         Args:
-            hardware: what the machine is said to have; for another one it is measured anew.
-            device: ``cpu`` measures the CPU, whatever else there is.
+            hardware: description of the machine; another one is measured anew.
+            device: ``cpu`` measures the CPU even if there is a GPU.
 
         Returns:
-            Not ok where it cannot be measured; the forecast of times then knows less, and nothing else is lost.
+            A result that is not ok if the speed cannot be measured; only the forecast of times suffers.
         """
         return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
 
     def present_speed(self, device: str = "") -> Result:
-        """Present speed of its first device, other programs included: means over some seconds, not cached.
+        """Measures the present speed of the first device, with other programs running: means over seconds, not cached.
 
         Args:
-            device: ``cpu`` measures the CPU, whatever else there is.
+            device: ``cpu`` measures the CPU even if there is a GPU.
         """
         payload = {"device": device, "sustained": True, "seconds": PRESENT_SPEED_S}
         return self.ask("probe_speed", payload, SPEED_TIMEOUT_S, keep=False)
 
     def knows_speed(self, hardware: Mapping[str, Any], device: str = "") -> bool:
-        """Whether ``speed`` has the answer already."""
+        """Tells whether the answer of ``speed`` is cached."""
         return self.kept("probe_speed", self._speed(hardware, device))
 
     @staticmethod
@@ -113,12 +113,12 @@ class Interpreter:
         return {"hardware": dict(hardware), "device": device}
 
     def prepare(self, payload: Mapping[str, Any], *, keep: bool = True, far: bool = False) -> Result:
-        """Prompts, measured, and the rewards tried.
+        """Writes and measures the prompts, and tries the rewards.
 
         Args:
             payload: the child's ``Preparation``.
-            keep: the answer to the same question still holds.
-            far: a model or dataset may have to be downloaded.
+            keep: true if a cached answer to the same question is valid.
+            far: true if a model or dataset may have to be downloaded.
 
         Raises:
             UsageError: model, prompts or rewards cannot be used.
@@ -130,13 +130,13 @@ class Interpreter:
         return self._sound(result)
 
     def kept(self, command: str, payload: Mapping[str, Any]) -> bool:
-        """Whether the answer is there already."""
+        """Tells whether the answer is cached."""
         return self._kept(self._directory(command, payload)) is not None
 
     def ask(
         self, command: str, payload: Mapping[str, Any], timeout: float = PROBE_TIMEOUT_S, *, keep: bool = True
     ) -> Result:
-        """A child command's answer; a good one is kept by what was asked, so that the same start begins at once."""
+        """Returns a child command's answer; an ok one is cached by its question. Raises ``MachineError``."""
         if not os.access(self.python, os.X_OK):
             raise MachineError(f"{self.python} is not an interpreter that can be run; name one with --python")
         directory = self._directory(command, payload)
@@ -160,14 +160,14 @@ class Interpreter:
         return MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
 
     def _another(self) -> str:
-        """A hint to name an interpreter, where the tool's own was asked because none was named."""
+        """Returns a hint to name an interpreter, if the tool's own was used because none was named."""
         return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
 
     def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
         return self.home / "prepared" / self._key(command, payload)
 
     def _key(self, command: str, payload: Mapping[str, Any]) -> str:
-        """Changes when the interpreter's packages do: installing touches its site-packages folder."""
+        """Returns the cache key; it changes with the interpreter's packages, by their folder's modification time."""
         sites = Path(self.python).parent.parent.glob("lib/python*/site-packages")
         stamps = sorted(f"{site}:{site.stat().st_mtime_ns}" for site in sites)
         text = "\n".join((command, self.python, dumps(payload), *stamps))
@@ -184,7 +184,7 @@ class Interpreter:
 
 
 def _framework(name: str) -> dict[str, str]:
-    """The framework's name as payload of a question; empty for TRL, the child's default."""
+    """Returns the framework's name as payload of a question; empty for TRL, the child's default."""
     return {} if name == "trl" else {"framework": name}
 
 
@@ -212,10 +212,10 @@ def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
 def check_rewards(
     python: str, rewards: Sequence[RewardSpec], packages: Sequence[str] = (), environment: Environment = TRL
 ) -> Result:
-    """Whether an interpreter can load these rewards and has these packages; nothing is scored, nothing kept.
+    """Checks that an interpreter can load these rewards and has these packages; nothing is scored or cached.
 
     Returns:
-        Ok, or not with ``message``: one sentence with the command that mends it.
+        Ok, or not ok with ``message``: one sentence with the command that repairs it.
     """
     payload = _questions(rewards, packages, environment, load=True)
     with tempfile.TemporaryDirectory(prefix="autotune-rewards-") as folder:

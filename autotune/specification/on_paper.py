@@ -1,4 +1,4 @@
-"""A user's configuration judged for a machine that is described, not here: nothing is started, nothing looked at."""
+"""Reads a user's configuration for a described machine: starts no process and inspects no hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.frameworks.common.exported import Export, ExportRequest
 
 
 class Recorded:
-    """Says which keys a framework takes as its interpreter once did, in the version that this was written for."""
+    """Lists a framework's recorded keys, in the version that this program was written for."""
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
         """Returns the recorded fields."""
@@ -33,23 +33,23 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Paper:
-    """A configuration on a machine."""
+    """A configuration on a described machine."""
 
     request: ResolvedRequest
     framework: Integration
     space: SearchSpace
     machine: Resources
     notes: list[str] = field(default_factory=list)
-    """What may surprise, a sentence each."""
+    """Notes that may surprise the user, one sentence each."""
     left_out: str = ""
-    """As of ``build.planned``."""
+    """Sentence of ``build.planned`` on knobs left out."""
     prompt: int | None = None
-    """Tokens of the longest prompt, where somebody says it."""
+    """Tokens of the longest prompt; ``None`` if unknown."""
     own_data: bool = True
-    """The prompts are those that the file names."""
+    """True if the prompts are those of the configuration."""
 
     def baseline(self, facts: ModelFacts) -> Configuration:
-        """Returns the configuration, whole.
+        """Returns the complete configuration.
 
         Raises:
             UsageError: no trial could run it.
@@ -61,10 +61,10 @@ class Paper:
         return baseline
 
     def exported(self) -> Export:
-        """Writes the files that train with it, as texts.
+        """Returns the files that train with the configuration, as texts.
 
         Raises:
-            UsageError: no trial could run it, or the framework cannot be given it.
+            UsageError: no trial could run it, or the framework cannot express it.
         """
         own, baseline = self.request, self.baseline(ModelFacts())
         said = Configuration({n: v for n, v in baseline.items() if n in own.baseline or n in BATCH_KNOBS})

@@ -1,4 +1,4 @@
-"""Prepares a study from a request: configuration read, interpreter probed, prompts written, space judged."""
+"""Prepares a study from a request: configuration, interpreter, prompts and space."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ NO_LIMITS = Budget()
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study that can be run, and what to say about it first."""
+    """A study that can run, with sentences for the user."""
 
     spec: StudySpec
     fingerprint: Fingerprint
     legal: int
     same_learning: int
     scaling: tuple[str, ...] = ()
-    """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
+    """Sentences on a published baseline and on its changes for these GPUs."""
     workload: str = ""
-    """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
+    """Sentence on the size chosen for the budget, or that the budget is too small; empty without one."""
     plan: Plan | None = None
-    """What the size was chosen by, while it may change; ``None``: it stays."""
+    """Plan that determines the size, while the size may change; ``None``: it is fixed."""
     by_plan: Callable[[Plan], Prepared] | None = None
     """Prepares the study for another plan. Raises as ``prepare``."""
 
@@ -62,13 +62,13 @@ def prepare(
     bundled: str = "",
     limits: Budget = NO_LIMITS,
 ) -> Prepared:
-    """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
-    and baseline; nothing is stored yet.
+    """Reads the user's configuration, probes the interpreter, writes the prompts, tries the rewards, and checks space
+    and baseline; stores nothing yet.
 
     Args:
-        settings: where answers and prompts are kept.
-        bundled: the model folder to take when none is named.
-        limits: what may be spent; a workload nobody chose is made small enough for it.
+        settings: has the home folder for answers and prompts.
+        bundled: the model folder to use if none is named.
+        limits: the budget; a workload of default size is reduced to fit it.
 
     Raises:
         UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
@@ -103,7 +103,7 @@ def prepare(
 def _specified(
     sized: Sized, sizing: Sizing, framework: Integration, settings: Settings, scaling: tuple[str, ...]
 ) -> Prepared:
-    """Returns the study of a workload whose size and prompts are settled. Raises ``UsageError``: nothing is legal."""
+    """Returns the study of a workload with fixed size and prompts. Raises ``UsageError``: no combination is legal."""
     data, space = sized.written.data, sizing.space
     whole = replace(sized.request, max_prompt_length=sized.request.max_prompt_length or int(data["longest_prompt"]))
     resources = build.resources_for(sizing.machine, whole, build.model_facts(data), _software(sizing.found.data))
@@ -129,9 +129,9 @@ def _specified(
 def searched(
     whole: ResolvedRequest, framework: Integration, machine: Resources, talk: Talk, *, nodes: int = 1
 ) -> tuple[ResolvedRequest, SearchSpace]:
-    """The space of the search, and the request with what this machine changes of its baseline.
+    """Returns the request with this machine's changes of its baseline, and the space of the search.
 
-    ``nodes``: of the trials that are to be run; 1 where the machine's are only planned for.
+    ``nodes``: nodes of a trial that is to run; 1 if the machine is only planned for.
     """
     if facts_of(framework.name).trains_on_gpus_only and not machine.gpus:
         raise UsageError(f"{framework.title} trains on GPUs only, and none is held; {ELSEWHERE}")
@@ -163,7 +163,7 @@ def check_baseline(
     resources: Resources,
     talk: Talk,
 ) -> None:
-    """Raises ``UsageError`` where no trial could run ``baseline``; ``talk`` is told of what is legal and surprises."""
+    """Raises ``UsageError`` if no trial could run ``baseline``; ``talk`` receives notes on surprising legal values."""
     _check_supported(framework, space, baseline)
     build.check_passthrough(whole, baseline, resources)
     build.check_baseline(whole, baseline, resources)
@@ -172,10 +172,10 @@ def check_baseline(
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
-    """Fingerprint that a trial of a stored study would have on this machine now.
+    """Returns the fingerprint that a trial of a stored study would have on this machine now.
 
     Raises:
-        UsageError: not so many GPUs as the study holds are visible.
+        UsageError: fewer GPUs are visible than the study holds.
         MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
     """
     let_through(spec.variables)
@@ -205,7 +205,7 @@ def _check_supported(framework: Integration, space: SearchSpace, baseline: Mappi
 
 
 def _check_choice(space: SearchSpace, baseline: Configuration, resources: Resources, *, legal: int) -> None:
-    """Raises ``UsageError`` where rules forbid all but the baseline, which stays legal beside any space."""
+    """Raises ``UsageError`` if rules forbid everything but the baseline, which is legal in any space."""
     explanation = space.explain(baseline, resources)
     if not explanation.removed and legal:
         return

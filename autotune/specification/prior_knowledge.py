@@ -1,8 +1,8 @@
 """Prior knowledge of a search: the measured speed of the device, and trials of earlier studies.
 
-Both are stored at the study's first start. A study that started without them (by an earlier version, or with a sampler
-that forecasts nothing) continues without, so that proposals depend only on the seed, the history and the stored study.
-Of earlier studies only the numbers of their trials are stored, because finished trials never change.
+Both are stored at the study's first start. A study that started without them, as one whose sampler forecasts nothing,
+continues without, so that proposals depend only on the seed, the history and the stored study. Of earlier studies only
+the numbers of their trials are stored, because finished trials never change.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from autotune.specification.resolve import Talk
 from trainer.child.contract import Result
 
 Speed = Callable[[Mapping[str, Any], str], Result]
-"""``Interpreter.speed``."""
+"""Type of ``Interpreter.speed``."""
 
 PRESUMED = "the search begins with what such a machine mostly does"
 MOST_STUDIES = 3
 MOST_TRIALS = 40
-"""Of each."""
+"""Most trials of each earlier study."""
 _MEASURED = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
 
 def measuring(python: Interpreter, talk: Talk) -> Speed:
-    """The probe of an interpreter; ``talk`` is told where it has to measure, which takes a while."""
+    """Returns the probe of an interpreter; ``talk`` is told if it has to measure, which takes about 10 s."""
 
     def speed(hardware: Mapping[str, Any], device: str) -> Result:
         if not python.knows_speed(hardware, device):
@@ -44,10 +44,10 @@ def measuring(python: Interpreter, talk: Talk) -> Speed:
 def begun(
     study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk, *, history: bool = True
 ) -> Study:
-    """Returns the study with the prior knowledge of its sampler, which is stored before its first trial ends.
+    """Stores the prior knowledge of the study's sampler before its first trial ends; returns the study with it.
 
-    ``talk`` is told what could not be measured, and what it begins with. Raises ``UsageError``: no history is wanted,
-    but the study began with one.
+    ``talk`` receives failed measurements and the earlier studies. Raises ``UsageError``: ``history`` is false, but the
+    study began with earlier studies.
     """
     if not forecasts(study.spec.sampler):
         return study
@@ -67,9 +67,9 @@ def begun(
 
 
 def recorded(study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Study:
-    """A sweep with what its device was measured to do, which its table carries, for the searches replayed on it.
+    """Stores the measured speed of a sweep's device, which its table needs for replayed searches; returns the sweep.
 
-    Measured at the first start at which it can be: unlike a search, a sweep proposes the same rows whatever is known.
+    It is measured at any start until it succeeds: unlike a search, a sweep proposes the same rows in any case.
     Arguments as of ``begun``.
     """
     if study.beforehand is not None:
@@ -90,7 +90,7 @@ def _probed(
 
 
 def earlier_studies(study: Study, store: Store) -> tuple[EarlierStudy, ...]:
-    """The nearest related studies that have measured something, nearest first."""
+    """Returns the nearest related studies with measured trials, nearest first, at most ``MOST_STUDIES``."""
     found: list[EarlierStudy] = []
     for one in related(store.studies(), study.spec):
         numbers = telling(store.trials(one.study.id))
@@ -102,7 +102,7 @@ def earlier_studies(study: Study, store: Store) -> tuple[EarlierStudy, ...]:
 
 
 def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
-    """Numbers of a search's measured trials; of more than ``MOST_TRIALS``, an evenly spread selection."""
+    """Returns the numbers of a search's measured trials; of more than ``MOST_TRIALS``, an evenly spread selection."""
     numbers = [
         t.number for t in trials if t.kind.is_searched and t.state in _MEASURED and t.speed_cycles() and not t.emulated
     ]

@@ -1,4 +1,4 @@
-"""A published baseline in the place of the user's own configuration: what the request becomes. Pure."""
+"""Replaces the user's own configuration by a published baseline in a request. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_spaces.published import Published, published, scaled
 
 
 def published_named(name: str) -> Published:
-    """Raises ``UsageError`` naming the closest, or all there are."""
+    """Returns the published baseline of a name. Raises ``UsageError`` naming the closest, or all there are."""
     try:
         return published(name)
     except SpaceError as error:
@@ -22,16 +22,16 @@ def published_named(name: str) -> Published:
 
 
 def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...]]:
-    """The request with the baseline it names, scaled to ``gpus``, and what the scaling changed, a sentence each.
+    """Returns the request with its published baseline, scaled to ``gpus``, and sentences on the changes.
 
-    Knobs of ``--set``, model, lengths, prompts and rewards of the command line go before the published ones.
+    Knobs of ``--set``, model, lengths, prompts and rewards of the command line take precedence over published ones.
 
     Args:
-        request: of the command line; one that names no baseline stays as it is.
-        gpus: held, 0 on a CPU.
+        request: request of the command line; one without a published baseline is returned unchanged.
+        gpus: GPUs held, 0 on a CPU.
 
     Raises:
-        UsageError: there is no such baseline, these GPUs cannot share its rows, or another option says the same.
+        UsageError: there is no such baseline, these GPUs cannot divide its rows, or another option contradicts it.
     """
     if not request.published:
         return request, ()

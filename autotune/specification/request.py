@@ -17,22 +17,22 @@ from search_spaces.knobs import defaults
 
 TRL_DEFAULT_GROUP = 8
 TRL_DEFAULT_MICRO_BATCH = 8
-"""``num_generations`` and ``per_device_train_batch_size`` of TRL and transformers when nobody sets them."""
+"""Defaults of ``num_generations`` and ``per_device_train_batch_size`` in TRL and transformers."""
 
 DEFAULT_TASK = "chain_sum"
 TASK_PROMPT_LENGTH = 96
-"""Tokens; longest prompt of a task nobody gave a length for."""
+"""Longest prompt in tokens of a task without a given length."""
 PACKAGES: Mapping[str, str] = {"use_peft": "peft", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes"}
-"""Key of a TRL configuration -> the module a trial needs when it is true."""
+"""Key of a TRL configuration -> the module a trial needs if the key is true."""
 
 
 DEFAULT_SAMPLER = "grey"
-"""Who proposes where nobody said (docs/decisions/0031-grey-box-sampler.md)."""
+"""Default sampler (docs/decisions/0031-grey-box-sampler.md)."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Defaults for what the user did not say about the workload."""
+    """Default size of the workload."""
 
     rows_per_update: int
     max_completion_length: int
@@ -43,13 +43,13 @@ GPU_SIZE = Size(rows_per_update=64, max_completion_length=256)
 
 
 def gpu_size(gpus: int, ranks: int) -> Size:
-    """Default rows per update: at least 64 (``GPU_SIZE``), and divisible among ``gpus`` as well as ``gpus - 1`` ranks.
+    """Returns the default size: at least 64 rows per update, divisible among ``gpus`` and ``gpus - 1`` ranks.
 
     So one GPU can become a rollout server. With groups of 8, no update of 64 rows, or of 5 % more or fewer, divides
     among 3 GPUs.
 
     Args:
-        ranks: training ranks of the baseline; they come first where the rows cannot be divided among all three.
+        ranks: training ranks of the baseline; the rows divide among them even if not among all three numbers.
     """
     each = TRL_DEFAULT_MICRO_BATCH
     shared = math.lcm(each * gpus, each * max(1, gpus - 1))
@@ -59,64 +59,64 @@ def gpu_size(gpus: int, ranks: int) -> Size:
 
 
 def default_group(framework: str) -> int:
-    """Completions per prompt when nobody says: the framework's default, TRL's where that is no group."""
+    """Returns the default completions per prompt: the framework's, or TRL's if that is no group."""
     found = defaults(framework).get("num_generations")
     return found if isinstance(found, int) and found > 1 else TRL_DEFAULT_GROUP
 
 
 def default_micro_batch(framework: str) -> int:
-    """Rows per rank when nobody says: the framework's default, TRL's where it has none."""
+    """Returns the default rows per rank: the framework's, or TRL's if it has none."""
     found = defaults(framework).get("micro_batch_size")
     return found if isinstance(found, int) else TRL_DEFAULT_MICRO_BATCH
 
 
 @dataclass(frozen=True)
 class Request:
-    """Input of ``autotune start``; a value that was not given is empty or ``None`` until ``with_defaults``."""
+    """Input of ``autotune start``; a missing value is empty or ``None`` until ``with_defaults``."""
 
     model: str = ""
     """Absolute folder, or hub id."""
     task: str = ""
-    """reasoning-gym dataset."""
+    """Name of a reasoning-gym dataset."""
     data: str = ""
-    """Absolute path of a JSONL file; goes before ``dataset``."""
+    """Absolute path of a JSONL file; takes precedence over ``dataset``."""
     dataset: Mapping[str, Any] = field(default_factory=dict)
     """Dataset keys of a configuration, by TRL's names."""
     rewards: tuple[RewardSpec, ...] = ()
     rows_per_update: int | None = None
     max_prompt_length: int | None = None
-    """Tokens; ``None`` is the longest prompt found."""
+    """Longest prompt in tokens; ``None``: the longest one in the data."""
     max_completion_length: int | None = None
     framework: str = "trl"
     task_options: Mapping[str, Any] = field(default_factory=dict)
     prompts: int = 256
-    """How many prompts of a task are written; trials go round them."""
+    """Number of prompts written for a task; trials repeat them."""
     baseline: Mapping[str, KnobValue] = field(default_factory=dict)
     """Knobs of the baseline that differ from the framework's defaults."""
     published: str = ""
-    """Name of a published baseline, in place of a configuration of the user's own."""
+    """Name of a published baseline, instead of a configuration of the user's own."""
     space: str | None = None
-    """Preset name or YAML path; ``None`` takes the preset for the machine."""
+    """Preset name or YAML path; ``None``: the preset for the machine."""
     sampler: str = DEFAULT_SAMPLER
     objective: Objective = Objective.PER_HOUR
     seed: int = 0
     name: str | None = None
     memory_limit: int | None = None
     gpus: int | None = None
-    """GPUs to hold; ``None`` is all visible ones of a kind, 0 a run on the CPU."""
+    """GPUs to hold; ``None``: all visible ones of a kind; 0: a run on the CPU."""
     ranks: int | None = None
-    """Training processes on a node's CPU; ``None`` is one."""
+    """Training processes on a node's CPU; ``None``: one."""
     nodes: int = 1
-    """Machines of one trial, each with ``gpus``."""
+    """Machines of one trial, each with ``gpus`` GPUs."""
     python: str = ""
     protocol: Protocol = field(default_factory=Protocol)
     folder: str = ""
-    """The user's working directory, where relative paths of a configuration begin."""
+    """The user's working directory, to which relative paths of a configuration refer."""
     config: str | None = None
     """Text of the user's own configuration."""
     config_name: str = ""
     accelerate: str = ""
-    """Text of the accelerate file the user launches with."""
+    """Text of the accelerate file that the user launches with."""
     accelerate_name: str = ""
     server: str = ""
     """Text of the script that starts the user's rollout server."""
@@ -124,18 +124,18 @@ class Request:
     checkout: str = ""
     """Absolute folder of the framework's own source."""
     variables: tuple[str, ...] = ()
-    """As of ``StudySpec``."""
+    """Names of environment variables that trials receive, as of ``StudySpec``."""
     own_dataset: bool = False
-    """The configuration names a dataset; trials may have other prompts."""
+    """True if the configuration names a dataset; trials may have other prompts."""
     own_rewards: bool = False
-    """The rewards are those of the configuration."""
+    """True if the rewards are those of the configuration."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Of the configuration's keys, for messages."""
+    """Line numbers of the configuration's keys, for messages."""
 
     @property
     def trains_on_own_data(self) -> bool:
-        """Whether an export keeps the configuration's dataset: other rewards read the columns of other prompts."""
+        """True if an export keeps the configuration's dataset: other rewards read the columns of other prompts."""
         return self.own_dataset and not self.task and (self.own_rewards or not self.data)
 
 
@@ -148,7 +148,7 @@ class ResolvedRequest(Request):
 
 
 def with_defaults(request: Request, size: Size, bundled: str) -> ResolvedRequest:
-    """Returns ``request`` with default task, reward, sizes and model. Raises ``UsageError``: something is lacking."""
+    """Returns ``request`` with default task, reward, sizes and model. Raises ``UsageError``: something is missing."""
     source = request.config_name if request.config is not None else ""
     framework = framework_named(request.framework)
     if source and not request.model:
@@ -193,12 +193,12 @@ def _check_weights(request: Request) -> None:
 
 
 def packages_of(request: Request) -> tuple[str, ...]:
-    """Modules the workload needs beside the framework."""
+    """Returns the modules that the workload needs besides the framework."""
     return tuple(dict.fromkeys(PACKAGES[key] for key in PACKAGES if request.passthrough.get(key)))
 
 
 def study_name(request: Request) -> str:
-    """The given name, or one that says model, prompts and framework."""
+    """Returns the given name, or one of model, prompts and framework."""
     if request.name:
         return request.name
     prompts = request.task or Path(request.data or str(request.dataset.get("dataset_name") or "mixture")).stem

@@ -1,4 +1,4 @@
-"""The user's configuration, model, prompts and rewards, read and tried in the training interpreter."""
+"""Reads the user's configuration, model, prompts and rewards, and tries them in the training interpreter."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ Talk = Callable[[str], None]
 def resolve_request(
     request: Request, python: Describes, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
 ) -> ResolvedRequest:
-    """Reads the request's configuration and fills in defaults; ``talk`` gets notes on what may surprise the user.
-
-    Raises ``UsageError``: the configuration is refused, or something is lacking; ``MachineError``: nobody can say.
-    """
+    """Reads the request's configuration and fills in defaults; ``talk`` receives notes that may surprise the user.
+    Raises ``UsageError``: the configuration is refused, or something is missing; ``MachineError``: the interpreter
+    fails."""
     if request.config is not None:
         request = _configured(request, python, machine, talk)
     size = gpu_size(machine.gpus, training_gpus(request.baseline, machine)) if machine.gpus else CPU_SIZE
@@ -74,7 +73,7 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
 
 
 def _as_it_is(machine: Resources, gpus: int) -> str:
-    """Options that hold ``gpus`` GPUs of the machine's nodes; empty where no option holds so many."""
+    """Returns options that hold ``gpus`` GPUs of the machine's nodes; empty if no option does."""
     nodes, rest = divmod(gpus, machine.gpus)
     if machine.nodes > 1 and nodes and not rest:
         return f"--nodes {nodes} measures it as it is"
@@ -89,7 +88,7 @@ def _described(
     name: str,
     understood: Callable[[Mapping[str, Field]], Imported],
 ) -> Mapping[str, Field]:
-    """Returns the keys that the framework takes. Raises ``UsageError``: it refuses the file's, or we do."""
+    """Returns the keys that the framework takes. Raises ``UsageError``: it or this program refuses the file's."""
     known = python.known_fields(framework.name)
     if known is not None:  # most mistakes are found without asking again
         understood(framework.fields_of(known))
@@ -101,17 +100,17 @@ def _described(
 
 
 def _ranks(framework: Integration, keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
-    """Processes that train: without those of a rollout server, of which only the command line says how many."""
+    """Returns the number of training processes: without those of a server, which only the command line can count."""
     own = {"rollout_engine": "vllm", "rollout_mode": "server"} if framework.serves(keys) else {}
     return training_gpus({**own, **request.baseline}, machine)
 
 
 def _split(framework: Integration, imported: Imported, request: Request, machine: Resources, talk: Talk) -> Request:
-    """The request with the GPUs of a rollout server, on which the rows per update depend.
+    """Returns the request with the GPUs of a rollout server, on which the rows per update depend.
 
-    A file says that there is a server. How many GPUs it has is said by the command that starts it, by
-    ``--rollout-gpus``, or by the number of processes that train: the other GPUs are the server's. Raises
-    ``UsageError``: nobody says it, or a trial cannot have one.
+    A file says that there is a server. Its number of GPUs comes from the command that starts it, from
+    ``--rollout-gpus``, or from the number of training processes: the other GPUs are the server's. Raises
+    ``UsageError``: the number is unknown, or a trial cannot have a server.
     """
     knobs = {**imported.knobs, **request.baseline}
     refuse_server(framework, knobs, machine, request.config_name, imported.lines)
@@ -133,7 +132,7 @@ def _split(framework: Integration, imported: Imported, request: Request, machine
 def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:
     """Returns the text by key of the files a configuration names, looked up from ``folder`` as the framework does.
 
-    ``named``: key -> (path, line), as ``Integration.named_files`` says. Raises ``UsageError``: one cannot be read.
+    ``named``: key -> (path, line), from ``Integration.named_files``. Raises ``UsageError``: a file cannot be read.
     """
     found = {}
     for key, (path, line) in named.items():
@@ -149,7 +148,7 @@ def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) ->
 
 
 def prepared_prompts(request: ResolvedRequest, python: Interpreter, found: Result, talk: Talk) -> Result:
-    """The prompts, written and measured; tells how many of a larger dataset were taken."""
+    """Writes and measures the prompts; tells the user how many of a larger dataset are used."""
     local = is_folder(request.model)
     payload = {
         "model": request.model,
@@ -188,7 +187,7 @@ def _prompts_of(request: ResolvedRequest) -> dict[str, Any]:
 
 
 def keep_prompts(home: Path, written: Path, sha256: str) -> Path:
-    """A copy under its own digest, which no later preparation writes over."""
+    """Copies the prompts to a path of their own digest, which no later preparation overwrites; returns the path."""
     kept = home / "prompts" / f"{sha256[:16]}.jsonl"
     if not kept.is_file() or sha256_of(kept) != sha256:
         write_atomic(kept, written.read_text(encoding="utf-8"))

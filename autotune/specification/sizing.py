@@ -1,6 +1,6 @@
-"""The workload of a study before its first trial: as a stored study has it, or as large as the budget holds.
+"""Settles the workload's size before the first trial: that of a stored study, or the largest that the budget holds.
 
-What to choose is decided in ``workload_size``; here the store is asked, the machine measured and the model cut.
+``workload_size`` chooses the size; this module reads the store, measures the machine and cuts the model.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from search_spaces.space import SearchSpace
 from trainer.child.contract import Result
 
 Stored = Callable[[str], tuple[StudySpec, bool] | None]
-"""Gives the study of a name, and whether a trial of it has ended, so that its workload stays."""
+"""Function that returns the study of a name, and whether a trial of it has ended, so that its workload is fixed."""
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
-"""Knobs that say how many rows an update has."""
+"""Knobs that determine the number of rows of an update."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """Sizes of the workload that the user left open, so that they may be made smaller."""
+    """Sizes of the workload that the user left open, so that they may be reduced."""
 
     rows: bool = False
     tokens: bool = False
@@ -44,7 +44,7 @@ class Open:
 
     @classmethod
     def of(cls, request: Request, machine: Resources, bundled: str) -> Open:
-        """Sizes that ``request`` leaves open; none if it names a configuration, a task or prompts."""
+        """Returns the sizes that ``request`` leaves open; none if it names a configuration, a task or prompts."""
         if request.config is not None or request.published or request.task or request.data or request.dataset:
             return cls()
         rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)
@@ -57,15 +57,15 @@ class Open:
 
 @dataclass(frozen=True)
 class Sized:
-    """A request whose size is settled."""
+    """A request of settled size."""
 
     request: ResolvedRequest
     written: Result
-    """``Interpreter.prepare`` of its model and prompts."""
+    """Answer of ``Interpreter.prepare`` for the request's model and prompts."""
     words: str = ""
-    """What was chosen and why, or that the budget is too small for what was asked; empty: nothing to say."""
+    """Sentence on the chosen size and its reason, or that the budget is too small; empty without one."""
     plan: Plan | None = None
-    """What the size was chosen by, while it may change; ``None``: it stays, or nothing can be forecast."""
+    """Plan that determined the size, while the size may change; ``None``: it is fixed, or there is no forecast."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,22 @@ class Sizing:
 
     python: Interpreter
     found: Result
-    """``Interpreter.probe``."""
+    """Answer of ``Interpreter.probe``."""
     machine: Resources
     space: SearchSpace
     budget_s: float | None
     talk: Talk
     models: Path
-    """Where cut models are kept."""
+    """Folder of cut models."""
     stored: Stored
     speed: Callable[[Mapping[str, Any], str], Result]
-    """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
+    """``prior_knowledge.measuring``; used for a GPU, which other programs do not use."""
 
     def settle(self, whole: ResolvedRequest, may: Open) -> Sized:
-        """Returns ``whole`` with a size that the budget holds where nobody chose one.
+        """Returns ``whole``, at a size that the budget holds where the user left it open.
 
-        A stored study of the same name decides, so that the same command continues it whatever the machine does now.
-        Raises ``UsageError`` or ``MachineError``: model or prompts cannot be used.
+        A stored study of the same name takes precedence, so that the same command continues it whatever the machine's
+        speed. Raises ``UsageError`` or ``MachineError``: model or prompts cannot be used.
         """
         spec, measured = self.stored(study_name(whole)) or (None, False)
         sized = Sized(whole, self._written(whole)) if spec is None else self._as_stored(whole, may, spec)
@@ -135,7 +135,7 @@ class Sizing:
         return prepared_prompts(whole, self.python, self.found, self.talk)
 
     def _present(self) -> Hardware | None:
-        """The device's present speed; ``None`` where that cannot be measured."""
+        """Returns the device's present speed; ``None`` if it cannot be measured."""
         device = self.machine.device
         if self.machine.gpus:
             answer = self.speed(hardware.describe(), device)
@@ -182,18 +182,18 @@ _IS_CUT = re.compile(r"-first-(\d+)-layers-[0-9a-f]{8}$")
 
 
 def _folder(model: Path, layers: int) -> str:
-    """Name of the folder of a model's first layers: another one if the model becomes another."""
+    """Returns the folder name of a model's first layers; it changes with the model."""
     return _CUT.format(name=model.name, layers=layers, digest=build.model_digest(model)[:8])
 
 
 def _cut_to(model: Path, models: Path) -> int | None:
-    """Number of layers that a stored study's model was cut to; ``None``: it is whole."""
+    """Returns the number of layers that a stored study's model was cut to; ``None``: it is whole."""
     found = _IS_CUT.search(model.name) if model.parent == models else None
     return None if found is None else int(found.group(1))
 
 
 def _cut_facts(facts: ModelFacts, layers: int, whole: int) -> ModelFacts:
-    """Facts of a model cut to ``layers`` of ``whole`` layers; the rest is embeddings, presumed shared."""
+    """Returns facts of a model cut to ``layers`` of ``whole`` layers; the rest is embeddings, presumed shared."""
     if facts.parameters is None or facts.hidden_size is None or facts.vocabulary is None:
         return replace(facts, layers=layers)
     embeddings = min(facts.parameters, facts.hidden_size * facts.vocabulary)

@@ -1,4 +1,4 @@
-"""A user's own configuration joined with what the command line says: the command line goes before the file. Pure."""
+"""Joins a user's own configuration with the command line, which takes precedence. Pure."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_ste
 
 
 def with_config(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> Request:
-    """The request with what the file says where the command line says nothing.
+    """Returns the request, completed with the file's values.
 
     Args:
-        request: of the command line, with ``config`` set.
+        request: request of the command line, with ``config`` set.
         fields: the keys of the installed framework, for its defaults.
-        processes: that train; rows per update are micro-batch x accumulation x ranks with rows of their own.
+        processes: training processes; rows per update are micro-batch x accumulation x ranks with rows of their own.
 
     Raises:
-        UsageError: the file's model is neither a folder nor a hub id, its prompts cannot be read, or only a shell knows
-            what neither says.
+        UsageError: the file's model is neither a folder nor a hub id, its prompts cannot be read, or a needed value is
+            missing.
     """
     framework = framework_named(request.framework)
     _ask(request, imported)
@@ -68,7 +68,7 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
 
 
 def _ask(request: Request, imported: Imported) -> None:
-    """Raises ``UsageError`` for all that the file does not say and the command line does not either."""
+    """Raises ``UsageError`` for all needed values that neither file nor command line gives."""
     task = {"data", "rewards"} if request.task else set()  # a task has its own
     given = {f"{KNOB}{knob}" for knob in request.baseline} | task
     lacking = [
@@ -79,20 +79,20 @@ def _ask(request: Request, imported: Imported) -> None:
 
 
 def _trained(launched: int, knobs: Mapping[str, KnobValue], processes: int) -> int:
-    """Processes the file was written for: an accelerate file may count a rollout server's GPUs, which do not train."""
+    """Returns the processes the file was written for, without an accelerate file's share for a rollout server."""
     served = int(knobs.get("rollout_gpus", 0))
     return processes if served and launched == processes + served else launched
 
 
 def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:
-    """A file written for another number of processes keeps its rows per update."""
+    """Keeps the rows per update of a file that was written for another number of processes."""
     if not launched or request.rows_per_update is not None:
         return request
     return replace(request, rows_per_update=_rows(_knobs(request, imported, fields, launched), launched))
 
 
 def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> dict[str, KnobValue]:
-    """The file's knobs under those of ``--set``; another batch on the command line changes the accumulation."""
+    """Returns the file's knobs with those of ``--set``; another batch on the command line changes the accumulation."""
     framework = request.framework
     knobs: dict[str, KnobValue] = {
         MICRO: _default(fields, key_of(MICRO, framework)) or default_micro_batch(framework),
@@ -115,7 +115,7 @@ def _rows(knobs: Mapping[str, KnobValue], processes: int) -> int:
 
 
 def _ranks(knobs: Mapping[str, KnobValue], processes: int) -> int:
-    """Ranks with rows of their own (``search_spaces.batch.data_ranks``)."""
+    """Returns the ranks with rows of their own (``search_spaces.batch.data_ranks``)."""
     return max(1, processes // model_parallel(knobs))
 
 
@@ -136,7 +136,7 @@ def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
-    """The file's other keys; weights of rewards and the revision of a model that the command line replaces go."""
+    """Returns the file's other keys, without reward weights and model revision if the command line replaces those."""
     gone = {"reward_weights"} if request.rewards or request.task else set()
     gone |= {"model_revision"} if request.model and request.model != imported.model else set()
     return {key: value for key, value in imported.passthrough.items() if key not in gone}

@@ -1,4 +1,4 @@
-"""Reads what a user names on the command line or in a configuration: models, rewards, tasks, prompts."""
+"""Reads the user's models, rewards, tasks and prompts from the command line or a configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def model_named(word: str, folder: Path) -> str:
-    """Returns the absolute folder that ``word`` names, or the hub id as it is. Raises ``UsageError``: it is neither."""
+    """Returns the absolute folder that ``word`` names, or the hub id. Raises ``UsageError``: it is neither."""
     path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if path.exists():
         return str(path)
@@ -29,12 +29,12 @@ def model_named(word: str, folder: Path) -> str:
 
 
 def is_folder(model: str) -> bool:
-    """Whether a model named by ``model_named`` lies on this machine."""
+    """Tells whether a model named by ``model_named`` is a folder on this machine."""
     return os.path.isabs(model)
 
 
 def task_named(word: str) -> str:
-    """The reasoning-gym task of ``reasoning-gym:NAME`` or ``NAME``. Raises ``UsageError`` for anything else."""
+    """Returns the reasoning-gym task of ``reasoning-gym:NAME`` or ``NAME``. Raises ``UsageError`` for other text."""
     source, sign, name = word.rpartition(":")
     if (sign and source != GYM) or not NAME.fullmatch(name):
         raise UsageError(f"--task {word}: expected {GYM}:NAME, such as {GYM}:chain_sum")
@@ -42,7 +42,7 @@ def task_named(word: str) -> str:
 
 
 def rewards_named(words: Sequence[str], folder: Path) -> tuple[RewardSpec, ...]:
-    """Returns the rewards of ``--reward``, in order. Raises ``UsageError``: one is none, has no file, or is twice."""
+    """Returns the rewards of ``--reward``, in order. Raises ``UsageError``: bad form, no such file, or a duplicate."""
     found = tuple(_reward_named(word, folder) for word in words)
     if len({(r.kind, r.path, r.name) for r in found}) < len(found):
         raise UsageError(f"--reward names the same reward twice: {', '.join(words)}")
@@ -82,7 +82,7 @@ def _configured(name: str, folder: Path, framework: str, checkout: str) -> Rewar
 
 
 def checkout_named(word: str, folder: Path, script: str) -> str:
-    """The absolute folder of a framework's source. Raises ``UsageError`` if ``script`` is not in it."""
+    """Returns the absolute folder of a framework's source. Raises ``UsageError`` if ``script`` is not in it."""
     path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if not (path / script).is_file():
         raise UsageError(f"--openr1 {word}: {path} is no checkout of Open-R1: there is no {script} in it")
@@ -90,7 +90,7 @@ def checkout_named(word: str, folder: Path, script: str) -> str:
 
 
 def data_named(word: str, folder: Path) -> str:
-    """The absolute path of a prompts file. Raises ``UsageError`` if there is none."""
+    """Returns the absolute path of a prompts file. Raises ``UsageError`` if there is none."""
     path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if not path.is_file():
         raise UsageError(f"--data {word}: there is no file {path}")
@@ -98,7 +98,7 @@ def data_named(word: str, folder: Path) -> str:
 
 
 def sha256_of(path: str | Path) -> str:
-    """SHA-256 of a file's bytes. Raises ``UsageError`` if it cannot be read."""
+    """Returns the SHA-256 of a file's bytes. Raises ``UsageError`` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

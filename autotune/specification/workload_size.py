@@ -1,8 +1,8 @@
-"""Chooses the workload's size by the budget, where the user chose none, and anew when its forecast was wrong; pure.
+"""Chooses an open workload size by the budget, and again if its forecast was wrong. Pure.
 
-A study on a slow machine that begins with too large a workload ends with one unfinished trial. So the defaults are
-made smaller until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a
-cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits-the-budget.md.
+A study on a slow machine that begins with too large a workload ends with one unfinished trial. The defaults are
+therefore reduced until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of
+a cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits-the-budget.md.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from autotune.statistics.lengths import NATURAL_CYCLES
 from autotune.wording.numbers import counted, format_duration
 
 TRIALS = 6
-"""A budget should hold at least so many: the baseline and five of the search."""
+"""Least number of trials that a budget should hold: the baseline and five of the search."""
 LEAST = Size(rows_per_update=4, max_completion_length=8)
-"""Shorter completions leave nothing of a generation to measure."""
+"""Smallest size; shorter completions leave nothing of a generation to measure."""
 CONFIRMATION_EXTRAS = 2
-"""Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
+"""Cycles of the leader's confirmation besides the recorded ones: one at natural lengths, one at the maximum."""
 FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
-"""Cycles of a trial where nothing else makes room."""
+"""Cycles of a trial if no smaller workload fits the budget."""
 WRONG, LATE = 2.0, 4.0
-"""Times its forecast that a cycle takes before the plan is made anew, and that a start takes before it is taken for
-half done and not waited for."""
+"""Ratio of a cycle to its forecast above which the plan is made again, and the same for a start, above which the first
+cycle is not awaited."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A size that can be chosen."""
+    """A size of the workload."""
 
     rows: int
     """Rows per update."""
     tokens: int
-    """Longest completion."""
+    """Longest completion in tokens."""
     layers: int | None = None
-    """Of the bundled model, its first so many; ``None``: the whole model."""
+    """Number of the bundled model's first layers; ``None``: the whole model."""
 
     def words(self, of_layers: int = 0) -> str:
-        """``4 rows per update, completions of at most 16 tokens``."""
+        """Returns the size in words, such as ``4 rows per update, completions of at most 16 tokens``."""
         model = "" if self.layers is None else f", the first {self.layers} of the model's {of_layers} layers"
         return f"{self.rows} rows per update, completions of at most {self.tokens} tokens{model}"
 
@@ -54,20 +54,20 @@ class Pace:
     """Predicted seconds of the baseline with one workload, and the cycles of a trial."""
 
     start_s: float
-    """From a trial's start to its first timed cycle, the warm-up included."""
+    """Seconds from a trial's start to its first timed cycle, the warm-up included."""
     cycle_s: float
     natural: int = NATURAL_CYCLES
-    """Of the first trial, which also records the lengths."""
+    """Natural cycles of the first trial, which also records the lengths."""
     recorded: int = LOOKS[0]
     reward_s: float = 0.0
-    """Of a cycle, as the try of the reward took."""
+    """Seconds of the reward in a cycle, by its trial run."""
 
     def trial_s(self, further: int = 0) -> float:
-        """Returns the seconds of a trial with further cycles beside the recorded ones."""
+        """Returns the seconds of a trial with ``further`` cycles besides the recorded ones."""
         return self.start_s + (self.recorded + further) * self.cycle_s
 
     def study_s(self, trials: int = TRIALS) -> float:
-        """Returns the seconds of so many trials, the baseline included, and a confirmation of leader and baseline."""
+        """Returns the seconds of ``trials`` trials with the baseline, and a confirmation of leader and baseline."""
         search_s = (trials - 1) * self.trial_s()
         return self.trial_s(self.natural) + search_s + self.trial_s(CONFIRMATION_EXTRAS) + self.trial_s()
 
@@ -77,7 +77,7 @@ class Pace:
         return 0 if budget_s < self.trial_s(self.natural) else 1 + max(0, further)
 
     def slowed(self, times: float, began_s: float) -> Pace:
-        """Returns the pace where a cycle takes ``times`` as long, and a trial ``began_s`` until its warm-up."""
+        """Returns the pace if a cycle takes ``times`` as long, and a trial ``began_s`` seconds until its warm-up."""
         return replace(self, start_s=began_s + WARM_UP * times * self.cycle_s, cycle_s=times * self.cycle_s)
 
 
@@ -86,18 +86,18 @@ Step = tuple[Workload, Pace]
 
 @dataclass(frozen=True)
 class Plan:
-    """The workload and the cycles of a study by a forecast, and the smaller workloads it could have instead."""
+    """The workload and the cycles of a study by a forecast, and the smaller workloads that are possible instead."""
 
     steps: tuple[Step, ...]
-    """The chosen workload, then ever smaller ones."""
+    """The chosen workload, then smaller ones in descending order."""
     usual: Step
-    """The default for such a machine."""
+    """The default workload for this kind of machine, and its pace."""
     budget_s: float
     layers: int = 0
-    """Of the whole model."""
+    """Number of layers of the whole model."""
     protocol: Protocol = field(default_factory=Protocol)
     reason: str = ""
-    """Why an earlier forecast was wrong; empty: none was."""
+    """Reason why an earlier forecast was wrong; empty without one."""
 
     @property
     def workload(self) -> Workload:
@@ -109,13 +109,13 @@ class Plan:
 
     @property
     def holds(self) -> bool:
-        """Whether the budget holds ``TRIALS`` trials."""
+        """True if the budget holds ``TRIALS`` trials."""
         return self.pace.study_s() <= self.budget_s
 
     def after(self, trial: Trial, elapsed_s: float, left_s: float) -> Plan | None:
-        """Returns the plan by the baseline's first cycle, or by how long it has taken so far.
+        """Returns the plan after the baseline's first cycle, or by the time until now; ``None`` if the forecast holds.
 
-        ``None`` while that agrees with the forecast. Arguments as of ``corrected``.
+        Arguments as of ``corrected``.
         """
         pace = self.pace
         cycles = [c for c in trial.cycles if c.rank == 0]
@@ -134,14 +134,14 @@ class Plan:
         return replace(self.corrected(times, max(0.0, began_s), elapsed_s, left_s), reason=reason)
 
     def corrected(self, times: float, began_s: float, elapsed_s: float, left_s: float) -> Plan:
-        """Returns the plan where cycles take ``times`` as long: this one (``differs``) or a better one.
+        """Returns the plan if cycles take ``times`` as long: this one with the new pace, or a better one (``differs``).
 
-        The first smaller workload of which the time left holds ``TRIALS`` trials is chosen, without repeats. If it
-        holds so many of none, the smallest, with the fewest cycles, provided that so many trials then end earlier.
+        The first smaller workload that allows ``TRIALS`` trials in the remaining time is chosen, without repeats. If
+        none does, the smallest is chosen with the fewest cycles, provided that ``TRIALS`` trials then end earlier.
 
         Args:
             began_s: seconds from the trial's start to its warm-up.
-            elapsed_s: seconds of the trial so far, which are lost where another plan is chosen.
+            elapsed_s: seconds of the trial so far, which are lost if another plan is chosen.
             left_s: seconds of the budget from now on.
         """
         steps = tuple((one, pace.slowed(times, began_s)) for one, pace in self.steps)
@@ -157,18 +157,18 @@ class Plan:
         return fewest if fewest.pace.study_s() < same.pace.study_s() - elapsed_s else same
 
     def differs(self, other: Plan) -> bool:
-        """Returns whether the baseline of ``other`` has to begin again for this plan."""
+        """Tells whether the baseline of ``other`` has to begin again for this plan."""
         return (self.workload, self.protocol) != (other.workload, other.protocol)
 
     def words(self) -> str:
-        """Returns the chosen size and why, in one line."""
+        """Returns the chosen size and its reason, in one line."""
         chosen, usual = self.steps[0], self.usual
         why = "the default" if chosen == usual else "chosen because the default is too large"
         default = "" if chosen == usual else f", of the default about {format_duration(usual[1].cycle_s)}"
         return f"{self.workload.words(self.layers)} ({why}): a cycle {self._takes} here now{default}, {self._so}"
 
     def too_small_words(self) -> str:
-        """Returns a warning where a workload that the user chose leaves room for fewer trials, else nothing."""
+        """Returns a warning if a workload that the user chose leaves room for fewer trials, else an empty text."""
         return "" if self.holds else f"a cycle of this workload {self._takes} here now, {self._so}"
 
     def correction_words(self, before: Plan) -> str:
@@ -196,16 +196,16 @@ class Plan:
 
 
 def _is_plain(trial: Trial) -> bool:
-    """Returns whether first cycles do little once and for all, so that the warm-up tells how long one takes."""
+    """Tells whether a first cycle has little one-time work, so that the warm-up shows a cycle's seconds."""
     engine, compiles = trial.configuration.get("rollout_engine"), trial.configuration.get("torch_compile")
     return engine == "transformers" and not compiles and not trial.on_gpu
 
 
 def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ()) -> Iterator[Workload]:
-    """Yields the usual workload and ever smaller ones: shorter completions, fewer rows, at last fewer layers.
+    """Yields the usual workload and smaller ones: shorter completions, fewer rows, finally fewer layers.
 
     Args:
-        rows: the rows may be changed, ``tokens``: the completions.
+        rows: true if the rows may change; ``tokens``: the completions.
         layers: smaller numbers of layers that the model can be cut to, descending.
     """
     now = Workload(usual.rows_per_update, usual.max_completion_length)
@@ -220,12 +220,12 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
 
 
 def choose(steps: Sequence[Step], budget_s: float, layers: int = 0) -> Plan:
-    """Returns the plan of the first workload of which the budget holds ``TRIALS`` trials, or else of the last one.
+    """Returns the plan of the first workload for which the budget holds ``TRIALS`` trials, or else of the last one.
 
     Args:
-        steps: ever smaller workloads, at least one.
+        steps: workloads in descending size, at least one.
         budget_s: wall seconds.
-        layers: of the whole model.
+        layers: number of layers of the whole model.
     """
     places = (place for place, (_, pace) in enumerate(steps) if pace.study_s() <= budget_s)
     return Plan(tuple(steps[next(places, len(steps) - 1) :]), steps[0], budget_s, layers)

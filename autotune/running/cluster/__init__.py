@@ -1,1 +1,1 @@
-"""Trials on the machines of a cluster: an agent in each place, and the runner that follows it from afar."""
+"""Runs trials on the machines of a cluster: an agent on each machine, and a runner that follows it from the tuner."""

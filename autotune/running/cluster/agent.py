@@ -1,9 +1,9 @@
-"""Agent in a place of a cluster: runs trials with the local runner, and connects it to the tuner on another machine.
+"""Agent on a machine of a cluster: runs trials with the local runner and reports to the tuner on another machine.
 
-The tuner calls ``hear`` again and again while a trial runs: with each call it acknowledges what it has stored, and says
-whether to stop and whether the trial has been measured enough. A record waits until it is acknowledged, as it does
-where runner and tuner share a process. A tuner may be busy with a proposal for long, so it also says that it is there;
-one that calls nothing for ``silence_s`` is gone, and its trial is ended.
+The tuner calls ``hear`` repeatedly while a trial runs. Each call acknowledges the stored records, and says whether to
+stop and whether the trial has enough cycles. A record waits until it is acknowledged, as it does if runner and tuner
+share a process. A tuner that is busy with a proposal calls ``alive`` instead. After ``silence_s`` seconds without a
+call the tuner counts as gone, and the agent ends its trial.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from trainer.child.contract import CurrentPhase, Record
 
 SILENCE_S = 30.0
 IDLE = 4
-"""An agent without a trial waits so many times as long for the tuner; a sweep may take its time."""
+"""An agent without a trial waits ``IDLE`` times ``silence_s`` for the tuner, because a sweep may take long."""
 LOOK_S = 0.5
-"""A call of ``hear`` that has nothing to tell returns after this time."""
+"""Seconds after which a call of ``hear`` without a message returns."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """An agent's part of its machine."""
+    """An agent's share of its machine."""
 
     place: int
-    """Number among all places of the study; those of one trial on several machines have the same."""
+    """Number among all places of the study; the parts of one trial on several machines have the same number."""
     index: int
-    """Number among those of its machine."""
+    """Number among the places of the same machine."""
     count: int
-    """Of those."""
+    """Number of places on the same machine."""
     gpus: int
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The machine and the GPUs an agent found."""
+    """Properties of the machine and the GPUs of an agent."""
 
     name: str
-    """Of its GPUs or CPUs, in words."""
+    """Name of the agent's GPUs or CPUs, for people."""
     gpus: tuple[tuple[str, int], ...]
-    """Kind and memory of each it holds."""
+    """Kind and memory in bytes of each GPU of the agent."""
     memory: int | None
-    """Bytes of host memory a trial may have."""
+    """Bytes of host memory that a trial may use; ``None``: no limit."""
     shares_folder: bool
-    """Whether the tuner's folder is there with what the tuner wrote into it."""
+    """True if the agent reads the tuner's test file in the tuner's folder."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class Answer:
     """The tuner's reply to an agent's report."""
 
     level: int = 0
-    """Of the user's stop."""
+    """Level of the user's stop, as of ``StopToken``."""
     stored: int = 0
-    """Records of the attempt it has taken in."""
+    """Number of the attempt's records that the tuner has stored."""
     enough: bool | None = None
     failed: bool = False
-    """It could not take one in: the attempt is to end."""
+    """True if the tuner cannot store a record; the agent then ends the attempt."""
 
 
 @dataclass(frozen=True)
 class End:
-    """The attempt is over: with a report, or with an error that is the tuner's to raise."""
+    """Last message of an attempt: its report, or an error for the tuner to raise."""
 
     report: RunReport | None = None
     error: BaseException | None = None
@@ -85,15 +85,15 @@ Message = Record | CurrentPhase | End
 
 
 class TunerFailedError(Exception):
-    """The tuner could not take in a record."""
+    """Raised if the tuner could not store a record."""
 
 
 class Agent:
-    """Runs one attempt at a time for a tuner elsewhere; one thread calls its methods.
+    """Runs one attempt at a time for a tuner on another machine; one thread calls its methods.
 
     Args:
-        runner: as it would run on the tuner's machine, all of it.
-        share: the part of this machine that it has.
+        runner: a runner for the whole machine, as on the tuner's machine.
+        share: the agent's share of this machine.
         environment: the tuner's variables for trials; those of this machine take precedence.
     """
 
@@ -116,7 +116,7 @@ class Agent:
         threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True, name="parent").start()
 
     def meet(self, file: Path, text: str) -> Facts:
-        """Looks around, and for a ``file`` that the tuner has written ``text`` into."""
+        """Returns the agent's machine and GPUs, and whether ``file`` contains the ``text`` that the tuner wrote."""
         gpus = hardware.visible_gpus()[: len(self._lane.gpus)]
         name = replace(self._lane, gpus=tuple(gpu.index for gpu in gpus)).name
         try:
@@ -126,11 +126,11 @@ class Agent:
         return Facts(name, tuple((gpu.name, gpu.memory) for gpu in gpus), self._lane.memory, there)
 
     def free_port(self) -> int:
-        """A port on which nothing listens here."""
+        """Returns a port of this machine that no process listens at."""
         return free_ports(1, "")[0]
 
     def begin(self, assignment: Assignment) -> None:
-        """Starts an attempt; ``hear`` tells of it."""
+        """Starts an attempt; ``hear`` returns its messages."""
         if self._thread is not None:
             self._thread.join()
         self._guardian.keep(self._runner.tags(assignment))
@@ -151,12 +151,12 @@ class Agent:
             self._runner.close()
 
     def hear(self, answer: Answer) -> list[Message]:
-        """Reports of the attempt since the last call; empty after ``LOOK_S`` seconds without one."""
+        """Returns the attempt's messages since the last call; empty after ``LOOK_S`` seconds without one."""
         assert self._wire is not None  # noqa: S101  (narrowing)
         return self._wire.exchange(answer)
 
     def alive(self) -> None:
-        """The tuner is there, though it may have no time to listen."""
+        """Records that the tuner is alive although it does not call ``hear``."""
         self._heard_at = time.monotonic()
         if self._wire is not None:
             self._wire.beat()
@@ -169,7 +169,7 @@ class Agent:
             threading.Thread(target=self._leave_alone, daemon=True, name="tuner").start()
 
     def _leave_alone(self) -> None:
-        """Ends this process once the tuner is gone and nothing runs: on a node that is cut off Ray would keep it."""
+        """Ends this process once the tuner is gone and nothing runs: Ray keeps an actor on a node that is cut off."""
         while not self._closed:
             idle = self._thread is None or not self._thread.is_alive()
             if idle and time.monotonic() - (self._heard_at or 0.0) > IDLE * self._silence_s:
@@ -177,19 +177,19 @@ class Agent:
             time.sleep(LOOK_S)
 
     def close(self) -> tuple[int, ...]:
-        """As ``TrialRunner.close``."""
+        """Closes the runner, as ``TrialRunner.close``."""
         self._closed = True
         left = self._runner.close()
         self._guardian.keep(())
         return left
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """As ``TrialRunner.sweep``, on this machine."""
+        """Ends leftover processes on this machine, as ``TrialRunner.sweep``."""
         return self._runner.sweep(study_id)
 
 
 class _Wire:
-    """``ports.Watcher`` and ``ports.StopToken`` of an attempt whose tuner is elsewhere."""
+    """Implements ``ports.Watcher`` and ``ports.StopToken`` for an attempt whose tuner is on another machine."""
 
     def __init__(self, silence_s: float) -> None:
         self.out: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -202,7 +202,7 @@ class _Wire:
 
     @property
     def silent(self) -> bool:
-        """Whether the tuner is gone, or was: the trial is being ended then."""
+        """True once the tuner was silent for ``silence_s``; the trial is then being ended."""
         self._gone = self._gone or time.monotonic() - self._heard_at > self._silence_s
         return self._gone
 
@@ -227,7 +227,7 @@ class _Wire:
         self.out.put(phase)
 
     def tick(self) -> None:
-        """The tuner ticks by itself."""
+        """Raises ``TunerFailedError`` if the tuner failed; the tuner itself does the periodic work of a tick."""
         if self._answer.failed:
             raise TunerFailedError
 
@@ -249,7 +249,7 @@ class _Wire:
 
 
 def _leave_with(parent: int) -> None:
-    """Ends this process, and by its guardian the trial, when the node's daemon is gone: Ray does not always do so."""
+    """Ends this process, and by its guardian the trial, when the node's Ray daemon is gone: Ray may not."""
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     os._exit(1)
@@ -261,7 +261,7 @@ def _lost(report: RunReport) -> RunReport:
 
 
 def _lane(share: Share) -> Lane:
-    """Of the GPUs all that are visible: the cluster has chosen them. Memory is shared out where there are several."""
+    """Returns the lane of a share: all visible GPUs, since the cluster chose them; memory is split between places."""
     cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
     count = min(share.count, len(cpus))  # where there are fewer cores than places, some share one
     memory = None if share.count == 1 else (hardware.usable_memory() or 0) // share.count or None
@@ -270,7 +270,7 @@ def _lane(share: Share) -> Lane:
 
 
 def _surroundings(environment: Mapping[str, str] | None, share: Share) -> None:
-    """Sets the environment of trials started here: Ray sets the number of threads by an actor's CPUs."""
+    """Sets the environment of trials started here, without ``OMP_NUM_THREADS``: Ray derives it from an actor's CPUs."""
     os.environ.pop("OMP_NUM_THREADS", None)
     if share.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -1,7 +1,7 @@
-"""``ports.TrialRunner`` of a place that is several nodes: a runner on each, and one end of all.
+"""Runs a trial on several nodes: a runner on each, with one report. Implements ``ports.TrialRunner``.
 
-Each node has a folder of its own in the attempt's, so that no two write one file. Its ranks are started by ``torchrun``
-with the first node's address and a port that is free there. Where one node fails or is gone, the others are stopped.
+Each node has its own folder within the attempt's, so that no two nodes write one file. ``torchrun`` starts the ranks
+with the first node's address and a free port of it. If one node fails or is lost, the others are stopped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Diagnose = Callable[[str], Diagnosis | None]
 
 
 class GangRunner:
-    """Runs attempts on several nodes at once. What they tell is told on threads of theirs, one at a time.
+    """Runs attempts on several nodes at once, each in its own thread; watcher calls are serialised.
 
     Args:
         parts: a runner on each node.
-        address: of the first.
-        diagnose: what the text of a failure says.
+        address: address of the first node.
+        diagnose: finds the cause in the text of a failure.
     """
 
     def __init__(self, parts: Sequence[PlaceRunner], address: str, diagnose: Diagnose, clock: Clock) -> None:
@@ -73,7 +73,7 @@ class GangRunner:
 
 
 def part_of(directory: Path, number: int) -> Path:
-    """The folder of a node, counted from 0, in an attempt's: the first has the attempt's own."""
+    """Returns the folder of a node, counted from 0, for an attempt; the first node has the attempt's own folder."""
     return directory / f"{PART}{number + 1}" if number else directory
 
 
@@ -81,7 +81,7 @@ def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport
     """Joins the reports of all nodes into one. Pure.
 
     Args:
-        reports: in the order in which they came; of two that say as much the first counts.
+        reports: in order of arrival; of two equally close to the cause the first counts.
     """
     cause = min(reports, key=lambda report: _distance(report.outcome, diagnose))
     return replace(
@@ -97,7 +97,7 @@ def report_of_all(reports: Sequence[RunReport], diagnose: Diagnose) -> RunReport
 
 
 def _distance(outcome: Outcome, diagnose: Diagnose) -> int:
-    """How far a node's outcome is from the cause that ended the attempt: it may only tell of another node."""
+    """Ranks an outcome by its distance from the cause, 0 the nearest: some only follow another node's failure."""
     reason = outcome.reason
     if reason is None:
         return 6
@@ -112,13 +112,13 @@ def _distance(outcome: Outcome, diagnose: Diagnose) -> int:
 
 
 class _Together:
-    """The watcher and stop token that the runners of all nodes share; calls are serialised."""
+    """Watcher and stop token that the runners of all nodes share; calls are serialised."""
 
     def __init__(self, watcher: Watcher, stop: StopToken) -> None:
         self._watcher, self._stop, self._lock = watcher, stop, threading.Lock()
         self._held: list[Any] = []
         self.over = False
-        """A node has failed, so the others are to end."""
+        """True once a node has failed; the others are then stopped."""
 
     @property
     def level(self) -> int:
@@ -146,7 +146,7 @@ class _Together:
 
 
 class _NodeWatcher:
-    """``ports.Watcher`` of one node; only the first node's phase is shown."""
+    """Watcher of one node, as ``ports.Watcher``; only the first node's phase is shown."""
 
     def __init__(self, together: _Together, first: bool) -> None:
         self._together, self._first = together, first

@@ -1,4 +1,4 @@
-"""Takes a study's places in a cluster, and finds out whether trials can run there."""
+"""Reserves a study's places in a cluster, and checks that trials can run there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Spread:
-    """Places of a study that it holds."""
+    """A study's reserved places in a cluster."""
 
     cluster: RayCluster
     places: tuple[Gang, ...]
@@ -39,15 +39,15 @@ def take(
     silence_s: float = SILENCE_S,
     together: int = 1,
 ) -> Spread:
-    """Connects and takes as many places as are asked for, or else as many as can be had now.
+    """Connects to the cluster and reserves ``at_once`` places, or without it all that are available now.
 
     Args:
-        gpus: of a trial, on each of its nodes.
+        gpus: GPUs of a trial on each of its nodes.
         together: nodes of a trial.
 
     Raises:
-        UsageError: they would not fit.
-        MachineError: no cluster answers, or other jobs have what is asked for.
+        UsageError: the places do not fit on the cluster.
+        MachineError: no cluster answers, or other jobs hold the places.
     """
     cluster = RayCluster(address, silence_s)
     places = planned(cluster.nodes(), gpus, at_once, together)
@@ -71,13 +71,13 @@ def take(
 
 
 LOOKS_S = 240.0
-"""For a node to look at itself, which imports the training framework."""
+"""Seconds for a node to examine itself, which imports the training framework."""
 
 
 def on_every_node(
     address: str, work: Callable[..., T], *given: Any
 ) -> tuple[dict[str, T | Exception], dict[str, float]]:
-    """By node what ``work`` returns there, or why there is nothing; and by how much its clock is ahead at least.
+    """Returns by node the result of ``work`` there or its error, and the seconds by which its clock is at least ahead.
 
     Raises:
         UsageError, MachineError: as ``take``.
@@ -107,7 +107,7 @@ def _clock() -> float:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A place with its runner."""
+    """A place of the cluster with its runner."""
 
     name: str
     node: str
@@ -117,12 +117,12 @@ class Gathered:
 def gather(
     spread: Spread, runner_of: Callable[[ClusterPlace], LocalRunner], home: Path, memory_limit: int | None, clock: Clock
 ) -> tuple[Gathered, ...]:
-    """Starts an agent in every place, on each of its nodes.
+    """Starts an agent on each node of every place.
 
     Args:
-        runner_of: what the agents of a place are given; each place has its own.
-        home: must be the same folder everywhere.
-        memory_limit: of a trial.
+        runner_of: makes the runner of a place's agents; each place has its own.
+        home: the tuner's folder, which every node must see at this path.
+        memory_limit: bytes that a trial may use.
 
     Raises:
         MachineError: an agent cannot start, lacks the folder or the memory, or has another kind of GPU.
@@ -170,10 +170,10 @@ def _meet(places: Sequence[ClusterPlace], agents: Sequence[RayAgent], home: Path
 
 
 def unfit(found: Facts, first: Facts, first_name: str, home: Path, memory_limit: int | None) -> str | None:
-    """Why a place cannot be used; ``None``: it can. Pure.
+    """Returns the reason why a place cannot be used; ``None`` if it can. Pure.
 
     Args:
-        first: what another place has, on the node ``first_name``.
+        first: facts of another place, on the node ``first_name``.
     """
     if not found.shares_folder:
         return f"does not see the tuner's folder {home}: name one that all nodes share with --home"

@@ -1,7 +1,7 @@
-"""Ends an agent's trial when the agent is gone: ``python guardian.py``, told tags on its input until that closes.
+"""Ends an agent's trial when the agent is gone: ``python guardian.py`` reads tags from its input until that closes.
 
-An agent that is killed ends nothing any more. Its guardian holds the other end of a pipe, so it notices at once, and it
-is no child of the agent, so that whoever ends the agent's children leaves it alone.
+A killed agent cannot end its trial itself. Its guardian holds the other end of a pipe, so it notices at once. The
+guardian is no child of the agent, so killing the agent's children spares it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TERMINATE_S, KILL_S = 2.0, 10.0
 
 
 class Guardian:
-    """The agent's end of the pipe. It must be made before the agent takes in orphans (``become_subreaper``)."""
+    """The agent's end of the pipe. Create it before the agent becomes a subreaper (``become_subreaper``)."""
 
     def __init__(self) -> None:
         started = subprocess.Popen(
@@ -37,7 +37,7 @@ class Guardian:
         self._pipe = started.stdin
 
     def keep(self, tags: Iterable[str]) -> None:
-        """Sets the tags of processes to end with the agent; a tag with a dash at the end is a prefix.
+        """Sets the tags of the processes to end with the agent; a tag with a dash at the end is a prefix.
 
         Raises:
             OSError: the guardian itself is gone.
@@ -47,12 +47,12 @@ class Guardian:
 
 
 def carried(tags: Iterable[str], tag: str) -> bool:
-    """Whether a process with ``tag`` is one of those."""
+    """Tells whether ``tag`` equals one of ``tags`` or begins with one that ends in a dash."""
     return any(tag == one or (one.endswith("-") and tag.startswith(one)) for one in tags)
 
 
 def main() -> None:
-    """Waits for the end of its input, then ends what it was told last."""
+    """Waits for the end of its input, then ends the processes with the last tags that it read."""
     if os.fork():
         os._exit(0)
     tags: list[str] = []

@@ -1,4 +1,4 @@
-"""Places of a study on a cluster: its nodes, shared out. Pure."""
+"""Assigns the places of a study to the nodes of a cluster. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Node:
 
     id: str
     name: str
-    """As people call it; each has another."""
+    """Name for people, unique in the cluster."""
     cpus: int
     gpus: int
     address: str = ""
@@ -25,33 +25,33 @@ class Node:
 
 @dataclass(frozen=True)
 class ClusterPlace:
-    """A place for trials on one node, or for one node's part in them."""
+    """A place for trials on one node, or one node's part of a place on several."""
 
     node: Node
     share: Share
     part: int = 0
-    """From 0, where trials are on several."""
+    """Number of the part, from 0, in a place on several nodes."""
 
     @property
     def cpus(self) -> int:
-        """Cores to ask the cluster for."""
+        """CPU cores to reserve in the cluster."""
         return max(1, self.node.cpus // self.share.count)
 
 
 Gang = tuple[ClusterPlace, ...]
-"""A place for trials: on one node, or parts on several."""
+"""A place for trials: one node, or parts on several."""
 
 
 def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, together: int = 1) -> tuple[Gang, ...]:
-    """As many places as fit, shared out evenly; on nodes without GPUs one each, unless more are asked for.
+    """Assigns all places that fit, spread evenly; on nodes without GPUs one each, unless ``at_once`` asks for more.
 
     Args:
-        gpus: of one trial on each of its nodes; 0: trials run on CPUs.
-        at_once: trials side by side; ``None``: as many as fit.
+        gpus: GPUs of one trial on each of its nodes; 0: trials run on CPUs.
+        at_once: trials that run at the same time; ``None``: as many as fit.
         together: nodes of one trial.
 
     Raises:
-        UsageError: they do not fit.
+        UsageError: the places do not fit.
     """
     if gpus is None:
         raise UsageError("--ray: say with --gpus how many GPUs one trial has; 0 is a run on CPUs")
@@ -71,9 +71,10 @@ def planned(nodes: Sequence[Node], gpus: int | None, at_once: int | None, togeth
 
 
 def _shared_out(room: Sequence[int], wanted: int | None, together: int) -> list[list[int]]:
-    """For each place the numbers of its nodes, ascending: as many as are wanted, or as fit.
+    """Returns for each place the numbers of its nodes, ascending: ``wanted`` places, or as many as fit.
 
-    One node is the one that has least to do; several are those with most room left, of which most places can be made.
+    A place on one node goes to the least loaded node. A place on several takes those with most room left, which gives
+    the most places.
     """
     left, found = list(room), list[list[int]]()
     while wanted is None or len(found) < wanted:
@@ -105,7 +106,7 @@ def _node_list(nodes: Sequence[Node]) -> str:
 
 
 def distinct(names: Sequence[str], ids: Sequence[str]) -> tuple[str, ...]:
-    """Names of nodes; where two have the same, each with the beginning of its id."""
+    """Returns the names of nodes; a name that occurs twice is followed by the beginning of the node's id."""
     return tuple(
         name if names.count(name) == 1 else f"{name}-{number[:6]}" for name, number in zip(names, ids, strict=True)
     )

@@ -1,7 +1,7 @@
-"""The one file that knows Ray: a cluster, the places a study holds in it, and agents as its actors.
+"""All use of Ray: a cluster, the places a study holds in it, and agents as its actors.
 
-A place is a placement group of one bundle for each of its nodes, bound to them, so that nobody else gets its GPUs
-between two agents. An agent is an actor whose owner is this process: when it dies, Ray ends the agent.
+A place is a placement group with one bundle for each of its nodes, bound to them, so that no other job gets its GPUs
+between two agents. An agent is an actor owned by this process: when this process dies, Ray ends the agent.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from autotune.running.environment import passed_on
 from autotune.running.local import LocalRunner
 
 RESERVE_S = 30.0
-"""For Ray to give a study its places; it has them at once, or other jobs do."""
+"""Seconds for Ray to reserve a study's places; it does so at once, unless other jobs hold them."""
 START_S = 120.0
-"""For an agent's process to start and import."""
+"""Seconds for an agent's process to start and import."""
 LOOK_S = 1.0
 OF_DRIVER = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -36,23 +36,24 @@ OF_DRIVER = {
     "RAY_py_gcs_connect_timeout_s": "4",
     "RAY_gcs_rpc_server_connect_timeout_s": "1",
 }
-"""Variables of Ray for this process, unless they are set."""
+"""Ray's environment variables for this process, unless they are set."""
 TOKENS = "where the cluster asks for a token, RAY_AUTH_MODE and RAY_AUTH_TOKEN give it"
 FORCED = (signal.SIGTERM, signal.SIGINT)
-"""Signals that Ray would handle itself."""
+"""Signals that Ray would otherwise handle itself."""
 
 
 class RayCluster:
-    """A connection to a cluster that runs already. Made once in a process."""
+    """A connection to a running Ray cluster. Create it once in a process."""
 
     def __init__(self, address: str, silence_s: float = SILENCE_S) -> None:
-        """Arguments:
+        """Connects to the cluster.
 
-        address: ``auto`` is the one of ``RAY_ADDRESS``, else the one this machine belongs to.
+        Args:
+            address: ``HOST:PORT``; ``auto``: ``RAY_ADDRESS``, else the cluster that this machine belongs to.
 
         Raises:
-            UsageError: Ray is not installed here, or no cluster answers at the address that was named.
-            MachineError: none is found, or it does not take this process in.
+            UsageError: Ray is not installed, or no cluster answers at the given address.
+            MachineError: no cluster is found, or it refuses this process.
         """
         named = f"--ray {address}"
         if address == "auto" and (given := os.environ.get("RAY_ADDRESS", "").strip()):
@@ -90,14 +91,14 @@ class RayCluster:
         ray._private.worker._worker_logs_enabled = False
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Releases all places and disconnects."""
         for place in tuple(self._groups):
             self.release(place)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are alive, by name."""
+        """Returns the nodes that are alive, sorted by name."""
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         names = distinct([node["NodeName"] for node in alive], [node["NodeID"] for node in alive])
         found = [
@@ -113,7 +114,7 @@ class RayCluster:
         return tuple(sorted(found, key=lambda node: node.name))
 
     def reserve(self, *gang: ClusterPlace) -> None:
-        """Asks for a place, on one node or with parts on several."""
+        """Requests a place, on one node or with parts on several."""
         from ray.util.placement_group import placement_group
 
         bundles = [{"CPU": place.cpus, **({"GPU": place.share.gpus} if place.share.gpus else {})} for place in gang]
@@ -122,12 +123,12 @@ class RayCluster:
         self._groups[gang[0].share.place] = placement_group(bundles, strategy, bundle_label_selector=where)
 
     def had(self, place: ClusterPlace, until: float) -> bool:
-        """Whether Ray has given the place, by the monotonic time ``until``."""
+        """Tells whether Ray has reserved the place by the monotonic time ``until``."""
         left = max(0.0, until - time.monotonic())
         return bool(self._groups[place.share.place].wait(timeout_seconds=left))
 
     def release(self, place: int) -> None:
-        """Gives a place back; with it goes its agent."""
+        """Releases a place; its agent ends with it."""
         from ray.util.placement_group import remove_placement_group
 
         group = self._groups.pop(place, None)
@@ -136,7 +137,7 @@ class RayCluster:
                 remove_placement_group(group)
 
     def hire(self, place: ClusterPlace, runner: LocalRunner) -> RayAgent:
-        """Starts an agent in a place, or in one node's part of it; ``RayAgent.meet`` waits for it."""
+        """Starts an agent in a place, or on one node of it; ``RayAgent.meet`` waits for it. Raises ``LostError``."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if place.share.place not in self._groups:
@@ -152,7 +153,7 @@ class RayCluster:
         return RayAgent(self, place.node, actor.remote(runner, place.share, passed_on(os.environ), self._silence_s))
 
     def begin_on(self, node: Node, work: Callable[..., Any], *given: Any) -> Any:
-        """Runs ``work`` on a node; ``answer`` waits for what it returns."""
+        """Starts ``work`` on a node; returns the reference for ``answer``."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         where = NodeAffinitySchedulingStrategy(node.id, soft=False)
@@ -160,15 +161,15 @@ class RayCluster:
         return task.remote(*given)
 
     def dismiss(self, actor: Any) -> None:
-        """Ends an agent that does not answer, so that another can have its place."""
+        """Ends an agent that does not answer, so that another can take its place."""
         with contextlib.suppress(Exception):
             self._ray.kill(actor)
 
     def answer(self, node: Node, reference: Any, patience_s: float | None = None) -> Any:
-        """The result of a remote call, or its error. Raises ``LostError`` if it can give none any more.
+        """Returns the result of a remote call, or raises its error, or ``LostError`` if none can come any more.
 
         Args:
-            patience_s: for an answer; ``None``: as long as an agent would wait for the tuner.
+            patience_s: seconds to wait; ``None``: as long as an agent waits for the tuner.
         """
         errors = self._ray.exceptions
         patience_s = self._silence_s if patience_s is None else patience_s
@@ -189,20 +190,20 @@ class RayCluster:
                 raise LostError(f"{what} ({_first_line(error)})", place=gone) from None
 
     def lives(self, node: Node) -> bool:
-        """Whether the cluster still counts the node."""
+        """Tells whether the cluster reports the node as alive."""
         with contextlib.suppress(Exception):
             return any(each["NodeID"] == node.id and each["Alive"] for each in self._ray.nodes())
         return False
 
 
 class RayAgent:
-    """``runner.Remote`` as an actor."""
+    """Agent that runs as a Ray actor; implements ``runner.Remote``."""
 
     def __init__(self, cluster: RayCluster, node: Node, actor: Any) -> None:
         self._cluster, self._node, self._actor = cluster, node, actor
 
     def meet(self, file: Path, text: str) -> Facts:
-        """See ``Agent.meet``; waits until the actor has started."""
+        """Returns the answer of ``Agent.meet``; waits until the actor has started."""
         found: Facts = self._call("meet", file, text, patience_s=START_S)
         return found
 
@@ -238,7 +239,7 @@ class RayAgent:
 
 
 def _own_cluster(ray: Any) -> str:
-    """Address of the cluster that this machine belongs to. Raises ``MachineError`` where it belongs to none."""
+    """Returns the address of the cluster that this machine belongs to. Raises ``MachineError`` without exactly one."""
     try:
         return str(ray._private.services.canonicalize_bootstrap_address_or_die("auto"))
     except ConnectionError as error:
@@ -259,7 +260,7 @@ def _check(address: str, named: str) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes signals that a study needs to end in order."""
+    """Restores the signal handlers that Ray replaces: a study needs them to end in order."""
     before: Mapping[int, Any] = {number: signal.getsignal(number) for number in FORCED}
     try:
         yield
@@ -274,13 +275,13 @@ def _first_line(error: Exception) -> str:
 
 PATIENCE_S = 5.0
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of HTTP/2 says first, with empty settings (RFC 9113, 3.4): Ray's head speaks gRPC."""
+"""First bytes that an HTTP/2 client sends, with empty settings (RFC 9113, 3.4): Ray's head node speaks gRPC."""
 SETTINGS = 4
-"""Type of the frame that a server answers with; the fourth byte of its head."""
+"""Type of the frame that a server answers with, the fourth byte of the frame's header."""
 
 
 def fault(address: str) -> str | None:
-    """The problem with ``HOST:PORT``; ``None`` if a server of gRPC answers there."""
+    """Returns the problem with ``HOST:PORT``; ``None`` if a gRPC server answers there."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         return "expected HOST:PORT, or auto"

@@ -1,7 +1,7 @@
-"""``ports.TrialRunner`` of a place on another machine: follows the agent there.
+"""Runs trials on another machine by its agent. Implements ``ports.TrialRunner``.
 
-What is not answered for in time, because the agent, its machine or the way there is gone, is an outcome of the machine
-(INFRA), and the attempt is repeated elsewhere. An agent ends what it runs when it hears no more.
+If an agent does not answer in time, because it, its machine or the network is gone, the outcome is INFRA, and the
+attempt is repeated in another place. An agent that hears no more from the tuner ends its trial.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class LostError(Exception):
-    """An agent does not answer any more.
+    """Raised if an agent does not answer any more.
 
     Args:
-        place: so is its place: no other agent can be had there.
+        place: true if its place is lost too: no other agent can start there.
     """
 
     def __init__(self, why: str, *, place: bool = False) -> None:
@@ -34,7 +34,7 @@ class LostError(Exception):
 
 
 class Remote(Protocol):
-    """``Agent`` from afar. Each call may raise ``LostError``."""
+    """Interface of a remote ``Agent``. Each call may raise ``LostError``."""
 
     def free_port(self) -> int: ...
 
@@ -43,7 +43,7 @@ class Remote(Protocol):
     def hear(self, answer: Answer) -> list[Message]: ...
 
     def alive(self) -> None:
-        """Does not wait, and raises nothing."""
+        """Tells the agent that the tuner is alive. Does not wait, and raises nothing."""
 
     def close(self) -> tuple[int, ...]: ...
 
@@ -55,9 +55,9 @@ class PlaceRunner:
 
     Args:
         hire: starts an agent there; may raise ``LostError``.
-        release: gives the place back.
-        recover: reads what an attempt left in a folder that all machines share.
-        agent: the first, if there is one already.
+        release: releases the place.
+        recover: reads an attempt's files in a folder that all machines share.
+        agent: the first agent, if it runs already.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PlaceRunner:
         threading.Thread(target=self._pulse, daemon=True, name="pulse").start()
 
     def _pulse(self) -> None:
-        """Tells the agent that the tuner is there, which may be busy for long, or have nothing for it to do."""
+        """Tells the agent regularly that the tuner is alive, also while the tuner is busy or has no trial for it."""
         while not self._over.wait(PULSE_S):
             if (agent := self._agent) is not None:
                 agent.alive()
@@ -90,14 +90,14 @@ class PlaceRunner:
             return lost_report(lost, self._clock.monotonic() - began, started)
 
     def free_port(self) -> int:
-        """A free port on the node. May raise ``LostError``."""
+        """Returns a free port of the node. May raise ``LostError``."""
         return self._at_rest(lambda agent: agent.free_port())[1]
 
     def _begun(self, assignment: Assignment) -> Remote:
         return self._at_rest(lambda agent: agent.begin(assignment))[0]
 
     def _at_rest(self, ask: Callable[[Remote], T]) -> tuple[Remote, T]:
-        """The agent, with what it answers; another one if it was lost while it had nothing to do."""
+        """Returns the agent with its answer; hires another agent if the first was lost while it was idle."""
         if self._agent is not None:
             with contextlib.suppress(LostError):
                 return self._agent, ask(self._agent)
@@ -132,13 +132,13 @@ class PlaceRunner:
 
 
 def lost_report(lost: LostError, seconds: float, started: bool) -> RunReport:
-    """Report of an attempt whose agent cannot be reached any more."""
+    """Returns the report of an attempt whose agent is lost: INFRA."""
     outcome = Outcome(reason=FailureReason.INFRA, message=str(lost))
     return RunReport(outcome, seconds, absent=lost.place and not started, place_lost=str(lost) if lost.place else "")
 
 
 class _Attempt:
-    """One attempt, followed until its end."""
+    """Follows one attempt until its end."""
 
     def __init__(self, agent: Remote, watcher: Watcher, stop: StopToken) -> None:
         self._agent, self._watcher, self._stop = agent, watcher, stop
@@ -147,7 +147,7 @@ class _Attempt:
         self._failure: BaseException | None = None
 
     def follow(self) -> RunReport:
-        """Follows the attempt and returns its report. Raises what the watcher raised, once the attempt is ended."""
+        """Follows the attempt and returns its report. Raises the watcher's error once the attempt has ended."""
         try:
             while True:
                 for message in self._agent.hear(self._answer()):
