@@ -57,7 +57,7 @@ class StudyCache:
         self.followers: Callable[[], int] = int
         """Returns the number of pages and programs that follow a study; set by the server."""
         self._alive: dict[int, tuple[float, bool]] = {}
-        """Whether a tuner runs each study, with the monotonic time of the check."""
+        """Presence of a tuner for each study, after the monotonic time of the check."""
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()

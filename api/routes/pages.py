@@ -63,13 +63,13 @@ def docs(request: Request) -> Response:
 @router.get("/redoc")
 @router.get("/api/v1")
 def to_docs() -> Response:
-    """Redirects to the API's description for people."""
+    """Sends a reader on to the API's description for people."""
     return RedirectResponse("/docs")
 
 
 @router.get("/openapi.json")
 def to_openapi() -> Response:
-    """Redirects to the API's description for programs."""
+    """Sends a reader on to the API's description for programs."""
     return RedirectResponse("/api/v1/openapi.json")
 
 

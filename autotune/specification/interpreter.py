@@ -44,10 +44,10 @@ class Describes(Protocol):
     """Lists the keys that a framework takes."""
 
     def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
-        """See ``Interpreter``."""
+        """Returns the framework's keys as ``Interpreter.known_fields`` does."""
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
-        """See ``Interpreter``."""
+        """Describes the framework's keys as ``Interpreter.describe`` does."""
 
 
 @dataclass(frozen=True)
