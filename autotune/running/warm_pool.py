@@ -54,11 +54,11 @@ def shares_process(trial: Trial) -> bool:
 
 
 def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> WorkerKey | None:
-    """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure.
+    """Returns the requirements of a trial on its worker; ``None`` if the trial needs its own processes. Pure.
 
-    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
-    framework that cannot be put back are always processes of their own; the baseline is the first trial of its
-    process, which others may then use.
+    Confirmation, verification and repeated attempts, several ranks, trials with a rollout server and trials of a
+    framework that cannot be reset always have their own processes. The baseline is the first trial of its process,
+    which others may then use.
     """
     alone = job.companion is not None or launched(spec) or facts_of(spec.framework).serves_once
     if alone or not shares_process(trial):

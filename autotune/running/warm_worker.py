@@ -15,8 +15,8 @@ from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
-"""A worker's floor may exceed its first by this share, or by so many bytes; on a GPU, where host memory is not what is
-short and libraries load in the second trial too, the higher of the first two."""
+"""Largest growth of a worker's host memory between trials, as a share of its first value and in bytes; the larger one
+counts. On a GPU, where libraries load in the second trial too, the first value is the higher of the first two."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Worker:
     unfit: str = ""
     """Reason why the worker must not take another trial; empty without one."""
     _first: WorkerReply | None = None
-    """Its first answer; on a GPU with the higher floor of the first two."""
+    """Worker's first answer; on a GPU with the higher memory floor of its first two."""
 
     @property
     def alive(self) -> bool:
@@ -65,8 +65,8 @@ class Worker:
         self.served += 1
 
     def may_stay(self) -> bool:
-        """Whether the worker may run another trial, judged once after each trial that ended OK; ``unfit`` gives the
-        reason against."""
+        """Tells whether the worker may run another trial; called once after each trial that ended OK. ``unfit`` gives
+        the reason against."""
         if not self.alive or self.process is None:
             self.unfit = "it has ended"
             return False
@@ -92,7 +92,7 @@ class Worker:
             self.resting = True
 
     def end(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
-        """Ends all processes of the worker (``ProcessTree.kill``); returns those that cannot be ended."""
+        """Ends all processes of the worker by ``ProcessTree.kill``; returns the ids that cannot be ended."""
         process, self.process = self.process, None
         if process is None:
             return ()
@@ -102,11 +102,11 @@ class Worker:
 
 
 def unfit(first: WorkerReply, now: WorkerReply, others: Sequence[Stat]) -> str | None:
-    """Why a worker must not take another trial; ``None`` if it may. Pure.
+    """Returns the reason why a worker must not take another trial; ``None`` if it may. Pure.
 
     Args:
-        first: its answer after its first trial; on a GPU with the higher floor of the first two.
-        others: processes of its tree beside itself; a trial alone in its process would have ended them.
+        first: the worker's answer after its first trial; on a GPU with the higher floor of the first two.
+        others: other processes of the worker's tree, which a process of the trial's own would have ended.
     """
     if now.left:
         return f"of the last trial there is still its {now.left}"
