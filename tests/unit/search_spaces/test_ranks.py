@@ -49,7 +49,7 @@ def test_groups_are_whole_over_all_ranks() -> None:
 def test_two_studies_with_other_ranks_are_two_studies() -> None:
     one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
     assert one.digest != two.digest
-    assert spec_differences(one, two) == ["resources.cpu_ranks: None -> 2"]
+    assert spec_differences(one, two) == ["resources.cpu_ranks: 1 -> 2"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
