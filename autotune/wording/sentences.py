@@ -22,7 +22,9 @@ from trainer.child.contract import CurrentPhase
 NO_INTERVAL = "nothing ran twice, so no interval"
 TOO_WIDE = "its runs differ too much for an interval"
 PERMITTED_MARK = "°"
-PERMITTED_NOTE = f"{PERMITTED_MARK} changes numerics or the update, so it is ranked apart"
+PERMITTED_NOTE = (
+    f"{PERMITTED_MARK} changes numerics or the update: tried after the first row is confirmed, and ranked apart"
+)
 
 
 LENGTHS = {"1x": "this policy's lengths", "2x": "twice those", "maximum": "the limit"}

@@ -297,9 +297,7 @@ class ExhaustiveSuite(ProposerSuite):
         assert proposal is not None
         assert proposal[0] == small.permitted[-1]
 
-    @pytest.mark.parametrize(
-        "reason", [r for r in FailureReason if r not in (FailureReason.CANCELLED, FailureReason.INFRA)]
-    )
+    @pytest.mark.parametrize("reason", [r for r in FailureReason if r.blames_configuration])
     def test_any_other_failure_is_not_repeated(self, small: Landscape, reason: FailureReason) -> None:
         made = [complete(i, c, small.speed(c)) for i, c in enumerate(small.permitted[:-1])]
         made.append(ended(len(made), small.permitted[-1], reason))
