@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from api.dashboard.copies import Copy, archive_name, copies, export_command
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, LengthFigure, RecommendationRow, Trial
+from autotune.domain.differences import chosen_differences
 from autotune.recommendation.comparison import keep, loss_words
 from autotune.recommendation.export import Exported
 from autotune.recommendation.reading import AnswerSource, StudyReading
@@ -83,7 +84,7 @@ def answer_view(found: StudyReading) -> AnswerView:
 def _losses(reading: StudyReading, row: RecommendationRow) -> Mapping[str, str]:
     """Returns the loss by knob, without knobs whose baseline's value no other configuration was measured with."""
     said = {}
-    for name, (_, before) in row.configuration.difference(reading.study.spec.baseline).items():
+    for name, (before, _) in chosen_differences(reading.study.spec.baseline, row.configuration).items():
         other = keep(reading, {name: before})
         if other is not None and other.configuration != reading.study.spec.baseline:
             said[clean(name)] = loss_words(reading, other)

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from autotune.domain import Outcome, Trial
+from autotune.domain import FailureReason, Outcome, Trial
+from autotune.domain.differences import chosen_differences
 from autotune.statistics.retries import corrected
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 
 
@@ -48,6 +50,23 @@ def cause(outcome: Outcome) -> str:
     where = f" in {outcome.phase}" if outcome.phase else ""
     pool = f" ({outcome.pool.value})" if outcome.pool else ""
     return f"{outcome.reason.value}{where}{pool}"
+
+
+def advice(trial: Trial, trials: Iterable[Trial]) -> str:
+    """Returns the suggestion of a failure; of one that ran out of memory without what it has already, and with the
+    nearest configuration that fitted."""
+    outcome = trial.outcome
+    if outcome is None or outcome.reason is not FailureReason.OOM:
+        return "" if outcome is None else outcome.suggestion
+    said = outcome.suggestion
+    if trial.configuration.get("gradient_checkpointing") is True:
+        said = said.replace(" or turn gradient_checkpointing on", "")
+    near = [(chosen_differences(trial.configuration, t.configuration), t) for t in trials if t.feasible]
+    apart, fitted = min(near, key=lambda one: (len(one[0]), one[1].number), default=({}, trial))
+    if not 1 <= len(apart) <= 2:
+        return said
+    values = " and ".join(f"{name} {knob_value(there, name)}" for name, (_, there) in apart.items())
+    return f"{said}; {values} fitted (#{fitted.number})"
 
 
 def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:

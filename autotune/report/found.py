@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.domain import Pool, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
-from autotune.insights.feasibility import feasibility
+from autotune.insights.feasibility import advice, feasibility
 from autotune.insights.ranking import pareto
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
@@ -74,7 +74,7 @@ def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
             f"#{t.number}",
             against(t, study),
             code(t.outcome.sentence() if t.outcome is not None else ""),
-            code(t.outcome.suggestion if t.outcome is not None else ""),
+            code(advice(t, trials)),
             "disproved by a retry" if t.number in mended else "",
         ]
         for t in failed

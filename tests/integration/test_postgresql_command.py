@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def test_the_option_goes_before_the_environment(tmp_path: Path, address: str) ->
         f"host=127.0.0.1 password={SENTINEL}",
     ],
 )
-@pytest.mark.parametrize("command", [("status",), ("start", "--budget", "1m")])
+@pytest.mark.parametrize("command", [("status",), ("start", "--budget", "1m", "--python", sys.executable)])
 def test_a_password_on_the_command_line_is_refused(tmp_path: Path, given: str, command: tuple[str, ...]) -> None:
     home = tmp_path / "home"
     done = autotune(*command, "--database", given, home=home)

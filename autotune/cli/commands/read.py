@@ -71,8 +71,9 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
     used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=now)
+    again = ", the same command continues it" if found.state is RunState.INTERRUPTED else ""
     lines: list[RenderableType] = [
-        Text(f"{clean(spec.name)} · {state_words(found)} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"{clean(spec.name)} · {found.state.value}{again} · {clean(spec.framework)} · begun {begun}", "bold"),
         Text(f"model    {clean(spec.workload.model)} on {found.machine}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
@@ -96,12 +97,6 @@ def _status_screen(found: StudyReading, lives: Lives, now: float) -> RenderableT
         if any(not row.same_learning for row in ranked):
             lines.append(Text(PERMITTED_NOTE, "dim"))
     return Group(*lines)
-
-
-def state_words(reading: StudyReading) -> str:
-    """Returns ``running``, ``done``, or that it was interrupted and how it goes on."""
-    again = ", the same command continues it"
-    return reading.state.value + (again if reading.state is RunState.INTERRUPTED else "")
 
 
 def _running_words(found: StudyReading, trial: Trial, life: Life | None, now: float) -> str:

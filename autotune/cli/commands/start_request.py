@@ -7,6 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,7 +59,7 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         raise UsageError(f"--name {clean(options.name)}: expected one line of text")
     framework = framework_named(framework_asked(using.framework, using.published))
     served = {} if options.rollout_gpus is None else served_by(options.rollout_gpus)
-    return config_request(
+    asked = config_request(
         options.config,
         framework.name,
         (using.accelerate, options.server),
@@ -81,9 +82,9 @@ def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, fol
         gpus=options.gpus,
         ranks=options.ranks,
         nodes=options.nodes,
-        python=interpreter_asked(options.python, framework),
         folder=str(folder),
     )
+    return replace(asked, python=interpreter_asked(options.python, framework))
 
 
 def paper_request(options: ConfigOptions, framework: str, **more: Any) -> Request:

@@ -19,6 +19,7 @@ from autotune.domain import (
     Trial,
     TrialState,
 )
+from autotune.insights.feasibility import advice
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import count
 from autotune.insights.why_words import range_words
@@ -217,7 +218,7 @@ def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
     for trial in failed:
         if trial.outcome is not None:
             sentence, times = trial.outcome.sentence(), seen.get(trial.outcome.sentence(), ("", 0))[1]
-            seen[sentence] = (trial.outcome.suggestion, times + 1)
+            seen[sentence] = (advice(trial, trials), times + 1)
     ranked = sorted(seen.items(), key=lambda item: -item[1][1])[:SUGGESTIONS]
     for sentence, (suggestion, times) in ranked:
         grid.add("cause", f"{sentence} ({times} of {len(failed)} failures)")

@@ -12,6 +12,7 @@ from autotune import wiring as real_wiring
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Budget, Outcome, Study, TrialKind, TrialState
+from autotune.frameworks import framework_named
 from autotune.machine.clock import SystemClock
 from autotune.ports import Store
 from autotune.proposals.proposer import make_proposer
@@ -19,6 +20,7 @@ from autotune.settings import HomePaths, read_settings
 from autotune.specification.config_faults import Faults
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
+from search_spaces.frameworks import SHORT
 from search_spaces.space import SearchSpace
 from tests.support import factories
 from tests.support.recorded import copied_study, record
@@ -107,6 +109,21 @@ def study(home: HomePaths) -> Study:
     with closing(sqlite3.connect(home.database)) as database, database:
         database.execute("UPDATE trials SET outcome = replace(outcome, ?, ?)", (LOG, str(log)))
     return made
+
+
+@pytest.fixture(scope="session")
+def training_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that has every framework, as far as a glance at its folders tells."""
+    folder = tmp_path_factory.mktemp("training")
+    for framework in SHORT:
+        for each in framework_named(framework).environment.needed:
+            (folder / "lib/python3/site-packages" / each.name.replace("-", "_")).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _active(training_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", str(training_environment))
 
 
 @pytest.fixture

@@ -101,6 +101,7 @@ def test_status_json_has_the_phase_and_the_seconds(autotune: Run, home: HomePath
 @pytest.mark.usefixtures("tuner")
 def test_a_running_trial_that_left_no_mark_yet(autotune: Run) -> None:
     assert "running  #3 search: starting" in autotune("status")[1]
+    assert json.loads(autotune("status", "--json")[1])["running"][0]["phase"] is None
 
 
 def test_a_study_whose_tuner_was_killed_is_interrupted(autotune: Run, study: Study) -> None:
@@ -115,7 +116,6 @@ def test_what_keeping_a_value_loses_is_told(autotune: Run, study: Study) -> None
     assert "with micro_batch_size 2 the best measured has 161.3k tokens/hour: as the baseline" in out
     assert "against the answer: -50.0 % (95 % interval" in out
     assert "nothing was measured" in autotune("best", "--keep", "micro_batch_size=16")[1]
-    assert json.loads(autotune("status", "--json")[1])["running"][0]["phase"] is None
 
 
 def test_trials_come_best_first(autotune: Run, study: Study) -> None:

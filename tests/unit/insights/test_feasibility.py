@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool, TrialKind, TrialState
-from autotune.insights.feasibility import cause, feasibility
+from autotune.insights.feasibility import advice, cause, feasibility
 from tests.support import factories
 
 BASE = factories.configuration()
@@ -48,3 +48,15 @@ def test_trials_without_a_verdict_of_their_own_do_not_count(trial: object) -> No
 def test_causes_in_few_words() -> None:
     assert cause(Outcome(FailureReason.OOM, "generate", Pool.ROLLOUT_CACHE)) == "OOM in generate (rollout_cache)"
     assert cause(Outcome(FailureReason.TIMEOUT)) == "TIMEOUT"
+
+
+def test_advice_leaves_out_what_is_set_and_names_the_nearest_that_fitted() -> None:
+    said = "lower micro_batch_size (accumulation makes up for it) or turn gradient_checkpointing on"
+    outcome = factories.oom(suggestion=said)
+    failed, other = factories.failed(2, outcome, configuration=EIGHT), FOUR.with_(gradient_checkpointing=False)
+    assert EIGHT.get("gradient_checkpointing") is True
+    trials = [factories.finished(0), factories.finished(1, configuration=FOUR), failed]
+    assert advice(failed, trials).startswith("lower micro_batch_size (accumulation makes up for it); micro_batch_size ")
+    assert advice(failed, trials).endswith("fitted (#0)")
+    assert "turn gradient_checkpointing on" in advice(failed.with_(configuration=other), [])
+    assert advice(factories.finished(0), trials) == ""
