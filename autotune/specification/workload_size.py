@@ -27,7 +27,7 @@ CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation beside the recorded ones: one at natural lengths, one at the maximum."""
 FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
 """Cycles of a trial where nothing else makes room."""
-WRONG, LATE = 2.0, 4.0
+WRONG, LATE = 1.3, 4.0
 """Times its forecast that a cycle takes before the plan is made anew, and that a start takes before it is taken for
 half done and not waited for."""
 
