@@ -27,7 +27,7 @@ CONFIRMATION_EXTRAS = 2
 """Cycles of the leader's confirmation besides the recorded ones: one at natural lengths, one at the maximum."""
 FEWEST: Mapping[str, Any] = {"natural": 1, "recorded": 2}
 """Cycles of a trial if no smaller workload fits the budget."""
-WRONG, LATE = 2.0, 4.0
+WRONG, LATE = 1.3, 4.0
 """Ratio of a cycle to its forecast above which the plan is made again, and the same for a start, above which the first
 cycle is not awaited."""
 

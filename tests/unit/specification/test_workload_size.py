@@ -146,7 +146,7 @@ def cycles(*seconds: float, kind: CycleKind = CycleKind.NATURAL, **knobs: KnobVa
 def test_a_cycle_as_forecast_says_nothing_and_one_of_three_times_as_much_says_so() -> None:
     plan = chosen(0.08)  # of 10 s, as a cycle that takes 20 s is a third of what the budget could bear
     cycle_s = plan.pace.cycle_s
-    for fine in ((), (1.5 * cycle_s,), (2.9 * cycle_s,), (2.0 * cycle_s, 1.9 * cycle_s)):
+    for fine in ((), (1.5 * cycle_s,), (1.9 * cycle_s,), (2.0 * cycle_s, 1.2 * cycle_s)):
         assert plan.after(cycles(*fine), 8.0 + sum(fine), 500.0) is None
     for wrong in ((4.5 * cycle_s,), (1.5 * cycle_s, 3.0 * cycle_s)):
         found = plan.after(cycles(*wrong), 8.0 + sum(wrong), 500.0)
