@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.routes import recommendation
-from autotune.cli.commands import export
 from autotune.errors import UsageError
 from autotune.frameworks import ENVIRONMENTS, FRAMEWORKS, Integration, Source, environment_named, framework_named
 from search_spaces.frameworks import SHORT
@@ -80,7 +79,6 @@ def test_a_framework_that_is_not_there_is_refused_by_name(word: str) -> None:
 
 
 def test_a_format_of_an_export_is_a_word_of_the_command_line() -> None:
-    assert [form.value for form in export.ExportFormat] == list(SHORT.values())
     assert [form.value for form in recommendation.Format] == ["json", *SHORT.values()]
 
 
