@@ -213,8 +213,8 @@ def _show_answer(
     where = {"more": f"{source.command('best --why')} · {source.command('serve')}"}
     if source.home and whole:
         where = {"runs": short_path(source.home.study(read.study.id, spec.name))}
+    if read.verified is not None:
+        where["verified"] = f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}"
     console.show(end_screen(read, ended_by=ended_by, next_command=command, run=run, places=where, whole=whole))
     if reasons is not None:
         console.show(why_screen(reasons))
-    if whole and read.verified is not None:
-        console.line(f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}")
