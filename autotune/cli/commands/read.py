@@ -210,7 +210,8 @@ def _show_answer(
     spec, recommendation = read.study.spec, read.recommendation
     command = source.command("trials" if read.first_row is None else f"export {shlex.quote(spec.name)}")
     ended_by = "no trial has succeeded" if recommendation is None else recommendation.ended_by
-    where = {"more": f"{source.command('best --why')} · {source.command('serve')}"}
+    serve = f" · {source.command('serve')}" if source.home else ""
+    where = {"more": f"{source.command('best --why')}{serve}"}
     if source.home and whole:
         where = {"runs": short_path(source.home.study(read.study.id, spec.name))}
     if read.verified is not None:

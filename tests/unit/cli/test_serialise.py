@@ -200,7 +200,7 @@ def test_measurements_carry_their_unit() -> None:
 
 
 def test_a_study_tells_what_must_stay_the_same() -> None:
-    document = strict(study.study_json(factories.study()))
+    document = strict(study.study_json(factories.study(), "done"))
     assert document["rows_per_update"] == 8
     assert document["max_completion_tokens"] == 128
     assert document["memory_limit_bytes"] == 8 * factories.GIB

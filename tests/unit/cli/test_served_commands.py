@@ -129,9 +129,9 @@ def test_a_server_is_shown_as_its_own_machine_shows_it(
         if command == ("best",) and not as_json:
             own, sent = parts(here[1]), parts(out)
             differ = [part for part in sent if part not in own]
-            assert differ == [("next", f"autotune export first --url {url}")]
-            assert [label for label, _ in own].count("runs") == 1
-            assert [p for p in sent if p not in differ] == [p for p in own if p[0] not in ("runs", "next")]
+            more = ("more", f"autotune best --why --url {url}")
+            assert differ == [more, ("next", f"autotune export first --url {url}")]
+            assert [p for p in sent if p not in differ] == [p for p in own if p[0] not in ("more", "next")]
         else:
             assert (here[0], here[1].splitlines(), here[2]) == (code, out.splitlines(), err)
 

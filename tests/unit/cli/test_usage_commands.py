@@ -9,11 +9,8 @@ import pytest
 
 from autotune.domain import Study
 from autotune.settings import HomePaths, read_settings
-from autotune.store import open_store
-from tests.support import factories as make
 from tests.support import recorded_gpu
 from tests.unit.cli.conftest import Run
-from trainer.child.contract import NoteRecord
 
 BLAMED = "the host: the GPU was busy 51 % of the update while the trial used 1.0 cores all along"
 
@@ -47,18 +44,6 @@ def test_show_as_json_has_the_same(h100: Study, autotune: Run) -> None:
     assert trial["usage"]["blame"]["resource"] == "host"
     assert trial["usage"]["phases"]["update"]["gpu"]["busy_share"] == pytest.approx(0.51, abs=0.01)
     assert trial["cycles"][1]["gpu"]["update"]["samples"] >= 7
-
-
-def test_show_names_the_attention_that_may_run(home: HomePaths, autotune: Run) -> None:
-    settings = read_settings()
-    settings.home.prepare()
-    store = open_store(settings.database)
-    study = store.create_study(make.study_spec(), make.NOW)
-    store.add_trial(study.id, make.draft(), make.NOW)
-    store.start_attempt(study.id, 0, make.NOW)
-    store.add_note(study.id, 0, 1, NoteRecord("attention", {"implementation": "sdpa", "sdpa": ["flash", "math"]}))
-    store.close()
-    assert "attention sdpa, by one of flash, math" in flat(autotune("show", "0")[1])
 
 
 def test_compare_shows_the_use_of_both(h100: Study, autotune: Run) -> None:
