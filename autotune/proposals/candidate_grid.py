@@ -43,13 +43,10 @@ class Dimension:
 
 
 class CandidateGrid:
-    """Candidates in a fixed order, and the dimensions they differ in.
+    """Candidates in a fixed order, without repeats, and the dimensions (of the knobs ``searched``) they differ in.
 
-    Args:
-        candidates: legal configurations, without repeats, in the order a grid search takes them.
-        searched: knobs that may be dimensions; the others follow from them.
-        anchors: configurations that must have a point too, such as the baseline.
-        unset: knobs that a candidate may leave to the framework; that is one of their values.
+    ``anchors`` have a point too, such as the baseline. A knob of ``unset`` may be left to the framework, which is one
+    of its values.
     """
 
     def __init__(
@@ -121,10 +118,8 @@ class CandidateGrid:
         return left
 
     def nearest(self, point: Point, left: Mask) -> int:
-        """The candidate of ``left`` closest to ``point``; the first of equals.
-
-        A step along an ordered dimension counts by its share of the dimension, any other change as one.
-        """
+        """Returns the candidate of ``left`` closest to ``point``; the first of equals. A step along an ordered
+        dimension counts by its share of the dimension, any other change as one."""
         indices = np.flatnonzero(left)
         return int(indices[np.argmin(self._distance(indices, point))])
 
@@ -255,11 +250,8 @@ class CandidateGrid:
 
 
 def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
-    """Coordinate of ``configuration`` along the dimension of knob ``name``; ``None`` if it does not set it.
-
-    Steps per generation are counted in micro-batches, so one value means another rollout for each
-    micro-batch size; by the rows generated the two knobs can be moved apart.
-    """
+    """Returns the coordinate of ``configuration`` along knob ``name``; ``None`` if it is not set. Steps per generation
+    count by the rows generated, so that they and the micro-batch can be moved apart."""
     if name == STEPS:
         rows = dominance.generation_rows(configuration)
         return configuration.get(name) if rows is None else rows

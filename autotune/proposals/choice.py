@@ -1,12 +1,8 @@
-"""Chooses the next trial: the best forecast and one-knob steps in turns, until neither promises more than noise.
+"""Chooses the next trial: the best forecast and one-knob steps in turns, until neither promises more than noise. Pure.
 
-* The best forecast that fits goes first. It stays in the living process while what a restart adds is small.
-* A forecast that did not pay is answered by a step from the best measured configuration, two forecasts in a row by two
-  more, then by four: where forecasts are wrong the search is a coordinate descent.
-* A step is in the knobs of the longest phase first. Once it was tried it is not repeated.
-* Where the time model is not trusted, steps go in an expert's order, and forecasts wait until there are none left.
-
-Pure; see docs/how-it-works.md.
+The best forecast that fits goes first; after forecasts in a row that did not pay, 1, 2, then 4 steps follow from the
+best measured configuration, in the knobs of the longest phase first. Where the time model is not trusted, steps go in
+an expert's order, and forecasts wait until there are none left. See docs/how-it-works.md.
 """
 
 from __future__ import annotations
@@ -104,13 +100,8 @@ Choice = tuple[CandidateGrid, int]
 def best_forecast(
     outlooks: Sequence[Outlook], base: Point | None, worth: Worth, *, uncertain: bool = False
 ) -> Choice | None:
-    """Returns the candidate with the best forecast, if it is worth a trial.
-
-    Args:
-        base: what the nearest of equals is near to.
-        worth: what it has to promise.
-        uncertain: by expected improvement, not by the mean.
-    """
+    """Returns the candidate with the best forecast (``uncertain``: expected improvement), if it promises ``worth``; of
+    equals the nearest to ``base``."""
     score = [o.improvement if uncertain else o.expected for o in outlooks]
     able = [o.open_ for o in outlooks]
     within = [o.open_ & (o.restarts == int(Restart.NONE)) for o in outlooks]
@@ -142,13 +133,9 @@ def best_step(
 ) -> Choice | None:
     """Returns the next step: the most promising, those in the living process and in the longest phase first.
 
-    Args:
-        outlook: of the grid that the steps are in.
-        of_phases: share of the base's cycle by phase.
-        engine: of the base.
-        worth: what a step has to promise; ``None``: forecasts are not trusted, and an expert's order counts.
-        misled: a forecast was far too high: what runs in the living process and is in an expert's order has to promise
-            nothing.
+    ``of_phases`` are shares of the base's cycle. Without ``worth``, what a step has to promise, forecasts are not
+    trusted and an expert's order counts. ``misled``: after a forecast far too high, steps of that order in the living
+    process need promise nothing.
     """
     ranked: list[tuple[tuple[float, ...], int]] = []
     for step in found:
@@ -175,9 +162,7 @@ def is_dear(forecast: Choice, step: Choice, outlooks: Sequence[Outlook], of_step
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:
     """Counts the steps due before the next forecast.
 
-    Args:
-        track: observations by trial number, the baseline first.
-        forecast: beginning of the source of trials that a forecast chose.
+    ``track`` is by trial number; ``forecast`` begins the source of trials that a forecast chose.
     """
     best, failures, owed = -math.inf, 0, 0
     for one in track:
@@ -194,10 +179,7 @@ def steps_owed(track: Sequence[Observation], forecast: str) -> int:
 
 
 def was_misled(track: Sequence[Observation], forecast: str) -> bool:
-    """Tells whether a forecast chose a trial that was far slower than the best so far, or that was stopped early.
-
-    Arguments as of ``steps_owed``.
-    """
+    """Tells whether a forecast chose a trial that was far slower than the best so far, or that was stopped early."""
     best = -math.inf
     for one in track:
         held = one.standing is OptunaTrialStatus.FEASIBLE
@@ -209,12 +191,8 @@ def was_misled(track: Sequence[Observation], forecast: str) -> bool:
 
 
 def likely_from(measured: int, ran_out: int) -> float:
-    """Returns the probability of fitting from which a candidate is tried.
-
-    Args:
-        measured: trials whose peaks are known.
-        ran_out: trials that ran out of memory.
-    """
+    """Returns the probability of fitting from which a candidate is tried, by the numbers of trials with known peaks
+    and of those out of memory."""
     if ran_out:
         return CAREFUL[min(ran_out, len(CAREFUL)) - 1]
     return SURE if measured < MANY else LESS_SURE

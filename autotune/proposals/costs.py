@@ -47,11 +47,8 @@ def living_process(
 ) -> Configuration | None:
     """Returns the configuration of the process that the next trial may use; ``None``: it needs a new one.
 
-    On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md).
-
-    Args:
-        trials: of the study, of any kind, by number.
-        here: finished trials of the place it will run in; ``None``: all run in one place.
+    On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md). ``here`` are finished trials
+    of the place it will run in; ``None``: all run in one place.
     """
     last = (trials if here is None else here)[-1:]
     if device == "cpu" or not last or not last[0].kind.is_searched or (last[0].state.is_finished and not last[0].fits):

@@ -1,14 +1,9 @@
-"""Regions that an out-of-memory failure rules out: every configuration that needs at least as much.
+"""Regions that an out-of-memory failure rules out: every configuration that needs at least as much. Pure.
 
-Pure. A failure met in one pool and phase is compared along the knobs that act on that pool in that
-phase, each with its signed direction; a knob whose direction is not known must be equal. Whatever
-cannot be shown to need at least as much is not ruled out.
-
-Where a rollout server has GPUs of its own, a failure belongs to one side of the split: what the other side's knobs
-are does not bear on it.
-
-One thing is presumed: a knob in ``SLIGHT`` does not make up for twice the micro-batch. A feasible
-trial that shows otherwise ends the presumption.
+A failure in one pool and phase is compared along the knobs that act on that pool in that phase, each with its signed
+direction; a knob of unknown direction must be equal. Where a rollout server has GPUs of its own, the knobs of the
+other side do not count. A knob in ``SLIGHT`` is presumed not to make up for twice the micro-batch, until a feasible
+trial shows otherwise.
 """
 
 from __future__ import annotations
@@ -279,15 +274,10 @@ class RegionCache:
 
 
 def regions(trials: Iterable[Trial], *, one_memory: bool, memory: RegionCache | None = None) -> tuple[Region, ...]:
-    """The regions ruled out by ``trials``, by trial number.
+    """Returns the regions ruled out by ``trials``, by trial number.
 
-    Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that
-    passed inside a region shows that the memory is there now, so the region is dropped.
-
-    Args:
-        trials: of one study, in any order.
-        one_memory: device and host memory are the same (a CPU run).
-        memory: of whoever asks again and again, with the same ``one_memory``.
+    Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that passed
+    inside a region drops it. ``one_memory``: device and host memory are the same (a CPU run).
     """
     memory = memory or RegionCache()
     ordered = sorted(trials, key=lambda t: t.number)

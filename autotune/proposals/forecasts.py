@@ -19,9 +19,8 @@ from search_spaces.batch import held_gpus
 Column = NDArray[np.float64]
 """One number for each configuration asked about, in their order."""
 SURE = 0.9
-"""Probability of fitting from which a configuration is said to fit: in a plan, and by a search that measured little.
-Of the rows of recorded tables within a tenth of the limit that is wrong of some 1 to 3 %
-(``benchmarks.memory_model``)."""
+"""Probability of fitting from which a configuration is said to fit. Within a tenth of the limit of recorded tables
+that is wrong for some 1 to 3 % of rows (``benchmarks.memory_model``)."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""Candidates beside a configuration, where a space is too large to be listed. Pure.
-
-Of such a space the candidates are drawn by chance (``SearchSpace.candidates``): hardly any two of them differ in one
-knob alone, and hardly any two can run in one process.
-"""
+"""Candidates beside a configuration, where a space is too large to list and candidates are drawn by chance. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Writes a stored study as an Optuna storage, which optuna-dashboard and ``optuna.visualization`` open.
-
-Nothing is read back from it: our tables stay the truth.
-"""
+"""Writes a stored study as an Optuna storage, for optuna-dashboard and ``optuna.visualization``; reads nothing back."""
 
 from __future__ import annotations
 
@@ -33,14 +30,11 @@ _STATES = {
 
 
 def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
-    """Write the finished trials of the search to the SQLite file ``path``; returns how many.
+    """Writes the finished trials of the search to the SQLite file ``path``; returns their number.
 
-    A parameter is a knob's value, the objective tokens/hour. A trial that ran but did not pass violates a constraint.
-    One that was stopped early is PRUNED, one that failed is FAIL, and user attributes say why.
-
-    Raises:
-        UsageError: the file is there already, or its folder is not.
-        MachineError: it could not be written; nothing is left of it.
+    The objective is tokens/hour. A trial that ran but did not pass violates a constraint, one stopped early is PRUNED,
+    one that failed is FAIL; user attributes say why. Raises ``UsageError`` where the file exists or its folder does
+    not, ``MachineError`` where it could not be written.
     """
     if path.exists():
         raise UsageError(f"--optuna {path} is there already; name another file")

@@ -64,19 +64,11 @@ class Track:
 class TwoTrackProposer:
     """``ports.Proposer``. See docs/decisions/0003-two-tracks.md.
 
-    Args:
-        headline: legal candidates with the baseline's numerics and learning, in a fixed order.
-        permitted: all legal candidates, in a fixed order.
-        searched: names of the knobs the space varies.
-        baseline: the user's present configuration, as it stands in trial 0.
-        complete_baseline: the same as the candidates are written, with what the framework does on its own.
-        sampler: chooses among the candidates that are left.
-        one_memory: device and host memory are the same (a CPU run).
-        unset: those of ``searched`` that a candidate or the baseline may leave to the framework.
-        nearby: tells the neighbours of a configuration where the candidates were drawn from more than are listed.
-        alongside: tells what the process of a configuration can run without a restart, where they were drawn.
-        framework: whose words the configurations are in.
-        device: ``Resources.device``.
+    ``headline`` are the legal candidates with the baseline's numerics and learning, ``permitted`` all, both in a fixed
+    order; ``searched`` the knobs the space varies. ``complete_baseline`` is the baseline as candidates are written;
+    ``unset`` are knobs that may be left to the framework. Where candidates were drawn, ``nearby`` tells a
+    configuration's neighbours and ``alongside`` those its process can run without a restart. ``one_memory``: device
+    and host memory are the same (a CPU run).
     """
 
     def __init__(
@@ -242,10 +234,8 @@ class TwoTrackProposer:
         return sum(len(t.grid) - int(t.grid.without((), regions).sum()) for t in tracks)
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
-        """The history as the samplers read it: retries in the place of what they correct, candidates' spelling.
-
-        The baseline may leave to the framework what candidates spell out; then it could not be compared.
-        """
+        """Returns the history as samplers read it: retries replace the trials they correct, the baseline is spelt as
+        candidates are."""
         names, found = self._as_candidate, retries.corrected(history)
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
@@ -306,12 +296,8 @@ def make_proposer(
     task: Task | None = None,
     prior_data: PriorData | None = None,
 ) -> Proposer:
-    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``prior_data`` what
-    these know before the first trial.
-
-    Raises:
-        UsageError: no sampler of that name.
-    """
+    """Returns the proposer of a study; samplers that forecast know ``task``, and ``prior_data`` before the first
+    trial. Raises ``UsageError`` where no sampler has that name."""
     headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
     permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
     whole = space.complete(baseline, resources)

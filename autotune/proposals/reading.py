@@ -26,12 +26,8 @@ LARGEST = 1 << 62
 
 
 class Reader(Generic[Table]):
-    """Reads configurations of one task at a time, and keeps what it read for as long as the task is the same.
-
-    Args:
-        read: a row of each configuration, which depends on no other.
-        tabled: what a forecast needs of such rows.
-    """
+    """Reads configurations of one task at a time, and keeps the rows as long as the task is the same. ``read`` makes a
+    row of each configuration, which depends on no other; ``tabled`` the columns of a forecast from such rows."""
 
     def __init__(
         self, read: Callable[[Task, Sequence[Configuration]], Values], tabled: Callable[[Values], Table]
@@ -112,8 +108,7 @@ class Columns:
         return self.level(name, {str(value): 1.0 for value in values}, 0.0)
 
     def different(self, names: Sequence[str]) -> tuple[list[dict[str, KnobValue]], NDArray[np.intp]]:
-        """Distinct settings of some knobs (one where no knob is asked about), and the index of each configuration's
-        setting."""
+        """Distinct settings of some knobs (one for no knob), and the index of each configuration's setting."""
         given = [name for name in names if name in self._set]
         if not given:
             return [{}], np.zeros(len(self._all), dtype=np.intp)

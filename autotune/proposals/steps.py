@@ -1,8 +1,5 @@
-"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure.
-
-The base of the next step is the configuration that last improved on the one before it. What was tried is read off the
-trials, so a step that failed is not repeated from a later base.
-"""
+"""Steps: configurations that differ from the best one in a single knob, and which of them were made. Pure. The base of
+the next step is the configuration that last improved on the one before it."""
 
 from __future__ import annotations
 
@@ -50,11 +47,8 @@ class Step:
 
 
 def progress(dimensions: Sequence[Dimension], seen: Sequence[tuple[Point, float | None]]) -> Progress | None:
-    """Reads the progress of trials, in their order; ``None`` before anything held.
-
-    Args:
-        seen: where each lies and its log tokens/hour; ``None`` if it failed or was stopped because it cannot win.
-    """
+    """Reads the progress of trials, in their order; ``None`` before anything held. ``seen``: point and log
+    tokens/hour, ``None`` if it failed or was stopped early."""
     base: Point | None = None
     at, best = 0, 0.0
     tried: set[Place] = set()
@@ -107,10 +101,8 @@ def _ways(dimension: Dimension, own: int) -> list[Sequence[int]]:
 
 
 def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int) -> tuple[bool, int | None]:
-    """Tells whether a candidate has that place and else agrees with ``base``, and the nearest that is open.
-
-    What follows from the knob may differ, and there may be fewer rows where it does not fit otherwise.
-    """
+    """Tells whether a candidate has that place and else agrees with ``base``, and the nearest that is open: with other
+    values of knobs that depend on this one, or else fewer rows."""
     name = grid.dimensions[axis].name
     free = {d.name for d in grid.dimensions if d.name in KNOBS and name in KNOBS[d.name].needs} | {name}
     point = (*base[:axis], place, *base[axis + 1 :])
@@ -123,13 +115,8 @@ def _there(grid: CandidateGrid, open_: Mask, base: Point, axis: int, place: int)
 
 
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
-    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on.
-
-    Args:
-        knob: ``None`` for one that is not in the catalogue, which may act on all.
-        of_phases: share of a cycle by phase; empty if not known.
-        engine: which generates.
-    """
+    """Tells whether ``knob`` acts on the longest phase, and the share of a cycle in the phases it acts on; all of it
+    for a knob not in the catalogue, or without ``of_phases``, the share of a cycle by phase."""
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
     acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases

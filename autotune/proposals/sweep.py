@@ -23,13 +23,10 @@ BROKEN = 2
 
 @dataclass(frozen=True)
 class SweepProposer:
-    """``ports.Proposer``: the rows of a table one after the other. It learns nothing and leaves nothing out.
+    """``ports.Proposer``: the rows of a table one after the other, whatever was measured.
 
-    Args:
-        baseline: trial 0; it is a row too.
-        rows: how many rows, the baseline included; ``None`` is every legal combination. Fewer than there are lie all
-            over the space, and the rows of a smaller number are among those of a larger one.
-        same_learning: only rows that learn as the baseline does.
+    ``rows`` counts the baseline, which is trial 0; ``None`` is every legal combination. Fewer lie all over the space,
+    and are among those of a larger number. ``same_learning``: only rows that learn as the baseline does.
     """
 
     space: SearchSpace
@@ -82,12 +79,9 @@ class SweepProposer:
 def ordered(
     configurations: Sequence[Configuration], first: Configuration, framework: str, device: str
 ) -> tuple[Configuration, ...]:
-    """``configurations`` with those that one process can run next to each other, beginning with what ``first`` needs.
-
-    Among the processes those that differ only in what the rollout engine is built with follow each other. On a CPU,
-    where each has a process of its own, those follow each other that are forked from one parent, and nothing else is
-    sorted: a drift of the machine would be taken for the effect of whatever is. Among equals the given order stays.
-    """
+    """Sorts ``configurations`` so that those one process can run are neighbours, and so are processes that differ in
+    the rollout engine alone, from those of ``first`` on. On a CPU only those forked from one parent are put together: a
+    drift of the machine would be taken for the effect of any other order. Equals keep their order."""
     if device == "cpu":
         parents = _places(configurations, first, partial(preload_key, framework=framework))
         return tuple(sorted(configurations, key=parents))
@@ -120,12 +114,9 @@ Levels = NDArray[np.int64]
 
 
 def spread(candidates: Sequence[Configuration], taken: Sequence[Configuration], count: int, seed: int) -> list[int]:
-    """Places of ``count`` candidates all over the space; every beginning of the list is itself spread out.
-
-    Greedy: each next one is far from those before it (in knobs that differ, as maximin designs have it) and has
-    values that were seldom taken (as orthogonal arrays have them equally often). Candidates that are ``taken`` count
-    as chosen, and are not chosen again.
-    """
+    """Returns places of ``count`` candidates all over the space; every beginning of the list is itself spread out.
+    Greedy: each next one is far from those before and from ``taken`` (maximin designs) and has values seldom taken
+    (orthogonal arrays)."""
     names = searched(candidates)
     table = levels([*candidates, *taken], names)
     points, fixed = table[: len(candidates)], table[len(candidates) :]

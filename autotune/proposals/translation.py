@@ -1,8 +1,7 @@
 """Converts our trials into the Optuna study a proposal is asked of.
 
-A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL and would go on proposing what ran
-out of memory. Parameters are places along the values of a knob, so that a number keeps its order; the study's user
-attribute ``values`` names the values.
+A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL. Parameters are places along the
+values of a knob; the study's user attribute ``values`` names the values.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class Observation:
     configuration: Configuration
     standing: OptunaTrialStatus
     value: float = math.nan
-    """Natural logarithm of ``Trial.merit`` where feasible: a gain of 10 % is the same step anywhere. Of a censored one
-    the logarithm of its upper bound."""
+    """Natural logarithm of ``Trial.merit`` where feasible; of a censored one the logarithm of its upper bound."""
     trial: Trial | None = field(default=None, compare=False, repr=False)
     """Where that is known from; what the user attributes are read off."""
     comparable: bool = True
@@ -149,13 +147,11 @@ Frozen = dict[Hashable, FrozenTrial]
 def frozen_trials(
     grid: CandidateGrid, evidence: Sequence[Observation], kept: Frozen | None = None
 ) -> list[FrozenTrial]:
-    """``evidence`` as Optuna trials with tokens/hour as value; what has no point on the grid is left out.
+    """Converts ``evidence`` to Optuna trials with tokens/hour as value, without those that have no point on the grid.
 
-    An infeasible trial carries the worst feasible value, so that no surrogate takes the failure for speed. No sampler
-    of Optuna's knows a censored value. A censored trial is told as feasible, with its bound or the median of what was
-    measured in full, whichever is less. The bound alone is below the best, but optimistic: every censored trial would
-    stand a bound's width too high beside those that were measured, and the estimator would count it among what is good.
-    With the median it never is; where the bound says more, it stays the bound, so the order of slow ones is kept.
+    An infeasible trial carries the worst feasible value. A censored one, which no sampler of Optuna's knows, is told
+    as feasible, with the lesser of its bound and the median measured in full: the bound alone is optimistic, and the
+    estimator would count it among the good.
     """
     measured = [e for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE]
     worst = min(map(_speed, measured), default=1.0)
@@ -256,10 +252,10 @@ def asked(
     times: int,
     shapes: Mapping[str, BaseDistribution] | None = None,
 ) -> int:
-    """Asks the study up to ``times`` times for a candidate that is ``left``; returns its index.
+    """Asks the study up to ``times`` times for a candidate that is ``left``; returns its index, else that of the
+    candidate nearest to the first draw.
 
-    A draw that is no such candidate is reported as FAIL, which Optuna's samplers ignore. After ``times`` of them the
-    candidate nearest to the first draw is enqueued. ``shapes``: as of ``distributions``, unless the study has others.
+    Other draws are reported as FAIL, which Optuna's samplers ignore. ``shapes``: by default as of ``distributions``.
     """
     shapes = distributions(grid) if shapes is None else shapes
     draws: list[Point] = []

@@ -90,8 +90,7 @@ PeakTable = tuple[PoolTable, ...]
 
 GIB = 1 << 30
 IMPORTS = 0.645e9
-"""PSS of a process that has imported torch, transformers and TRL, on a CPU: 0.55e9 before the first update, which
-loads kernels and leaves gaps in the heap."""
+"""PSS of a process on a CPU that has imported torch, transformers and TRL and made its first update."""
 GPU_IMPORTS = 2.5e9
 """The same with CUDA's libraries, and pinned buffers."""
 ENGINE_IMPORTS = 0.22e9
@@ -134,11 +133,8 @@ def limits(task: Task) -> tuple[float | None, ...]:
 
 
 def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
-    """Bytes of every part by formula, at the worst case. Pure, so results can be cached.
-
-    All figures are of one GPU, or of one machine's process tree; those of ``configurations`` do not depend on each
-    other. Nothing is negative or NaN, whatever is not known.
-    """
+    """Returns bytes of every part by formula, at the worst case, of one GPU or of one machine's process tree. Pure;
+    nothing is negative or NaN."""
     if not configurations:
         return np.zeros((len(pools(task)), 0, len(MOMENTS), len(PARTS)))
     size, s = dimensions(task.resources.model), settings(task, configurations)
@@ -166,11 +162,8 @@ def tabled(rows: NDArray[np.float64]) -> PeakTable:
 
 
 def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
-    """Of one rank, where training and a colocated engine share a memory.
-
-    FSDP shares a layer out again after its pass, and between updates nobody holds gradients: the optimizers of torch
-    let them go (verl's ``EngineTrainModeCtx``, transformers' ``Trainer``, after each step).
-    """
+    """Returns the parts of one rank where training and a colocated engine share a memory. Between updates nobody holds
+    gradients (verl's ``EngineTrainModeCtx``, transformers' ``Trainer``)."""
     held, passing, r, s = found.held, found.passing, found.rollout, found.s
     between = 1.0 - s.fsdp * (s.generation_rows >= s.rows * s.accumulation)
     stays = {

@@ -102,12 +102,8 @@ def held(task: Task, size: Dimensions, s: Settings) -> dict[str, Column]:
 
 
 def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
-    """Bytes of activations and logits with Megatron: fields of ``training.Transients``.
-
-    Args:
-        tokens: of a micro-batch of the update, on a GPU.
-        passed: of one of the log-prob pass.
-    """
+    """Returns bytes of activations and logits with Megatron (``training.Transients``), for the ``tokens`` of an
+    update's micro-batch on a GPU and the ``passed`` of the log-prob pass's."""
     found = split(task.resources.model, size, s)
     apart = np.where(s.columns.number("megatron_sequence_parallel", 1.0) > 0, found.tensor, 1.0)
     each = size.width * (TOKENS_APART / apart + _split_units(task.resources.model, size) / found.tensor)
@@ -140,10 +136,8 @@ def _recomputed(s: Settings, layers: Column, each: Column, kept: Column) -> tupl
 
 
 def _split_units(facts: ModelFacts, size: Dimensions) -> float:
-    """Of activations a token and hidden unit leave in a layer, what tensor parallelism shares out.
-
-    Of a gated MLP both products and what they make, in the width that a token meets.
-    """
+    """Returns the units per token and hidden unit that tensor parallelism shares out: both products of a gated MLP and
+    their outputs, in the width that a token meets."""
     chosen, inner = float(facts.chosen_experts or 0), size.inner
     if facts.experts and facts.expert_parameters:
         inner = facts.expert_parameters * chosen / facts.experts / (3.0 * size.width * size.layers)

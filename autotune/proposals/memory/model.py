@@ -1,10 +1,8 @@
 """``forecasts.PeakModel``: a peak is the largest moment of a sum of parts, each a formula times a learnt factor.
 
-Logarithms of factors are normal, so that no part is ever negative and a configuration that needs more is never said to
-need less. Measured peaks are fitted first, by Gauss and Newton over the moment that is the peak. Then come bounds, of
-trials that ran out of memory: they only raise factors, because such a trial says of no configuration that it needs
-less. Of earlier studies only measured peaks are carried: a bound could raise a forecast for good, and no trial would be
-run that shows otherwise.
+Logarithms of factors are normal. Measured peaks are fitted first, by Gauss and Newton over the moment that is the
+peak; then bounds, of trials that ran out of memory, which only raise factors. Of earlier studies only measured peaks
+are carried: a bound could raise a forecast for good.
 """
 
 from __future__ import annotations
@@ -63,8 +61,7 @@ UNPROVEN_FRAMEWORK = 0.1
 OF_MACHINE = (Part.FLOOR, Part.ENGINE_FLOOR, Part.CACHE, Part.WORKSPACE, Part.RESIDUE, Part.WORKERS)
 """Their formulas do not need the model's sizes."""
 NOISE, NOISE_BYTES = 0.04, 20e6
-"""Relative spread of peaks around the fitted formulas before a study has shown its own, and bytes on top: between
-processes of one configuration imports and caches differ by so much, however small the model is."""
+"""Relative spread of peaks around the fitted formulas before a study has its own, and bytes on top."""
 NOISE_WEIGHT = 3.0
 """Measured peaks ``NOISE`` counts for."""
 PHASE_NOISE = 3.0
@@ -186,10 +183,7 @@ def _above(least: Column, information: Square, gradient: Column) -> Column:
 
 
 def _noise(prior: float, seen: Peaks, logs: Column, covariance: Square) -> float:
-    """Returns the prior's variance and that of the residuals, each by its degrees of freedom (moderated, as in limma).
-
-    A bound tells of noise by what the factors stay below it.
-    """
+    """Returns the prior's variance and that of the residuals, each by its degrees of freedom (as limma moderates)."""
     above, slopes = seen.linear(logs)
     telling = seen.whole & (~seen.censored | (above < 0.0))
     if not telling.any():
@@ -243,13 +237,8 @@ def _configurations(trials: Sequence[Trial]) -> tuple[Configuration, ...]:
 
 
 def _peaks(trial: Trial, pool: Pool, usable: float, full: Collection[Pool | None], alone: bool) -> list[Told]:
-    """Reads the peaks and bounds of ``pool`` that a trial gives.
-
-    Args:
-        usable: bytes an allocation that failed had asked for at least.
-        full: pools of a failure that mean this one.
-        alone: one process trains, so what it saw of a phase is what the tree held then.
-    """
+    """Reads the peaks and bounds of ``pool`` that a trial gives. ``usable``: bytes that a failed allocation had asked
+    for at least. ``full``: pools of a failure that mean this one. ``alone``: one process trains."""
     peak, outcome = float(trial.peak(pool) or 0), trial.outcome
     if trial.fits and peak:
         phases = _by_phase(trial) if alone and pool is Pool.HOST else []
@@ -302,10 +291,8 @@ def carried_over(task: Task, earlier: Sequence[EarlierTrials]) -> tuple[Peaks, .
 
 
 def begun(start: Factors, seen: Peaks, earlier: Peaks) -> Factors:
-    """Fits ``seen`` together with earlier studies' peaks of the same pool, unless it speaks against them.
-
-    ``start`` is what the formulas alone say.
-    """
+    """Fits ``seen`` together with earlier studies' peaks of the same pool, unless it speaks against them; ``start`` is
+    by formulas."""
     enough = int(np.sum(seen.whole & ~seen.censored)) >= ENOUGH
     if enough or not len(earlier.level) or log_score(fit(start, earlier), seen) < log_score(start, seen) - DOUBT:
         return fit(start, seen)
@@ -353,10 +340,8 @@ class MemoryModel:
         return replace(self, task=task, posteriors=found)
 
     def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
-        """Returns medians of the peaks of one pool in bytes, whatever limit is closer, and spreads of their logarithms.
-
-        Raises ``ValueError`` for a pool the task does not have.
-        """
+        """Returns medians of the peaks of one pool in bytes, and spreads of their logarithms. Raises ``ValueError``
+        for a pool the task does not have."""
         place = pools(self.task).index(pool)
         return _pool(self.seen.table(self.task, configurations)[place], self.posteriors[place])
 

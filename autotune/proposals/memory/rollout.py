@@ -126,11 +126,8 @@ def _generation(task: Task, size: Dimensions, s: Settings) -> Column:
 
 
 def _pages(task: Task, size: Dimensions, s: Settings, number: Column) -> Column:
-    """Keys and values that continuous batching makes room for, by transformers' ``PagedAttentionMemoryHandler``.
-
-    It asks for the machine's memory, whatever a trial may use of it, and shares out its part of that to pages (one
-    token each) and to the tokens of a batch, whose logits are the larger the more there are.
-    """
+    """Returns bytes of keys and values of continuous batching, by transformers' ``PagedAttentionMemoryHandler``: its
+    share of the machine's memory goes to pages (one token each) and to the tokens of a batch."""
     there = task.resources.device_memory or TYPICAL_DEVICE if task.resources.gpus else task.resources.host_memory or 0
     share = s.columns.number("continuous_batching_memory", 0.5) * float(there)
     page, token = size.kv_values * number, size.width * number + 4.0 * size.vocabulary

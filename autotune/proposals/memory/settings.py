@@ -38,10 +38,7 @@ class Dimensions:
 
     @property
     def inner(self) -> float:
-        """Width of a gated MLP: what a layer's parameters leave beside attention; one to eight times the model's own.
-
-        Wider ones are experts, of which a token meets few.
-        """
+        """Width of a gated MLP, by the parameters a layer has beside attention; one to eight times the model's own."""
         layer = (self.parameters - self.vocabulary * self.width) / self.layers
         attention = 2.0 * self.width**2 * (1.0 + self.kv_heads / self.heads)
         return min(max(self.width, (layer - attention) / (3.0 * self.width)), 8.0 * self.width)

@@ -222,11 +222,8 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
 
 
 def _layer_bytes(size: Dimensions, s: Settings) -> Column:
-    """Of activations a token and hidden unit leave in one layer for the backward pass, by what PyTorch saves of it.
-
-    Two norms keep what they are given and what they made of it, attention five hidden units' worth, and the gated MLP
-    four of its own width. Norms work in fp32; what goes into a product is in what products are computed in.
-    """
+    """Returns bytes of activations per token and hidden unit that PyTorch saves of one layer: two norms in fp32 with
+    input and output, five units of attention, four of the MLP's own width."""
     inner = 4.0 * size.inner / size.width
     half = np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner
     return np.where(s.low > 0, half, 4.0 * (10.0 + inner)) * (1.0 - 0.15 * s.columns.number("hub_kernels"))

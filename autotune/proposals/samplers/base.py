@@ -55,10 +55,7 @@ class Asking:
 
 
 class StudySampler:
-    """Makes the ``optuna.samplers.BaseSampler`` that a proposal is asked of.
-
-    It keeps nothing that an answer depends on: the same history gives the same proposal.
-    """
+    """Makes the ``optuna.samplers.BaseSampler`` of a proposal; the same history gives the same proposal."""
 
     name: str
     """As after ``--sampler``."""
@@ -84,11 +81,7 @@ class StudySampler:
 
 
 class CandidateSampler(optuna.samplers.BaseSampler):
-    """An Optuna sampler that chooses a certain candidate.
-
-    Args:
-        index: its place in ``grid``.
-    """
+    """An Optuna sampler that chooses the candidate at ``index`` of ``grid``."""
 
     def __init__(self, grid: CandidateGrid, index: int) -> None:
         self._grid, self._index = grid, index

@@ -65,11 +65,8 @@ class Models:
 
 
 def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
-    """Builds the phase-time model and the memory model of a study, which know no trial of it yet.
-
-    They begin with what earlier studies measured. Without a probe of the study's own kind of device the hardware is
-    presumed.
-    """
+    """Builds the phase-time model and the memory model of a study from what earlier studies measured, without its own
+    trials. The hardware is presumed where no probe of the study's kind of device is known."""
     known = prior_data or PriorData()
     device = probed(known.probe)
     if device is not None and device.shared != (task.resources.device == "cpu"):
@@ -85,11 +82,7 @@ class GreyBoxSampler(CandidateSampler):
 
 
 class GreySampler(StudySampler):
-    """The default sampler.
-
-    Args:
-        models: of a study; without them it goes by steps alone.
-    """
+    """The default sampler; without the ``models`` of a study it goes by steps alone."""
 
     name = GREY
     forecasts = True
@@ -233,12 +226,8 @@ class FittedGrey(StudySampler):
         return min(enough, max(most, UNLIKELY if held else 0.0))
 
     def _outlook(self, field: Field, turn: Turn, least: float, *, suspects: int) -> Outlook:
-        """Returns the forecasts of the candidates of ``field``.
-
-        Args:
-            least: probability of fitting that is enough.
-            suspects: failures that the values of a candidate may have been the cause of, at most.
-        """
+        """Returns the forecasts of the candidates of ``field``; those are open that fit with a probability of
+        ``least`` and have at most ``suspects`` failures that their values may have caused."""
         grid, size = field.grid, len(field.grid)
         open_ = field.left & (grid.suspicion(self._failed, self._held) <= suspects)
         fits = np.ones(size) if self.peaks is None else self._peaks_of(field)
@@ -256,10 +245,7 @@ class FittedGrey(StudySampler):
 
     def _level(self, track: Sequence[Observation]) -> tuple[float, float, float]:
         """Returns the constant that converts log seconds to log tokens/hour, the value to improve on, and its spread.
-
-        The tokens of a cycle are fixed by the recorded lengths. Each measured value is weighed with its forecast by
-        their variances, so that one lucky trial is not what has to be beaten. What runs counts by its forecast.
-        """
+        Each measured value is weighed with its forecast by their variances; a running trial counts by its forecast."""
         feasible = (e for e in track if e.standing is OptunaTrialStatus.FEASIBLE)
         held = heapq.nlargest(COMPARED, feasible, key=lambda e: (e.value, -e.number))
         pending = [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]

@@ -20,11 +20,8 @@ STARTUP_TRIALS = 6
 
 
 class TpeSampler(StudySampler):
-    """Optuna's multivariate TPE with constraints.
-
-    The estimator draws from the whole grid, of which most points may be illegal: a draw that is no
-    candidate is told as FAIL, which TPE ignores, and another is asked for.
-    """
+    """Optuna's multivariate TPE with constraints. A draw that is no candidate is told as FAIL, which TPE ignores, and
+    another is asked for."""
 
     name = "tpe"
     asks = 8
@@ -64,11 +61,8 @@ class GridSampler(StudySampler):
 
 @dataclass(frozen=True)
 class OwnSampler(StudySampler):
-    """An ``optuna.samplers.BaseSampler`` of the user's.
-
-    It is made anew for each proposal, with ``seed`` where its constructor takes one, so that a study that goes on
-    proposes what an uninterrupted one would. Everything else it needs it finds in the study.
-    """
+    """An ``optuna.samplers.BaseSampler`` of the user's, made anew for each proposal, with ``seed`` where its
+    constructor takes one: a resumed study proposes as an uninterrupted one would."""
 
     name: str
     make: Callable[..., optuna.samplers.BaseSampler]
@@ -80,11 +74,8 @@ class OwnSampler(StudySampler):
 
 
 def own_sampler(name: str) -> OwnSampler:
-    """The class ``module:Class``, looked for where the tuner finds modules and in the working directory.
-
-    Raises:
-        UsageError: there is no such module or class, it cannot be imported, is no Optuna sampler, or needs arguments.
-    """
+    """Returns the class ``module:Class``, also of the working directory. Raises ``UsageError`` where it does not
+    exist, cannot be imported, is no Optuna sampler, or needs arguments."""
     module, _, wanted = name.partition(":")
     found = getattr(_imported(name, module), wanted, None)
     if found is None:

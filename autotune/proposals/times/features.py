@@ -1,9 +1,7 @@
 """Configurations as columns of numbers, by phase: only what acts on a phase, and each different row once.
 
-A phase depends on few knobs, so of fifty thousand configurations only some hundred rows differ in it. What the model
-computes, it computes for these rows, and ``index`` hands it out to the configurations. Computed once for a set of
-candidates and used for every fit. Facts are what the roofline needs of a configuration; a
-knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
+``index`` hands the rows out to the configurations. Facts are what the roofline needs of a configuration; an unset knob
+has the framework's default. Bytes are those of one weight or one cached number.
 """
 
 from __future__ import annotations
@@ -72,11 +70,9 @@ OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size
 
 
 def facts_of(task: Task, c: Columns) -> dict[str, Column]:
-    """Every column of ``USED``.
-
-    ``rows`` are completions of a cycle over all ranks, ``generations`` and ``updates`` how many a cycle has,
-    ``replicas`` the engines that share a generation's rows, ``logprob_passes`` forward passes without gradients.
-    """
+    """Returns every column of ``USED``: ``rows`` (completions) of a cycle over all ranks, ``generations`` and
+    ``updates`` of a cycle, ``replicas`` that share a generation's rows, ``logprob_passes`` without gradients, and
+    others."""
     few, place = c.different(OF_BATCH)
     batches = [batch_facts(task, values) for values in few]
     found = {name: np.array([one[name] for one in batches])[place] for name in batches[0]}
@@ -114,10 +110,8 @@ def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]
 
 
 def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
-    """By how much Megatron's ranks that compute the same rows are faster than one; 1 elsewhere.
-
-    Stages wait (p - 1)/(v m) of the time that m micro-batches take (Narayanan et al., arXiv 2104.04473, section 2.2).
-    """
+    """Returns how much faster Megatron's ranks that compute the same rows are than one; 1 elsewhere. Stages wait
+    (p - 1)/(v m) of the time of m micro-batches (Narayanan et al., arXiv 2104.04473, section 2.2)."""
     if values.get("training_engine") != "megatron":
         return 1.0
     stages = max(1.0, _number(values.get("pipeline_parallel_size"), 1.0))
@@ -214,10 +208,8 @@ def _engine(task: Task, c: Columns, ranks: Column, gpus: Column) -> dict[str, Co
 
 
 def _passes(task: Task, c: Columns, found: Mapping[str, Column]) -> Column:
-    """TRL's rule: the policy's own where generation and update differ or vLLM's are corrected, and the reference's.
-
-    Where the engine's log-probs are the old ones, the policy's own are not computed again.
-    """
+    """Counts by TRL's rule: the policy's own pass where generation and update differ or vLLM's are corrected (not
+    where the engine's log-probs are the old ones), and the reference's."""
     given = task.passthrough
     names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
     corrected = (found["vllm"] > 0) & all(given.get(name) is not False for name in names)

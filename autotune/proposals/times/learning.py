@@ -278,12 +278,8 @@ def measurements(
 ) -> tuple[Measurements, NDArray[np.bool_], float]:
     """Returns a phase's measurements, the trials in which it occurred, and the variance between trials of a row.
 
-    Args:
-        phase: ``Phase`` value.
-        rows: of the trials' configurations.
-        parts: of each trial by the prior, at what its own cycles worked on.
-        found: the trials' measurements.
-        study: number of an earlier study; -1: this one.
+    ``parts`` are each trial's by the prior, for what its own cycles worked on; ``study`` numbers an earlier one, -1:
+    this.
     """
     count = len(found.whole)
     prior = np.broadcast_to(parts.seconds({}), (count,))
@@ -302,13 +298,8 @@ def measurements(
 def learn(
     phase: str, rows: PhaseRows, parts: Parts, found: Measured, level_sd: float, carried: Measurements | None = None
 ) -> PhasePosterior:
-    """Learns the posterior of a phase from trials; arguments as of ``measurements``.
-
-    Args:
-        level_sd: of the prior.
-        carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
-            together are less probable than each by itself.
-    """
+    """Learns the posterior of a phase from trials and from what earlier studies measured (``carried``), unless both
+    together are less probable than each by itself. ``level_sd`` is the prior's."""
     known, trials, process = measurements(phase, rows, parts, found)
     alone = fit(known, level_sd)
     if carried is not None:

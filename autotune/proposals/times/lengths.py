@@ -1,8 +1,7 @@
 """Completion lengths as decode steps: how many rows are still running at each step of a generation, pure.
 
-Rows of a generation are shared out to replicas in order. With continuous batching a finished row makes room for a
-waiting one and the batch shrinks at the end (the straggler tail); without, every row is computed until the longest
-has ended.
+Replicas share the rows in order. With continuous batching a waiting row takes the place of a finished one, and the
+batch shrinks at the end; without, every row is computed until the longest has ended.
 """
 
 from __future__ import annotations
@@ -96,17 +95,9 @@ def longest_sum(completions: tuple[int, ...], generations: int, rows: float) -> 
 def load(
     completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
 ) -> DecodeLoad:
-    """Decode load of the busiest replica in one cycle.
-
-    Every fit and forecast of a study asks about the same few, so results are kept; nobody changes the arrays.
-
-    Args:
-        completions: ``Lengths.completions``.
-        replicas: engines that share a generation's rows.
-        rows: completions of the cycle over all replicas.
-        places: rows one engine decodes together.
-        continuous: a row that has ended makes room.
-    """
+    """Returns the decode load of the busiest replica in one cycle of ``rows`` completions over all ``replicas``; each
+    decodes ``places`` together, and if ``continuous`` a row that has ended makes room. Cached: do not change the
+    arrays."""
     pieces: list[Pieces] = []
     every = _as_many(completions, rows)
     weight = max(1.0, rows / len(every))

@@ -1,12 +1,9 @@
 """Cycle times of configurations nobody ran: a roofline for each phase, times what was measured over it.
 
-The phases' log seconds are added up by their shares of the cycle (the delta method): a phase of two thirds of a cycle
-that is known to 10 % makes the cycle known to 7 %. What is not known of the machine or the model moves all phases
-alike, in part (``TOGETHER``), so it does not average out.
-
-The model is trusted while it predicts what it was not told: each measured cycle is predicted from all others. It is not
-trusted where the order of these predictions has little to do with the order measured, or where they are far outside
-their spreads.
+The phases' log seconds are added up by their shares of the cycle (the delta method). Ignorance of the machine or the
+model moves all phases alike, in part (``TOGETHER``), so it does not average out. The model is not trusted where the
+order of its predictions, of each measured cycle from all others, has little to do with the order measured, or where
+they are far outside their spreads.
 """
 
 from __future__ import annotations
@@ -60,13 +57,7 @@ class Account:
 def account(
     prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Measurements]
 ) -> Account:
-    """Learns the posterior of each phase over the prior's seconds.
-
-    Args:
-        prior: parts of each phase.
-        table: of ``found.configurations``.
-        carried: by phase, what earlier studies measured.
-    """
+    """Learns the posterior of each phase over the prior's seconds; ``carried`` is of earlier studies, by phase."""
     found, parts = _with_prior(prior, world, table, found)
     learnt = {
         phase: learn(
@@ -143,11 +134,8 @@ def _padding(world: World, table: Features, found: Measured) -> float:
 def carried_over(
     task: Task, hardware: Hardware | None, earlier: Sequence[EarlierTrials], prior: Prior = parts_of
 ) -> dict[str, Measurements]:
-    """By phase, what earlier studies measured beside their own prior; empty where nothing was measured.
-
-    Args:
-        hardware: its device, if it is known; an earlier study on such a device without a probe of its own has it too.
-    """
+    """Returns earlier studies' measurements beside their own prior, by phase. ``hardware``: the device of this study,
+    also that of an earlier one on such a device without a probe of its own."""
     found: dict[str, Measurements] = {}
     for study, one in enumerate(earlier):
         observed = measured(sorted(one.trials, key=lambda t: t.number))
@@ -180,10 +168,8 @@ def _device(one: EarlierTrials, task: Task, hardware: Hardware | None) -> Hardwa
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """``forecasts.TimeModel``. The value is frozen; ``fitted`` gives another.
-
-    ``spread`` of its forecasts is that of the configuration's own cycle; one trial of it scatters by ``noise`` more.
-    """
+    """``forecasts.TimeModel``, frozen; ``fitted`` gives another. ``spread`` is of a configuration's own cycle; one
+    trial scatters by ``noise`` more."""
 
     hardware: Hardware | None = None
     """``None``: what the task's machine mostly has, and wide."""

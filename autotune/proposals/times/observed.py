@@ -1,11 +1,8 @@
 """Reads finished trials: seconds of a cycle by phase, their noise, the tokens the cycles worked on, and starts. Pure.
 
-Trials that ended well and those that were stopped because they could not win count alike: both were measured. A failed
-trial may have been failing while it was timed, so it does not count.
-
-A start is known by its kind of process: engine, its mode, whether it compiles, whether the trainer compiles or is
-sharded. Its mean log seconds are moderated by the prior, which counts as one trial and is moved by what all measured
-kinds together took beyond theirs.
+Trials that were stopped early count, failed ones do not. A start is known by its kind of process: engine, its mode,
+whether that compiles, whether the trainer compiles or is sharded. Its mean log seconds are moderated by the prior,
+which counts as one trial and is moved by what all measured kinds together took beyond theirs.
 """
 
 from __future__ import annotations
@@ -173,11 +170,8 @@ class Starts:
 
 
 def starts_of(found: Measured, kinds: NDArray[np.intp]) -> Starts:
-    """Start-up times by kind of process, of trials that reached a timed cycle.
-
-    A process tells once how long it took to be there. Where any does, a trial without that ran in a process another
-    one had started, and says nothing of a start.
-    """
+    """Returns start-up times by kind of process, of trials that reached a timed cycle; where any recorded the start of
+    its process, only of those."""
     has_spawn = any(SPAWN in trial.startup for trial in found.trials)
     logs: dict[ProcessKind, float] = {}
     counts: dict[ProcessKind, int] = {}

@@ -50,8 +50,7 @@ PARTS: Mapping[str, float] = {
 }
 """Standard deviation of the logarithm of each part's factor: what a device reaches, and how much of it is hidden."""
 SHARPNESS = 6.0
-"""Of what overlaps the longer counts, smoothly: the powers' sum to the inverse power. So a part that is shorter than
-the forecast presumes still shows in what is measured."""
+"""Of overlapping parts the longer counts, smoothly: the sum of their powers to the inverse power."""
 
 
 @dataclass(frozen=True)
@@ -245,10 +244,8 @@ def _forward_bytes(facts: Mapping[str, Column]) -> Column:
 
 
 def computed(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
-    """Tokens of one pass over a cycle's rows, all ranks; with padding to the longest of a generation, if there is any.
-
-    What a cycle told counts each of the iterations over a generation.
-    """
+    """Returns tokens of one pass over a cycle's rows, all ranks; with padding to the longest of a generation, if there
+    is any."""
     pairs, place = _different(facts, ("generations", "rows"))
     longest = [longest_sum(world.lengths.completions, int(g), r) / max(1.0, g) for g, r in pairs]
     padded = facts["rows"] * (world.lengths.width + np.array(longest, dtype=np.float64)[place])
@@ -329,10 +326,8 @@ def _tensor_parallel(live: Column, tensor: Column, world: World) -> Column:
 def _passes(
     facts: Mapping[str, Column], world: World, tokens: Column, count: Column, efficiency: float, k: Column
 ) -> Parts:
-    """Of one rank: ``tokens`` in ``count`` micro-batches, with k N FLOP a token.
-
-    A GPU works while the host launches what comes next.
-    """
+    """Returns seconds of one rank for ``tokens`` in ``count`` micro-batches, with k N FLOP a token; launches overlap
+    the GPU's work."""
     part = _share(facts, world)
     memory = OF_BANDWIDTH * world.hardware.bytes_s * part
     kernel = OF_MODEL * world.hardware.kernel_s
