@@ -21,8 +21,8 @@ KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
 """Of the start-up, what a process that ran a trial before is spared."""
 
 READ_AGAIN = 0.6
-"""Of an engine's first start that compiles, what its second is presumed to take. Recorded: 34 s of 58, and of 72 where
-nothing had been compiled (H100)."""
+"""Presumed share of an engine's first start with compiled code that its second takes. Recorded on an H100: 34 s of 58.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,7 @@ class Spent:
 
 
 class Ledger:
-    """Counts one run of the tuner on the monotonic clock and keeps the total in the store.
-
-    Unless ``counted`` it counts nothing: a verification does not use the study's budget.
-    """
+    """Counts one run of the tuner on the monotonic clock and keeps the total in the store, if ``counted``."""
 
     def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int, *, counted: bool = True) -> None:
         self._store = store
@@ -76,11 +73,8 @@ def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
 
 
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
-    """The sentence of the limit that is used up, or ``None``.
-
-    ``max_trials`` counts the baseline and the search trials that decided something; a winner's confirmation comes on
-    top.
-    """
+    """Returns the sentence of the limit that is used up, or ``None``. ``max_trials`` counts the baseline and the
+    search trials that decided something, not a winner's confirmation."""
     if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
         return "the time budget is used up"
     if budget.gpu_hours is not None and spent.gpu_s >= budget.gpu_hours * 3600.0:
@@ -108,10 +102,8 @@ class Cost:
     """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
 
     def total(self, protocol: Protocol) -> float:
-        """Seconds of all cycles of ``protocol``, and as many repeated ones as trials needed on this machine so far.
-
-        Where it may be ended early, as many recorded ones as such trials had; most end at their first look.
-        """
+        """Returns seconds of all cycles of ``protocol``, and as many repeated ones as trials needed on this machine so
+        far; where it may be ended early, as many recorded ones as such trials had."""
         often = float(protocol.recorded)
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
@@ -125,10 +117,11 @@ class Cost:
 
 
 def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
-    """Returns the predicted cost of a trial, from finished ones; ``None`` before any was measured.
+    """Returns the predicted cost of a trial from finished ones, at the upper quartile; ``None`` before any was
+    measured.
 
-    One that its time limit or the budget ended counts by the cycles it had. A configuration that has run is predicted
-    from its own trials, any other from the upper quartile of all, so that a reserve made from it is rarely too small.
+    A configuration that has run is predicted from its own trials, any other from all. One that its time limit or the
+    budget ended counts by the cycles it had.
     """
     measured = _measured(trials)
     own = [t for t in measured if t.configuration == configuration]
@@ -151,13 +144,10 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
 
 
 def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
-    """Predicted cost of a search trial of ``configuration``; ``None`` before any was measured.
+    """Returns the predicted cost of a search trial of ``configuration``; ``None`` before any was measured.
 
-    One that has not run is expected to be as fast as the median of those with its engine: what is slower is ended
-    early, and a search that expects the slowest ends with time for several trials left.
-
-    Args:
-        kept: it runs in the process of the trial before it.
+    One that has not run is expected to be as fast as the median of those with its engine: slower ones are ended early.
+    ``kept``: it runs in the process of the trial before it.
     """
     measured = _measured(trials)
     found = predict(trials, configuration)
@@ -216,10 +206,8 @@ def _beside_s(trial: Trial) -> float:
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Start-up seconds that a trial saved by running in an existing process, by the longest start of its kind.
-
-    A process tells once how long it took to be there: whoever says it had the process made for it.
-    """
+    """Returns the start-up seconds that a trial saved by running in an existing process, by the longest start of its
+    kind."""
     if StartupPart.SPAWN.value in trial.startup:
         return 0.0
     alike = _alike(measured, trial.configuration)
@@ -228,11 +216,8 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """Seconds that the next start of a kind is spared: what was tried once, and the engine's compilation, which is read
-    from a cache.
-
-    Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
-    """
+    """Returns seconds that the next start of a kind is spared: tries made once, and the engine's compilation, then
+    read from a cache; where there was one such start, the next is presumed to take ``READ_AGAIN`` of it."""
     tried, engine, alike = _tried_s(trial, measured), StartupPart.ENGINE.value, _alike(measured, trial.configuration)
     starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
     if not starts or trial.configuration.get("enforce_eager") is not False:

@@ -1,8 +1,7 @@
 """Plans the trials that confirm a leader before it is recommended. Pure.
 
-A leader was picked for having measured best, so its own figure flatters it (the winner's curse).
-It therefore runs again in fresh processes, next to the reference, with the order turned round in
-every second round, and with maximum-length cycles in between.
+A leader was picked for having measured best, so its own figure flatters it (the winner's curse). It runs again in
+fresh processes, next to the reference, in turned order in every second round.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ MAX_ROUNDS = 5
 KEPT_ROUNDS = 3
 """So many are kept time for where a share of the budget holds them."""
 SHARE = 0.2
-"""Of a study's time that confirming may take, at most, but for one round: a search that finds little is not mended by
-knowing well how little it found."""
+"""Largest share of a study's time that confirming may take, but for one round."""
 SMALL = 0.6
-"""A lead, in logarithms, that one round does not prove by the interval as it is (half of it is 0.53 on a GPU):
-for a smaller one twice ``SHARE`` is kept, or the study ends with a round too few to say anything."""
+"""A lead, in logarithms, that one round does not prove (half the interval is 0.53 on a GPU): a smaller one has twice
+``SHARE``."""
 STOOD = 5
 """Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
 WORTH = 0.05
@@ -48,8 +46,7 @@ TRIES = 2
 """Runs of a configuration in one round, the first of which was too disturbed to rest a gain on."""
 
 BARE_MARGIN = 1.05
-"""Kept for a round without extras, to its prediction: a round whose second half no longer fits has shown nothing. That
-half may use a part of the grace, too."""
+"""Times the predicted seconds, kept for a round without extras: without its second half it shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,8 @@ def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Conf
 
 
 def bare(protocol: Protocol) -> Protocol:
-    """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, and the natural
-    cycle where lengths are recorded.
-    """
+    """Drops a confirmation's optional cycles: those at twice the lengths, and the natural one where lengths are
+    recorded."""
     natural = 0 if protocol.lengths else protocol.natural
     return replace(protocol, natural=natural, double=0, max_repeats=min(protocol.max_repeats, Protocol.max_repeats))
 
@@ -87,19 +83,14 @@ def barest(protocol: Protocol) -> Protocol:
 
 
 def of_reference(protocol: Protocol) -> Protocol:
-    """Confirmation protocol of the reference: only the cycles that the gain rests on. Cycles at other lengths are for
-    what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives
-    them."""
+    """Reduces a confirmation's protocol to the cycles that the gain rests on; without recorded lengths the natural
+    ones give them."""
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 
 def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> ConfirmationPlan | None:
-    """The next confirmation trial, or ``None`` when every leader has had its rounds.
-
-    Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
-
-    A leader whose confirmation fails is no longer feasible, so the next best takes its place.
-    """
+    """Returns the next confirmation trial, or ``None`` when every leader has had its rounds. Only the first
+    ``at_most`` leaders count, the one with the same learning first; the next best replaces one that failed."""
     anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
         return None
@@ -118,14 +109,12 @@ def next_trial(study: Study, trials: Sequence[Trial], at_most: int = 2) -> Confi
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
-    """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
+    """Returns the wall seconds of the budget ``total_s`` to keep for confirming the present leaders; 0 before any
+    measurement.
 
-    By what starts and cycles took here so far. While the leader is not decided: as many rounds, ``KEPT_ROUNDS`` at
-    most, as ``SHARE`` of the budget holds, for both leaders where they fit, and one ``bare`` one at least. Once it is
-    decided: its part of a round, for one that may follow it.
-
-    Args:
-        total_s: the whole budget.
+    While the leader is not decided: as many rounds, ``KEPT_ROUNDS`` at most, as ``SHARE`` of the budget holds, for
+    both leaders where they fit, and one ``bare`` one at least. Once it is decided: its part of a round, for one that
+    may follow it.
     """
     anchor = evidence.reference(trials, study.spec.baseline)
     if anchor is None:
@@ -152,13 +141,11 @@ def reserve_s(study: Study, trials: Sequence[Trial], total_s: float) -> float:
 
 
 def between(study: Study, trials: Sequence[Trial], spent_s: float) -> ConfirmationPlan | None:
-    """A confirmation round that is due while the search goes on, or ``None``.
+    """Returns a confirmation round that is due while the search goes on, or ``None``; ``spent_s`` are wall seconds of
+    the study.
 
-    A round is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
-    included, takes ``SHARE`` of the time so far at most. So a study that is broken off has an answer.
-
-    Args:
-        spent_s: wall seconds of the study so far.
+    It is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
+    included, takes ``SHARE`` of the time so far at most.
     """
     plan = next_trial(study, trials, at_most=1)
     if plan is None or plan.reference is None:

@@ -68,11 +68,8 @@ def _with(pending: PendingRequests, event: Event) -> PendingRequests:
 
 
 def take_up(requests: Requests | None, store: Store, study: Study, now: Callable[[], float]) -> float:
-    """Between two trials: waits while the study is paused, then queues what shall be run again.
-
-    Returns:
-        The seconds it waited, which are no part of the budget.
-    """
+    """Waits while the study is paused, then queues the retries that were asked for; returns the seconds it waited,
+    which are no part of the budget."""
     if requests is None:
         return 0.0
     held = requests.hold()

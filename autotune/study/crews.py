@@ -1,8 +1,7 @@
 """Crews that run a study's trials: one runner, one trial after the other, or several runners side by side.
 
-The loop decides and writes on one thread. With several runners each attempt has a thread of its own; what it tells its
-watcher is done on the loop's thread while the attempt waits, so that neither the database nor the screen ever meets two
-threads, and records of interleaved trials come in the order in which they were made.
+With several runners each attempt has a thread of its own; its calls to its watcher are done on the loop's thread while
+the attempt waits, so neither the database nor the screen meets two threads.
 """
 
 from __future__ import annotations
@@ -66,13 +65,8 @@ class _End:
 
 
 class SideBySide:
-    """``ports.Crew`` of several runners, each with a place of its own.
-
-    Args:
-        runners: what runs in each place, and the place's name; a runner has one attempt at a time.
-        stop: the user's; it is read on the loop's thread only.
-        nodes: names of the places' machines, where there are several.
-    """
+    """``ports.Crew`` of several runners with named places, each with one attempt at a time; ``stop`` is read on the
+    loop's thread only. ``nodes`` names the places' machines, where there are several."""
 
     def __init__(
         self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken, nodes: Sequence[str] | None = None
@@ -192,11 +186,8 @@ ENOUGH_ABSENT = 2
 
 
 class MachineFaults:
-    """Counts the attempts in a row, of one run of the tuner, that the machine or the reward ended.
-
-    Args:
-        at_once: trials side by side; one fault of the machine ends them all, so it takes as many times more.
-    """
+    """Counts the attempts in a row that the machine or the reward ended, in one run of the tuner. One fault of the
+    machine ends all ``at_once`` trials, so it takes as many times more."""
 
     def __init__(self, at_once: int = 1) -> None:
         self._in_a_row = 0

@@ -10,12 +10,8 @@ from autotune.statistics.nodes import Levels
 
 
 class History:
-    """Reads a study's trials while its lock is held.
-
-    A finished trial never changes and numbers go up one by one (``ports.Store``), so the finished ones before the
-    first that has not ended are the same objects each time: neither is the database asked for them again, nor does
-    a sampler read them anew.
-    """
+    """Reads a study's trials while its lock is held. Finished trials never change and numbers go up one by one, so
+    those before the first unfinished one are the same objects each time."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store = store

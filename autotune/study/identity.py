@@ -14,15 +14,10 @@ from trainer.child.contract import encode
 def find_or_create(
     store: Store, spec: StudySpec, now: float, *, fork: bool, any_sampler: bool = False
 ) -> tuple[Study, bool]:
-    """The study of this specification, and whether it existed.
+    """Returns the study of this specification, and whether it existed.
 
-    Args:
-        now: when it is begun, if it is not there.
-        fork: a study of another specification may have the name; then it is one beside that.
-        any_sampler: nobody chose the sampler, so a study that differs in it alone is meant, and keeps its own.
-
-    Raises:
-        StudyDiffersError: the name belongs to another specification; the message shows the difference.
+    ``fork``: where the name belongs to another, it is one beside that; else raises ``StudyDiffersError`` with the
+    difference. ``any_sampler``: a study that differs in the sampler alone is meant, and keeps its own.
     """
     try:
         there = store.study(spec.name)
@@ -57,11 +52,7 @@ def _beside(store: Store, spec: StudySpec, now: float, *, any_sampler: bool) -> 
 
 
 def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
-    """Refuses to add to trials that were measured on another machine.
-
-    Raises:
-        StudyDiffersError: naming what differs.
-    """
+    """Refuses to add to trials measured on another machine; the ``StudyDiffersError`` names the difference."""
     before = store.fingerprint(study.id)
     here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
     if before is None or here is None or before.digest == here.digest:

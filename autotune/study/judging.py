@@ -65,11 +65,9 @@ def judge_of(spec: StudySpec, trial: Trial, others: Sequence[Trial], left: Calla
 
 
 def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> Known:
-    """The reference for ``configuration``: the study's noise, and the best that answers all it could answer.
+    """Returns the reference for ``configuration``: the study's noise, and the best that answers all it could answer.
 
-    A study answers several questions (the same learning, anything permitted, and each with the framework's own settings
-    alone, at the baseline's lengths or at others). A trial may only be ended by configurations that are candidates
-    wherever it is one.
+    A trial may only be ended by configurations that are candidates in every question of the study in which it is one.
     """
     held = evidence.feasible(trials)
     rivals = [

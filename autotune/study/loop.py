@@ -128,11 +128,8 @@ class StudyLoop:
         self._plan = None if self.prepared is None else self.prepared.plan
 
     def run(self) -> StudyResult:
-        """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
-
-        Raises:
-            StudyBusyError: another tuner runs this study.
-            StoreError: the database failed; everything acknowledged before is kept.
+        """Resumes the study, then runs trials until the end and stores the recommendation. Raises ``StudyBusyError``
+        where another tuner runs it, ``StoreError`` where the database failed; everything acknowledged before is kept.
         """
         with self.store.lock(self.study.id):
             ledger = Ledger(self.store, self._clock, self.study.id, self._held)
@@ -175,11 +172,10 @@ class StudyLoop:
         return StudyResult(self.study, None, ended_by, trials, stopped, successor=None if stopped else successor)
 
     def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
-        """Runs one configuration again outside the search, and no other trial; returns it, WAITING if broken off.
+        """Runs one configuration again outside the search; returns the trial, WAITING if broken off.
 
-        A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is
-        made anew. Unless ``counted`` its time is not the study's. Raises as ``run``, or ``MachineError``: no trial
-        can be run at present, so it is WAITING.
+        A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is made
+        anew. Raises as ``run``, or ``MachineError``: no trial can be run at present.
         """
         with self.store.lock(self.study.id):
             ledger = Ledger(self.store, self._clock, self.study.id, self._held, counted=counted)
@@ -254,8 +250,7 @@ class StudyLoop:
         return ""
 
     def _held_back(self, ledger: Ledger) -> bool:
-        """Takes up what was asked for. Whether nothing may start now: while others run, a pause starts nothing, and
-        what was decided stands until something has changed."""
+        """Takes up requests; returns whether nothing may start now: during a pause, or until something has changed."""
         if not self._running:
             ledger.leave_out(take_up(self.requests, self.store, self.study, self._clock.now))
             return False

@@ -1,7 +1,6 @@
 """Checks whether trials that run side by side slow each other, by running copies of the baseline at once. Pure.
 
-GPUs are each trial's own, but memory bandwidth, PCIe lanes, power and disks are shared. So before figures of trials
-side by side are believed, the baseline that ran alone runs again in every place at once.
+Trials share memory bandwidth, PCIe lanes, power and disks, so the baseline that ran alone runs again in every place.
 """
 
 from __future__ import annotations
@@ -86,10 +85,10 @@ def fine(trials: Sequence[Trial], at_once: int) -> bool:
 
 
 def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str = "") -> bool:
-    """Whether a trial of ``kind`` has to wait, on ``node``, for those that run.
+    """Tells whether a trial of ``kind`` has to wait, on ``node``, for those that run.
 
-    The baseline runs alone, and so does a confirmation on its node unless neighbours were found not to disturb; of
-    confirmations one runs at a time, so that the halves of a round follow each other.
+    The baseline runs alone, and so does a confirmation on its node unless neighbours do not disturb; one confirmation
+    runs at a time.
     """
     running = [t for t in trials if t.state is TrialState.RUNNING]
     if not running:

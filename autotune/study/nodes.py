@@ -1,8 +1,5 @@
-"""Assigns trials of a study to nodes, so that no gain is a faster node's. Pure.
-
-Each node runs the baseline. Both halves of a round of confirmation run on one node; a half whose node is gone runs
-again with its other half.
-"""
+"""Assigns trials of a study to nodes, so that no gain is a faster node's. Pure. Each node runs the baseline, and one
+node both halves of a round of confirmation; a half whose node is gone runs again with its other half."""
 
 from __future__ import annotations
 
@@ -41,11 +38,8 @@ def due(study: Study, trials: Sequence[Trial], spot: Spot) -> TrialDraft | None:
 
 
 def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:
-    """``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone.
-
-    Args:
-        nodes: that take trials; an empty name, or none, is this machine without a cluster.
-    """
+    """Returns ``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone.
+    An empty name in ``nodes``, which take trials, or none is this machine without a cluster."""
     nodes = nodes or ("",)
     rounds: dict[tuple[int, str], set[str]] = {}
     for trial in trials:

@@ -41,11 +41,11 @@ def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Confi
 
 
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
-    """Protocol of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
+    """Returns the protocol of the next search trial; without repeats on a machine where a repeat is mostly disturbed
+    too.
 
-    A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
-    One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more. So
-    has one with lengths of its own, of which its cycles do not tell how far they are by chance.
+    A trial that emulates, which no look could end, has the cycles of a first look and no repeats; so has one with
+    lengths of its own.
     """
     protocol = protocol_of(study, trials, configuration)
     same_lengths = configuration is None or moving_lengths(configuration) == moving_lengths(study.spec.baseline)
@@ -60,11 +60,9 @@ def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
 
 
 def with_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """Returns ``protocol`` with the repeats that undisturbed cycles need on this machine, and half of them again spare.
-
-    Where a share p of cycles is disturbed, n undisturbed ones take n p / (1 - p) repeats on average (the negative
-    binomial distribution). Where that is far beyond ``MOST_REPEATS``, no repeat is worth its time.
-    """
+    """Returns ``protocol`` with the repeats that undisturbed cycles need on this machine, and half of them again
+    spare: n p / (1 - p) for n cycles of which a share p is disturbed (negative binomial), none far beyond
+    ``MOST_REPEATS``."""
     share = disturbed_share(trials)
     needed = 1.5 * protocol.recorded * share / max(1e-9, 1.0 - share)
     repeats = max(protocol.max_repeats, math.ceil(needed)) if needed < 3 * MOST_REPEATS else 0

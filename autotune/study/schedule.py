@@ -1,9 +1,8 @@
 """Next step of a study: run a trial, or end with a reason. Pure.
 
 Order: the baseline (again, if the budget, the machine or the tuner's death ended it), then proposals while the
-remaining budget holds a trial *and* the confirmation of the present leaders, then that confirmation, then nothing. A
-leader that has stood for a while is confirmed before, as long as all confirming takes a fifth of the time. What a
-trial takes depends on whether it runs in the process of the one before it.
+remaining budget holds a trial and the confirmation of the present leaders, then that confirmation. A leader that has
+stood for a while is confirmed before, as long as all confirming takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ ROOM = 4.0
 """Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
 
 ATTEMPTS = 2
-"""A trial that the machine or the reward broke is repeated once, and so is one that ran out of host memory while its
-code was compiled."""
+"""A trial that the machine or the reward broke, or out of host memory during a compilation, is repeated once."""
 
 LOST_ATTEMPTS = 3
 """A trial that was running each of this many times the tuner died is not tried again."""
@@ -130,12 +128,11 @@ def next_step(
 def next_beside(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, spot: Spot
 ) -> NextTrial | StudyEnd | Wait:
-    """The next step for one free place of several, while trials run in others or none does; else as ``next_step``.
+    """Returns the next step for one free place of several, while trials run in others or none does.
 
-    After the baseline its copies run in all places at once (``neighbours``), so on each node one; a node that comes
-    later has its own. While others run, proposals go on as long as the time left holds them, and one confirmation at a
-    time that is due, on the node of its other half. The last confirmation waits for the end of the search, because what
-    runs may still lead.
+    After the baseline its copies run in all places at once (``neighbours``), one on each node. While others run,
+    proposals go on as long as the time left holds them, and one due confirmation at a time, on the node of its other
+    half. The last confirmation waits for the end of the search.
     """
     trials = nodes.whole_rounds(trials, spot.nodes)
     left = remaining_s(budget, spent, study.spec.resources.total_gpus)
@@ -190,10 +187,8 @@ def _running(trials: Sequence[Trial], but: str = "") -> bool:
 def interrupted(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, spot: Spot | None = None
 ) -> Trial | None:
-    """A WAITING trial that an earlier attempt left behind, if the budget still lets it be measured.
-
-    One that does not fit stays WAITING: more budget continues it. ``spot``: as in ``next_beside``.
-    """
+    """Returns a WAITING trial of an earlier attempt, if the budget lets it be measured; ``spot``: as in
+    ``next_beside``."""
     left_behind = (t for t in trials if t.state is TrialState.WAITING)
     waiting = next((t for t in left_behind if spot is None or not nodes.waits_for(trials, t, spot)), None)
     if waiting is None:
@@ -216,8 +211,7 @@ def deadline(
     spent: Spent,
     here: Sequence[Trial] | None = None,
 ) -> Deadline:
-    """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take. ``here``: as in
-    ``next_beside``."""
+    """Bounds one attempt; a search trial leaves the time of its leaders' confirmation. ``here``: as in ``Spot``."""
     cost = _cost(study, trials, trial.kind, trial.configuration, here)
     if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
@@ -262,21 +256,15 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
-    """Of ``left`` wall seconds, those kept for the confirmation when a search trial that needs ``needed`` starts.
-
-    ``reserve_s``; but time kept for a confirmation that cannot follow, and that no trial may have, would end the
-    study with nothing at all.
-    """
+    """Returns the seconds of ``left`` kept for the confirmation when a search trial that needs ``needed`` starts.
+    ``reserve_s``, but 0 where that would keep the trial out and no confirmation could follow."""
     kept = reserve_s(study, trials, budget)
     return 0.0 if left - kept < needed and not _confirmable(study, trials, left) else kept
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
-    """The outcome that the study records for an attempt.
-
-    A trial stopped by the study's own budget says nothing about its configuration; one that claims
-    success without a measurement did not succeed.
-    """
+    """Returns the outcome that the study records: CANCELLED if the study's own budget ended the attempt, CRASH if it
+    claims success without a measurement."""
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
         message = retries.SHARE_ENDED if trial.kind is TrialKind.SEARCH else retries.BUDGET_ENDED
         ended = replace(outcome, reason=FailureReason.CANCELLED, message=message, suggestion="")
@@ -304,12 +292,8 @@ def _more_budget(trial: Trial) -> str:
 
 
 def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
-    """Whether a trial needs another attempt before its configuration can be judged.
-
-    ``compiled``: a compiler ran in this one. What it made is kept, so the next may need less host memory; a device's
-    is another matter. A long run stands as it ended: hours went into it, and its user would have met the same.
-    See docs/decisions/0039-compilers-and-the-limit.md.
-    """
+    """Tells whether a trial needs another attempt before its configuration can be judged; ``compiled``: a compiler ran
+    in this one. See docs/decisions/0039-compilers-and-the-limit.md."""
     drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
     other = outcome.reason in (FailureReason.INFRA, FailureReason.REWARD_ERROR)  # a judge may answer the next time
     return (other or (drowned and not long_run.is_long(trial))) and trial.attempt < ATTEMPTS
@@ -335,10 +319,8 @@ def _cost(
     configuration: Configuration,
     here: Sequence[Trial] | None = None,
 ) -> Cost | None:
-    """Predicted cost of a trial: a search trial by the process it will run in, any other in one of its own.
-
-    ``here``: finished trials of the place it will run in; ``None``: there is one place.
-    """
+    """Predicts a trial's cost: a search trial by the process it will run in (``here``: finished trials of its place),
+    any other in its own."""
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state.is_finished]
@@ -424,11 +406,8 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
 def _fitting(
     trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None, over: float = 0.0
 ) -> NextTrial | None:
-    """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
-
-    A first round without its extras is still proof; a study that stops before it has none. ``over``: seconds of the
-    grace that the second half of a round may use, or the first half has shown nothing.
-    """
+    """Returns the plan's trial with the protocol the round has time for, or ``None``. ``over``: seconds of the grace
+    that the second half of a round may use."""
     draft = plan.draft
     protocols = [draft.protocol]
     if draft.pair == 0:
