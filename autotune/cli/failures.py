@@ -30,10 +30,10 @@ _MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
-    """Run a command line; what it raises becomes the process's exit code.
+    """Runs a command line; its errors become the process's exit code.
 
-    Ours say their own code; a bad space is bad usage; anything else is a fault of the program, whose
-    traceback goes to a crash file.
+    Ours have their own code; a bad space is bad usage; any other error is a fault of the program, whose traceback goes
+    to a crash file.
     """
     forget_settings()
     try:

@@ -51,11 +51,8 @@ def place_named(home: Path | None) -> str:
 
 
 def settings_for(home: Path | None) -> Settings:
-    """The environment with ``--home`` and ``--database`` applied; remembered, so that a crash file goes to that home.
-
-    Raises:
-        UsageError: the home cannot be a folder, or the database was given with its password.
-    """
+    """Returns the environment's settings with ``--home`` and ``--database``; remembered for crash files. Raises
+    ``UsageError`` where the home cannot be a folder, or the database was given with its password."""
     settings = read_settings(home=home, database=_database.get())
     _last.set(settings)
     return settings
@@ -73,11 +70,8 @@ def settings_in_use() -> Settings:
 
 @contextmanager
 def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[Settings, Store]]:
-    """The store, for reading; or, with ``stop``, for running trials of a study that is there.
-
-    Raises:
-        NotFoundError: there is no database yet; none is created by looking.
-    """
+    """Opens the store, for reading; or, with ``stop``, for running trials of an existing study. Raises
+    ``NotFoundError`` where there is no database; none is created."""
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")

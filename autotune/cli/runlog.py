@@ -40,10 +40,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[str]:
-    """Lines as they are written, until ``ended`` says so; what was written before it did is shown.
-
-    A log that does not exist yet is waited for; one that was shortened is followed from its end.
-    """
+    """Yields lines as they are written, until ``ended`` and all are shown. A log that does not exist yet is waited
+    for; one that was shortened is followed from its end."""
     lines, offset = _Lines(), 0
     while True:
         over = ended()

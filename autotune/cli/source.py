@@ -80,12 +80,8 @@ class Served:
 
 @contextmanager
 def source_at(home: Path | None, url: str | None) -> Iterator[Here | Served]:
-    """The server at ``url``, else this machine.
-
-    Raises:
-        UsageError: ``url`` is no address, or another place is named too.
-        NotFoundError: there is no database on this machine.
-    """
+    """Opens the server at ``url``, else this machine. Raises ``UsageError`` where ``url`` is no address or another
+    place is named too, ``NotFoundError`` where this machine has no database."""
     if url is None:
         with reading(home) as (settings, store):
             yield Here(settings, store)

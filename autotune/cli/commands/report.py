@@ -79,13 +79,11 @@ def report_command(
 
 
 def _document(found: StudyReading) -> Document:
-    """The report as data: the answer, why, and all trials."""
     trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
     return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Writes the files and says where the first is."""
     target = next(iter(texts))
     try:
         for path, text in texts.items():

@@ -85,8 +85,8 @@ def _serve(settings: Settings, address: Address) -> None:
 
 
 def give_way(least: int) -> None:
-    """The whole process and every thread begun from now on have at least this niceness (0 to 19). It must not be called
-    where trials are started: they would have it too. Nothing where the platform has no such thing."""
+    """Raises the niceness of the process and of later threads to at least ``least`` (0 to 19), where the platform has
+    it. Not for processes that start trials, which would inherit it."""
     if hasattr(os, "nice"):
         os.nice(max(0, least - os.nice(0)))
 

@@ -180,16 +180,9 @@ def framework_word(word: str) -> str:
 def space_for(
     framework: str, name: str | None, gpus: int, nodes: int, *, server: bool = False
 ) -> tuple[str, SearchSpace, str]:
-    """The space asked for, or the preset for the machine: its name, what it is for ``framework``, and what went.
-
-    Args:
-        framework: by a name or word of it.
-        name: of a preset or a file; ``None``: the preset for the machine.
-        server: a rollout server was asked for.
-
-    Raises:
-        UsageError: there is no such space or framework, or it cannot be read.
-    """
+    """Returns the space ``name`` (a preset or file), or the preset for the machine: its name, the space for
+    ``framework``, and a sentence on the knobs left out, if any. Raises ``UsageError`` where there is no such space
+    or framework, or it cannot be read."""
     from autotune.frameworks import framework_named
     from autotune.specification.build import planned
     from search_spaces.space import SearchSpace

@@ -46,11 +46,8 @@ def budget_of(options: BudgetOptions) -> Budget:
 
 
 def request_of(options: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
-    """The request; relative paths begin in ``folder``, and ``at_once`` trials run side by side.
-
-    Raises:
-        UsageError: a word is not what its option takes, or names a file that is not there.
-    """
+    """Returns the request; relative paths begin in ``folder``, and ``at_once`` trials run side by side. Raises
+    ``UsageError`` where a word is not one that its option takes, or names a file that is not there."""
     if options.data is not None and options.task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
     if options.name is not None and len(options.name) > LONGEST_NAME:
@@ -104,12 +101,8 @@ def config_request(
     knobs: Mapping[str, KnobValue] = MappingProxyType({}),
     **more: Any,
 ) -> Request:
-    """Returns a request about a configuration, which starts no study by itself.
-
-    Args:
-        files: those of ``--accelerate`` and ``--server``.
-        more: further fields of a ``Request``.
-    """
+    """Returns a request about a configuration, which starts no study; ``files`` are those of ``--accelerate`` and
+    ``--server``, ``more`` further fields."""
     named, (accelerate, server) = framework_named(framework), files
     return Request(
         framework=named.name,
@@ -145,8 +138,8 @@ def accelerate_text(path: Path, framework: Integration, config: Path | None) -> 
 
 
 def interpreter_asked(word: str | None, framework: Integration) -> str:
-    """The path of ``--python``, else of the active environment, else this one. Raises ``UsageError`` where the
-    framework is in none."""
+    """Returns ``--python``, else the active environment's, else this one. Raises ``UsageError`` if the framework is in
+    none."""
     if word is not None:
         return str(Path(os.path.expanduser(word)).absolute())
     modules = [each.name.replace("-", "_") for each in framework.environment.needed]
@@ -177,11 +170,8 @@ def framework_asked(word: str | None, baseline: str | None) -> str:
 
 
 def config_text(path: Path, option: str = "--config", patience_s: float = 10.0) -> str:
-    """The text of a configuration; what is no UTF-8 is kept as surrogates, for the reader to refuse with its line.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Reads a configuration; bytes that are not UTF-8 become surrogates, for the reader to refuse with their line.
+    Raises ``UsageError`` where it cannot be read."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as stream:
             parts = [b""]

@@ -174,11 +174,8 @@ def summary(trials: tuple[Trial, ...], left: int, again: Again) -> list[str]:
 
 
 def export_table(store: Store, study: Study, path: Path) -> str:
-    """Write the table of a stored study; returns the sentence that says so.
-
-    Raises:
-        UsageError: the study has no row yet, or the file cannot be written.
-    """
+    """Writes the table of a stored study; returns the sentence that says so. Raises ``UsageError`` where the study has
+    no row yet, or the file cannot be written."""
     from autotune.tables.files import write
     from autotune.tables.table import table_of
 

@@ -45,11 +45,8 @@ class Bench:
         return self.store.trials(self.study.id)
 
     def run(self, draft: TrialDraft, observer: Observer) -> Trial:
-        """One trial, its time on nobody's budget; Ctrl-C ends it and then the command.
-
-        Raises:
-            StudyBusyError: a tuner runs this study.
-        """
+        """Runs one trial, its time on no budget; Ctrl-C ends it and the command. Raises ``StudyBusyError`` if a tuner
+        runs the study."""
         trial = self.loop(observer).retry(draft, counted=False)
         if self.stop.signal is not None:
             kept = "" if trial.state is not TrialState.WAITING else "; the same command goes on with it"
@@ -59,14 +56,11 @@ class Bench:
 
 
 def run(name: str | None, choice: export.ExportChoice, steps: str, as_json: bool, home: Path | None) -> int:
-    """Runs the chosen configuration as long as ``steps`` says, prints the verdict, and returns the exit code.
+    """Runs the chosen configuration for ``steps`` (``10x``, or a number of updates), prints the verdict, and returns
+    the exit code.
 
-    Args:
-        steps: ``10x``, or a number of updates.
-
-    Raises:
-        UsageError: there is nothing to compare with.
-        MachineError: this is not the machine of the study, or the configuration does not train here.
+    Raises ``UsageError`` where there is nothing to compare with, ``MachineError`` on another machine than the study's,
+    or where the configuration does not train here.
     """
     from autotune.wiring import check_machine, loop, present_fingerprint
 

@@ -72,12 +72,8 @@ def _interpreter(python: str, environment: Environment) -> tuple[dict[str, str],
 
 
 def side_by_side(looks: Mapping[str, NodeLook], ahead: Mapping[str, float]) -> list[Finding]:
-    """A line for each node, and a sentence for each thing in which one differs. Pure.
-
-    Args:
-        looks: by the node's name.
-        ahead: seconds by which each node's clock is, at least.
-    """
+    """Returns a line for each node, and a sentence for each difference. Pure. ``ahead``: seconds by which each node's
+    clock is, at least."""
     found = [Finding(f"node {name}", Verdict.OK, _summary(each)) for name, each in looks.items()]
     for name, each in looks.items():
         label = f"node {name}"

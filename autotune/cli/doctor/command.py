@@ -160,11 +160,8 @@ TrainingNeeds = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 def rewards_of(
     config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl", checkout: str = ""
 ) -> TrainingNeeds | None:
-    """Rewards and modules named by the options; ``None`` if no option was given.
-
-    Raises:
-        UsageError: a file is not there, or a word is not what its option takes.
-    """
+    """Returns rewards and modules named by the options; ``None`` if no option was given. Raises ``UsageError`` where a
+    file is not there, or a word is not one that its option takes."""
     from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
     from autotune.specification.request import PACKAGES
     from autotune.specification.user_input import rewards_configured, rewards_named, task_named

@@ -41,11 +41,7 @@ def check_machine(cores: int, memory: int | None, available: int | None = None) 
 
 
 def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str | None = None) -> list[Finding]:
-    """A C++ compiler, which compiled models need on a CPU; nothing where there is one.
-
-    Args:
-        named: what ``CXX`` says, as PyTorch's inductor reads it.
-    """
+    """Warns where there is no C++ compiler (``named``: the value of ``CXX``), which compiled models need on a CPU."""
     program = named or "g++"
     if find(program) is not None:
         return []
@@ -89,14 +85,9 @@ def look_at_gpus(
     name_of: Callable[[int], str],
     unfit: Callable[[], Sequence[GpuFault]] = tuple,
 ) -> list[Finding]:
-    """Findings on the GPUs.
-
-    Args:
-        visible: those ``CUDA_VISIBLE_DEVICES`` leaves.
-        chosen: that variable; ``None`` if it is not set.
-        name_of: process id -> name, empty where ids are not this system's.
-        unfit: those the driver has and nothing can compute on.
-    """
+    """Returns findings on the GPUs. ``visible`` are those that ``CUDA_VISIBLE_DEVICES`` (``chosen``, ``None`` if not
+    set) leaves, ``unfit`` those nothing can compute on; ``name_of``: process id -> name, empty where ids are not this
+    system's."""
     try:
         left, there, faulty = tuple(visible()), tuple(every()), tuple(unfit())
     except MachineError as error:
@@ -165,12 +156,8 @@ LOCKED_WANTED = 64 << 20
 
 
 def check_surroundings(here: Surroundings, gpus: int) -> list[Finding]:
-    """A finding for each thing that a container or a batch system lacks, with the option that gives it.
-
-    Args:
-        here: what there is.
-        gpus: visible ones; some things matter only to several processes on several GPUs.
-    """
+    """Returns a finding for each thing that a container or a batch system lacks, with the option that gives it; some
+    matter only to several processes on several visible GPUs."""
     found: list[Finding] = []
     if here.shared_memory is None or here.shared_memory < SHARED_WANTED:
         size = "none" if here.shared_memory is None else format_size(here.shared_memory)

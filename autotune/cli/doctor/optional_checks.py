@@ -21,11 +21,8 @@ OPTIONAL_KEYS: Mapping[str, str] = {"use_vllm": "vllm", "deepspeed": "deepspeed"
 def check_optional(
     packages: Mapping[str, str], pip: str, *, gpus: bool, optional: Sequence[Wished] = OPTIONAL
 ) -> list[Finding]:
-    """Findings on optional packages, with a warning for each that blocks its knobs.
-
-    Args:
-        packages: name -> version, of the interpreter.
-    """
+    """Returns findings on optional packages (``packages``: name -> version), with a warning for each that blocks its
+    knobs."""
     here = [o for o in optional if packages.get(o.name)]
     lacking = [f"{o.name} ({o.gives})" for o in optional if o not in here]
     parts = [", ".join(f"{o.name} {packages[o.name]}" for o in here)] if here else []
@@ -38,12 +35,8 @@ def check_optional(
 
 
 def check_attention(packages: Mapping[str, str], capabilities: Sequence[tuple[int, int]]) -> list[Finding]:
-    """What each new sequence length costs where nothing takes cuDNN's attention from torch, as vLLM's import does.
-
-    Args:
-        packages: name -> version, of the interpreter.
-        capabilities: of the GPUs.
-    """
+    """Warns where torch computes attention by cuDNN first, which plans for each new sequence length, without a vLLM
+    whose import switches that off."""
     since, majors = CUDNN_FIRST
     torch = packages.get("torch", "")
     if packages.get("vllm") or not within(f">={since}", torch) or not any(major in majors for major, _ in capabilities):

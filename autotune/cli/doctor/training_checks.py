@@ -1,5 +1,4 @@
-"""The training interpreter: whether it starts, what it has, whether that fits, and whether the rewards load; and every
-fault of the user's configuration, before anything is run."""
+"""Checks the training interpreter, its packages and the rewards, and every fault of the user's configuration."""
 
 from __future__ import annotations
 
@@ -36,11 +35,8 @@ Probe = Callable[[str], Mapping[str, Any]]
 def check_training(
     python: str, probe: Probe, *, gpus: Sequence[tuple[int, int]] = (), environment: Environment = TRL
 ) -> list[Finding]:
-    """The interpreter starts, has what a trial imports, in versions that were tested.
-
-    Args:
-        gpus: the compute capability of each.
-    """
+    """Checks that the interpreter starts and has a trial's imports in tested versions; ``gpus`` are compute
+    capabilities."""
     program = shutil.which(os.path.expanduser(python))
     if program is None:
         text = f"{python} is no program that can be run"
@@ -133,15 +129,9 @@ def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] =
 
 
 def check_config(request: Request, look: Callable[[Request, Resources], Faults]) -> list[Finding]:
-    """A problem for each fault, a warning for what ``start`` has to be given beside the configuration.
-
-    Args:
-        request: with the configuration, as ``start`` would be asked.
-        look: tells its faults on a machine; ``wiring.config_faults``.
-
-    Raises:
-        UsageError: there are not so many GPUs as the request is to hold.
-    """
+    """Returns a problem for each fault, and a warning for input that ``start`` needs beside the configuration.
+    ``look`` finds the faults on a machine (``wiring.config_faults``). Raises ``UsageError`` where there are fewer GPUs
+    than asked for."""
     try:
         chosen = gpu_choice.choose(hardware.visible_gpus(), request.gpus)
         found = look(request, replace(hardware.resources(gpus=chosen.gpus), framework=request.framework))

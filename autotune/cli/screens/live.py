@@ -143,7 +143,6 @@ def _best(state: LiveState, columns: KnobColumns, width: int) -> list[Renderable
 
 
 def _running(state: LiveState) -> list[str]:
-    """A line for each trial that runs."""
     running = [t for t in state.trials if t.number in state.phases]
     return [_present(state, trial, *state.phases[trial.number]) for trial in running] or ["running  nothing"]
 

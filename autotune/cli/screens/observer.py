@@ -54,10 +54,7 @@ def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool | None = 
 
 @contextmanager
 def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Observer]:
-    """An observer for one run of a study; nothing it does can fail the study.
-
-    The table and the plain lines go to stderr, NDJSON to stdout.
-    """
+    """Yields an observer for one run of a study, which cannot fail the study; text goes to stderr, NDJSON to stdout."""
     if mode is Mode.LIVE:
         screen = console.talk(None)
         with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:

@@ -25,12 +25,8 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, greater than 0 and at most a year.
-
-    Raises:
-        UsageError: one sentence with what is accepted. A bare number is refused because its unit
-            would be a guess, ``04:00`` because it may mean hours or minutes.
-    """
+    """Returns seconds, greater than 0 and at most a year. Raises ``UsageError`` for any other text, a bare number, and
+    ``04:00``, which may mean hours or minutes."""
     given = text.strip()
     if _BARE_NUMBER.fullmatch(given):
         raise UsageError(f"{text!r} has no unit: {DURATIONS}")
@@ -66,11 +62,8 @@ def _units(text: str) -> float | None:
 
 
 def parse_size(text: str) -> int:
-    """Bytes, at least 1 and at most 1 PiB. ``6GiB`` and ``6g`` are binary, ``6GB`` is decimal.
-
-    Raises:
-        UsageError: one sentence with what is accepted; a bare number is refused.
-    """
+    """Returns bytes, at least 1 and at most 1 PiB. ``6GiB`` and ``6g`` are binary, ``6GB`` is decimal. Raises
+    ``UsageError`` for any other text and for a bare number."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no size: {SIZES}")

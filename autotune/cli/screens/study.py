@@ -57,15 +57,11 @@ def plan_screen(
     scaling: Sequence[str] = (),
     workload: str = "",
 ) -> RenderableType:
-    """The plan in five lines: model, baseline, combinations, what is measured, when it stops.
+    """Draws the plan in five lines: model, baseline, combinations, measurements, end.
 
-    Args:
-        budget: of the whole study; ``spent_wall_s`` of it is used already.
-        same_learning: those among them that change neither rounding nor learning.
-        now: UTC seconds since the epoch.
-        spent_wall_s: wall seconds earlier runs of this study used.
-        scaling: of a published baseline, what it is and what was changed of it; shown whole under the lines.
-        workload: which size was chosen for the budget and why; shown whole under the lines.
+    ``budget`` is the whole study's, of which ``spent_wall_s`` seconds are used; ``now`` is UTC seconds.
+    ``same_learning`` counts combinations that change neither rounding nor learning. ``scaling`` (of a published
+    baseline) and ``workload`` (the size chosen for the budget, and why) are shown whole under the lines.
     """
     lines = {
         "model": _model(spec),
@@ -132,11 +128,8 @@ def end_screen(
 ) -> RenderableType:
     """Draws the answer, how sure it is, and last the next command, in 20 lines of 80 columns.
 
-    Args:
-        ended_by: the sentence of the limit that ended it.
-        run: sentences on the user's whole run.
-        places: where files are, by what they are.
-        whole: as many lines as it takes, with lengths, every note, and what the speed is bound by.
+    ``ended_by`` is the sentence of the limit that ended it, ``run`` is on the user's whole run, ``places`` are files.
+    ``whole``: as many lines as it takes, with lengths, every note, and the bound on the speed.
     """
     grid, recommendation, baseline = LabelGrid(), reading.recommendation, reading.study.spec.baseline
     notes = () if recommendation is None else recommendation.notes

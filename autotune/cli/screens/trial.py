@@ -46,15 +46,8 @@ def trial_screen(
     timeline: MemoryTimeline | None = None,
     roof: Roof | None = None,
 ) -> RenderableType:
-    """Everything known of a trial, at most 80 columns wide.
-
-    Args:
-        log: last lines of the log, shown for a trial that failed.
-        log_path: where the whole log is.
-        notes: what the trial said of itself.
-        timeline: its memory over time, if that is known.
-        roof: what its GPU could do at most, if that is known.
-    """
+    """Draws everything known of a trial, at most 80 columns wide; ``log`` are last lines, shown for one that failed,
+    ``notes`` the trial's own, ``timeline`` its memory over time, ``roof`` the most its GPU could do."""
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
     if speed := speed_sentence(trial, roof):
