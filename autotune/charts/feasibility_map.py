@@ -70,12 +70,8 @@ def feasibility_map(
     predicted: Mapping[Pair, Cell],
     href: CellHref | None = None,
 ) -> Chart:
-    """The map of ``knobs`` (across, up).
-
-    Args:
-        listed: values of the search space by knob.
-        href: where the trials of a pair are listed; without it cells are no links.
-    """
+    """Draws the map of ``knobs`` (across, up); ``listed`` are the space's values by knob, cells link to ``href``, if
+    given."""
     across, up = knobs
     if not across or not up or across == up:
         return empty(NAME, "What fits", "A map needs two different knobs whose values differ between trials.")

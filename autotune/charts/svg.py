@@ -22,11 +22,8 @@ class Svg(str):
 
 
 def tag(name: str, *children: str, **attributes: object) -> Svg:
-    """An element; children that are not ``Svg`` are text.
-
-    ``class_`` is ``class``, other underscores are hyphens; attributes that are ``None`` or empty are left out.
-    Raises ``ValueError`` for a number that is not finite.
-    """
+    """Returns an element; children that are not ``Svg`` are escaped. ``class_`` is ``class``, other underscores are
+    hyphens; ``None`` and empty attributes are left out. Raises ``ValueError`` for a number that is not finite."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
@@ -71,10 +68,7 @@ def label(x: float, y: float, words: object, class_: str = "", anchor: str = "")
 
 
 def linked(inner: str, href: str, says: str) -> Svg:
-    """``inner`` with its words for who points at it, as a link where there is one to follow.
-
-    Links of a chart are no stops of the Tab key, which would be hundreds: the chart is one, and arrow keys go on.
-    """
+    """Returns ``inner`` with its tooltip, as a link if there is ``href``; no Tab stop, because the chart is one."""
     named = group([tag("title", says), Svg(inner)], class_="mark")
     return tag("a", named, href=href, tabindex=-1) if href else named
 

@@ -63,11 +63,8 @@ def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | No
 
 
 def paths_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, what: str = "log") -> RunPaths:
-    """Returns the paths of an attempt's files, by default the last one's; errors say that the trial has no such file.
-
-    Raises:
-        NotFoundError: the trial was not started, or has no such attempt.
-    """
+    """Returns the paths of an attempt's files, by default the last one's. Raises ``NotFoundError`` where the trial was
+    not started (so it has no ``what``) or has no such attempt."""
     if trial.attempt == 0:
         raise NotFoundError(f"trial {trial.number} has not been started, so it has no {what}")
     if attempt is not None and attempt > trial.attempt:
@@ -86,7 +83,7 @@ def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = No
 def read_trial(
     home: HomePaths, study: Study, trial: Trial, notes: tuple[NoteRecord, ...], opened: Callable[[Path], int]
 ) -> TrialReading:
-    """Reads a trial's files and notes. ``opened`` returns the descriptor of a path, or raises ``OSError`` or
+    """Reads a trial's files and notes; ``opened`` returns a path's descriptor, or raises ``OSError`` or
     ``NotFoundError``."""
     paths, log = attempt_paths(home, study, trial), log_of(home, study, trial)
     return TrialReading(
@@ -111,10 +108,8 @@ def log_tail(path: Path, count: int, opened: Callable[[Path], int] = plain_file)
 
 
 def sign_of_life(paths: RunPaths) -> Life | None:
-    """Reads the phase that a trial's process last recorded; ``None`` if there is none that can be read.
-
-    The trial runs the user's code, so a pipe, a link or a large file in that place is ignored.
-    """
+    """Reads the phase that a trial's process last recorded; ``None`` if there is none. The trial runs the user's code,
+    so a pipe, a link or a large file in that place is ignored."""
     try:
         seen = paths.phase.lstat()
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST_MARK:

@@ -55,11 +55,8 @@ class Exported:
 
 
 def chosen(reading: StudyReading, choice: ExportChoice) -> RecommendationRow:
-    """Returns the selected configuration with its evidence; a row is one of the study's answer.
-
-    Raises:
-        UsageError: there is none, or it is not known to be feasible.
-    """
+    """Returns the selected configuration with its evidence. Raises ``UsageError`` where there is none, or it is not
+    known to be feasible."""
     study, trials = reading.study, reading.trials
     if choice.trial is not None:
         return _of_trial(study, trials, choice.trial)
@@ -112,11 +109,8 @@ class HasNotes(Protocol):
 
 
 def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:
-    """Builds the files of an export.
-
-    Raises:
-        UsageError: the configuration does not exist, or the framework cannot express it.
-    """
+    """Builds the files of an export. Raises ``UsageError`` where the configuration does not exist, or the framework
+    cannot express it."""
     study, trials = reading.study, reading.trials
     row = chosen(reading, choice)
     native = None
@@ -180,11 +174,7 @@ def missing_prompts(exported: Exported) -> str:
 
 
 def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Writes an export into ``folder``; returns the files.
-
-    Raises:
-        UsageError: a file exists already and ``force`` is false, or the folder cannot be written.
-    """
+    """Writes an export into ``folder``; returns the files. Raises as ``put`` and ``texts_of``."""
     files = put(texts_of(exported, study), folder, force=force)
     (folder / exported.framework.names.run).chmod(0o755)
     return files
@@ -203,11 +193,8 @@ def texts_of(exported: Exported, study: Study) -> dict[str, str]:
 
 
 def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Writes each text under its name, which may contain folders; returns the files.
-
-    Raises:
-        UsageError: a file exists already and ``force`` is false, or the folder cannot be written.
-    """
+    """Writes each text under its name, which may contain folders; returns the files. Raises ``UsageError`` if a file
+    exists and ``force`` is false, or the folder cannot be written."""
     targets = {folder / name: text for name, text in texts.items()}
     try:
         there = [path.name for path in targets if path.exists()]

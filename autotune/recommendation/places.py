@@ -67,11 +67,8 @@ def _spot(data: Mapping[str, Any]) -> TrialPlace:
 def places_now(
     spots: Sequence[TrialPlace], running: Sequence[tuple[Trial, TrialPlace]], left: Mapping[TrialPlace, str]
 ) -> tuple[PlaceNow, ...]:
-    """Combines places and running trials. Pure. A trial in a place that is not among ``spots`` adds one.
-
-    Args:
-        left: place that gets no more trials -> reason.
-    """
+    """Combines places and running trials. Pure. A trial in a place that is not among ``spots`` adds one. ``left``:
+    place that gets no more trials -> reason."""
     waiting, found = list(running), []
     for spot in spots:
         here = next((one for one in waiting if (one[1].name, one[1].node) == (spot.name, spot.node)), None)

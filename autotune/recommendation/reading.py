@@ -273,11 +273,8 @@ def fits(row: RecommendationRow, limit_bytes: int) -> bool:
 
 
 def named_study(studies: Sequence[tuple[int, str]], name: str | None) -> int:
-    """Returns the id of the study of a name or id, or the newest's; ``studies`` are (id, name), newest first.
-
-    Raises:
-        NotFoundError: there is no such study; the message names the most similar one.
-    """
+    """Returns the id of the study of a name or id, or the newest's; ``studies`` are (id, name), newest first. Raises
+    ``NotFoundError`` naming the most similar one."""
     if not studies:
         raise NotFoundError("there is no study yet; `autotune start` begins one")
     if name is None:

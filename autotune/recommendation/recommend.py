@@ -82,14 +82,9 @@ def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuratio
 
 
 def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LEARNING) -> RecommendationRow | None:
-    """Returns the fastest configuration that the framework's own settings reproduce; ``None`` if none is feasible.
-
-    A confirmed configuration is preferred to one of search trials alone (``confirmed`` tells them apart), and either to
-    the baseline, which every confirmation runs beside.
-
-    Args:
-        row: SAME_LEARNING for the baseline's learning, PERMITTED for all that the space permits.
-    """
+    """Returns the fastest configuration that the framework's own settings reproduce, with the learning ``row``
+    permits; ``None`` if none is feasible. Confirmed ones go before those of search trials alone, both before the
+    baseline."""
     held = evidence.feasible(trials)
     found = [c for c in held if is_native(c, spec.framework, spec.resources.device)]
     if row is Row.SAME_LEARNING:
@@ -134,11 +129,8 @@ def _kept(
 def _candidates(
     spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
 ) -> Iterator[Configuration]:
-    """Yields the leader, then, as long as the caller asks, other confirmed configurations, best first.
-
-    A leader of search trials alone was selected for its figure, so confirmed configurations come first unless its lead
-    over them is proven too. If it is not even proven against the reference it stays first, and a note says so.
-    """
+    """Yields the leader, then other confirmed configurations, best first. They go before a leader of search trials
+    alone that is proven against the reference but not against the first of them."""
     others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
     held = evidence.feasible(trials)
     if others and not any(t.kind is TrialKind.CONFIRM for t in held[leader.configuration]):

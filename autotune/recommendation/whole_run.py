@@ -1,8 +1,7 @@
 """Hours and cost of the user's whole training run, with the baseline and with the answer. Pure.
 
-A run of N updates makes the same number of completion tokens with either configuration, so its hours are those tokens
-divided by tokens/hour, at the recorded lengths. Start-up, checkpoints and evaluation are the same for both and are left
-out.
+Either makes the same number of completion tokens, so its hours are those tokens divided by tokens/hour, at the
+recorded lengths. Start-up, checkpoints and evaluation are the same for both and are left out.
 """
 
 from __future__ import annotations
@@ -82,11 +81,8 @@ class WholeRun:
 def whole_run(
     spec: StudySpec, trials: Sequence[Trial], answer: Recommendation | None, updates: int, price: float | None = None
 ) -> WholeRun | None:
-    """Estimates the whole run with the first row of ``answer``; ``None`` if there is no row.
-
-    Raises:
-        UsageError: a price for GPUs that the study does not hold.
-    """
+    """Estimates the whole run with the first row of ``answer``; ``None`` if there is no row. Raises ``UsageError`` for
+    a price where the study holds no GPUs."""
     gpus = spec.resources.total_gpus
     if price is not None and not gpus:
         raise UsageError(f"--price {price:g} is for a GPU-hour, and this study runs on a CPU; leave it out")
