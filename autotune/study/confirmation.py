@@ -1,7 +1,7 @@
 """Plans the trials that confirm a leader before it is recommended. Pure.
 
 A leader was picked for having measured best, so its own figure flatters it (the winner's curse). It runs again in
-fresh processes, next to the reference, in turned order in every second round.
+fresh processes, next to the reference, in the opposite order every second round.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def barest(protocol: Protocol) -> Protocol:
 
 
 def of_reference(protocol: Protocol) -> Protocol:
-    """Reduces a confirmation's protocol to the cycles that the gain rests on; without recorded lengths the natural
-    ones give them."""
+    """Reduces a confirmation's protocol to the cycles that the gain rests on; natural ones, too,
+    where no lengths are recorded."""
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 

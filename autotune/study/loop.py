@@ -82,8 +82,6 @@ class _PlanChangedError(Exception):
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A trial that runs."""
-
     trial: Trial
     bound: schedule.Deadline
     recorder: Recorder
@@ -175,7 +173,7 @@ class StudyLoop:
         """Runs one configuration again outside the search; returns the trial, WAITING if broken off.
 
         A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is made
-        anew. Raises as ``run``, or ``MachineError``: no trial can be run at present.
+        anew. Unless ``counted`` its time is not the study's. Raises as ``run``, or ``MachineError``: no trial can run.
         """
         with self.store.lock(self.study.id):
             ledger = Ledger(self.store, self._clock, self.study.id, self._held, counted=counted)

@@ -110,8 +110,6 @@ _PASSING = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.SY
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Results of the memory formulas."""
-
     s: Settings
     held: States
     passing: Transients
