@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 PANELS = {
     "How long (one is needed)": "budget max_trials gpu_hours dry_run",
-    "Your run": "config server accelerate model data reward task published framework openr1 python baseline "
+    "Your run": "config server accelerate model data reward task published framework openr1 python env baseline "
     "rows_per_update max_prompt_length max_completion_length",
     "Machine": "gpus rollout_gpus at_once memory_limit ranks allow_busy ray nodes",
     "Search": "space objective sampler seed no_history cold rows repeat_top times same_learning",
