@@ -70,7 +70,7 @@ class Places:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.out, self.work = given.out.resolve(), given.work.resolve()
-        self.packages, self.archive = given.packages, given.archive
+        self.packages, self.archive = (path and path.resolve() for path in (given.packages, given.archive))
         unpacked = str(self.work / "env" / "bin" / "python") if given.packages else ""
         self.python = unpacked or shutil.which(given.python) or given.python
         self.tool = unpacked or shutil.which(given.tool) or given.tool
@@ -204,7 +204,7 @@ class Visit:
         command = [word.replace("{left}", f"{stage.seconds - 5:.0f}") for word in stage.command]
         bounds = (f"{stage.seconds / self.speed}", f"{GRACE_S / self.speed}")
         argv = [sys.executable, "-I", "-S", holder.__file__, *bounds, *command]
-        environment = {**os.environ, **stage.environment}
+        environment = {**self.variables(), **stage.environment}
         with log.open("ab") as output:
             streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
             held = subprocess.Popen(argv, cwd=ROOT, env=environment, **streams)  # type: ignore[call-overload]
@@ -226,6 +226,17 @@ class Visit:
                 subprocess.run([self.at.tool, *table], cwd=ROOT, stdout=output, stderr=output, check=False)
         self.say("ended", stage.name, code=code, seconds=round(self.now() - began, 1), last=_last_line(log))
         self.copy()
+
+    def variables(self) -> dict[str, str]:
+        """Of a stage: with those that the unpacked packages want, whose interpreter finds them without a path."""
+        script = self.at.work / "kit" / "env.sh"
+        if not script.is_file():
+            return dict(os.environ)
+        words = ["bash", "-c", '. "$1" && env -0', "bash", str(script)]
+        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        found = dict(line.split("=", 1) for line in told.split("\0") if "=" in line)
+        found.pop("PYTHONPATH", None)
+        return {**found, "PATH": f"{self.at.work / 'env' / 'bin'}:{found['PATH']}"}
 
     def copy(self) -> None:
         """All there is so far: the study's database and records into OUT, and OUT into the archive."""

@@ -100,6 +100,15 @@ def test_every_gpu_test_is_in_the_plan_and_those_that_no_gpu_has_run_come_first(
     assert names.index("compiled") < names.index("study") < names.index("tests-parity_on_device")
 
 
+def test_stages_have_the_variables_of_the_unpacked_packages_and_no_path_of_modules(tmp_path: Path) -> None:
+    at = places(tmp_path)
+    words = "export PYTHONPATH=/site SAMPLER='0 or = 1'"
+    kit = Stage("packages", 30, ("sh", "-c", f'mkdir -p {at.work}/kit; echo "{words}" > {at.work}/kit/env.sh'))
+    told = Stage("told", 30, ("sh", "-c", 'echo "$SAMPLER, ${PYTHONPATH-none}, $OWN"'), environment={"OWN": "mine"})
+    Visit(at, 500.0).run([kit, told])
+    assert (at.out / "told.log").read_text() == "0 or = 1, none, mine\n"
+
+
 def alive(tag: str) -> list[int]:
     """Processes that carry the tag in their environment; those that are ending do not count."""
     found = []
