@@ -186,7 +186,7 @@ def test_a_repeat_that_fails_is_not_run_for_ever() -> None:
     assert set(counted.values()) == {AGAIN.times}
 
 
-@pytest.mark.parametrize(("broken", "there", "ended"), [(1, AGAIN.times, ALL_THERE), (99, 0, "by the machine")])
+@pytest.mark.parametrize(("broken", "there", "ended"), [(1, AGAIN.times, ALL_THERE), (99, 0, "configuration's fault")])
 def test_a_repeat_the_machine_broke_is_run_again_but_not_for_ever(broken: int, there: int, ended: str) -> None:
     """Broken twice (the loop tries each twice itself) it would be missing from the table for good."""
     house, left = House(), [2 * broken]

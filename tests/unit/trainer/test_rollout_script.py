@@ -5,6 +5,7 @@ Were the pair read wrongly, trial 0 would not be what the user runs: another spl
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
+from autotune.specification.request import Request
 from search_spaces.configuration import KnobValue
 from tests.support import trl_fields
 from tests.support.properties import examples
@@ -486,15 +488,17 @@ def test_what_cannot_be_read_is_told_by_the_server_scripts_name(name: str, text:
 
 
 def test_the_option_reaches_the_reader_and_is_refused_where_nothing_reads_it(tmp_path: Path) -> None:
+    def asked(config: Path | None, framework: str) -> Request:
+        options = StudyOptions(config=config, server=server, python=sys.executable)
+        return request_of(options, FrameworkOptions(framework), "tpe", tmp_path)
+
     (tmp_path / "train.sh").write_text(TRAIN)
     (tmp_path / "serve.sh").write_text(ROLLOUT)
     config, server = tmp_path / "train.sh", tmp_path / "serve.sh"
-    request = request_of(StudyOptions(config=config, server=server), FrameworkOptions("swift"), "tpe", tmp_path)
+    request = asked(config, "swift")
     assert (request.server, request.server_name) == (ROLLOUT, str(server))
     for name, own in (("verl", config), ("swift", None)):
         with pytest.raises(UsageError, match="--server is the script that starts a rollout server beside"):
-            request_of(StudyOptions(config=own, server=server), FrameworkOptions(name), "tpe", tmp_path)
+            asked(own, name)
     server.write_text("")
-    assert (
-        request_of(StudyOptions(config=config, server=server), FrameworkOptions("trl"), "tpe", tmp_path).server == "\n"
-    )
+    assert asked(config, "trl").server == "\n"
