@@ -30,6 +30,7 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support import factories as f
 from tests.support.large_study import large_trials
+from tests.support.not_none import not_none
 from tests.support.recorded import record
 from tests.support.served import SPACE, Reader, tuner_of, whole_study
 from tests.unit.api.test_filters import snapshot
@@ -164,8 +165,7 @@ def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading
             assert f"#{number}" in said
     assert "passed: a micro-batch of 192 tokens a row" in said
     assert "maximum" in said
-    assert whole.fingerprint is not None
-    assert whole.fingerprint.digest in said
+    assert not_none(whole.fingerprint).digest in said
     assert "autotune export first" in said
 
 
@@ -386,8 +386,7 @@ def test_the_end_of_a_log_is_cleaned_and_cut(tmp_path: Path) -> None:
     file.write_bytes(
         b"x" * TAIL + b"\n" + b"\n".join(b"line %d\x1b[0m\xff" % n for n in range(500)) + b"\n" + b"y" * 9000
     )
-    found = log_tail(file, file.parent)
-    assert found is not None
+    found = not_none(log_tail(file, file.parent))
     assert found.more
     assert len(found.lines) == LINES
     assert found.lines[-2] == "line 499\ufffd"

@@ -23,6 +23,7 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from autotune.wording.sentences import evidence_words, gain_words, speed_words
 from tests.support import factories
+from tests.support.not_none import not_none
 from tests.support.recorded import record
 from tests.support.served import Reader
 from tests.unit.cli.drawing import text
@@ -63,8 +64,7 @@ def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, fi
     store = open_store(finished_home.database)
     found = read_study(store, store.study(1))
     store.close()
-    stored = found.stored
-    assert stored is not None
+    stored = not_none(found.stored)
     document = finished.json("/api/v1/studies/1/recommendation")["recommendation"]
     page = words(finished.page("/studies/1"))
     screen = " ".join(text(end_screen(found, ended_by=stored.ended_by, whole=True)).split())
@@ -77,8 +77,7 @@ def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, fi
             assert sentence in page
             assert " ".join(sentence.split()) in screen
     assert stored.rows[0].gain is not None
-    headline = re.search(r"Best configuration: \S+ %", screen)
-    assert headline is not None
+    headline = not_none(re.search(r"Best configuration: \S+ %", screen))
     assert headline.group() in page
     assert stored.ended_by in page
 
@@ -228,8 +227,7 @@ def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
     [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 1.0, 3.0)],
 )
 def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: float) -> None:
-    found = gain_bar(factories.gain(low=low, value=value, high=high))
-    assert found is not None
+    found = not_none(gain_bar(factories.gain(low=low, value=value, high=high)))
     zero, left, middle = float(found.zero), float(found.low), float(found.value)
     assert min(zero, left) >= 0
     assert max(zero, left + float(found.width)) <= 1000.5

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.machine import other_load
 from autotune.machine.hardware import Files
+from tests.support.not_none import not_none
 
 
 def _write(root: Path, name: str, text: str) -> None:
@@ -40,8 +41,7 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
     def later(_: float) -> None:
         _stat(tmp_path, 150, 50, {7: ("a) (b", 80), 8: ("calm", 1), mine: ("ours", 60)})
 
-    found = other_load.sample_load(later, files)
-    assert found is not None
+    found = not_none(other_load.sample_load(later, files))
     assert found.share == pytest.approx(0.75)
     assert found.busiest == ((7, "a) (b", 0.8),)
 
@@ -87,6 +87,5 @@ def test_on_this_machine_a_busy_process_is_seen() -> None:
             name = other_load.process_name(process.pid)
         finally:
             process.kill()
-    assert found is not None
-    assert found.share > 0
+    assert not_none(found).share > 0
     assert name
