@@ -1,7 +1,4 @@
-"""A study on several GPUs: who trains, how many rows an update has, what is counted over all of them.
-
-If one of these fails, a baseline is not what the user runs today, or a figure counts GPUs it should not.
-"""
+"""A study on several GPUs: who trains, how many rows an update has, what is counted over all of them."""
 
 from __future__ import annotations
 

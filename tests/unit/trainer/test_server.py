@@ -1,7 +1,6 @@
 """The rollout server's command line, as TRL 1.16 and vLLM 0.31 want it.
 
-Were one of these wrong, a study on several GPUs would lose every trial with a server at its launch, or measure
-a server that is not the one its configuration describes. What a launch does on a GPU is not yet measured.
+What a launch does on a GPU is not yet measured.
 """
 
 from __future__ import annotations
