@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import lanes, shared
-from tests.support.trl_trials import NO_TRAINING, TRAINING_VARIABLE
+from tests.support.trl_trials import NO_TRAINING, ONE_THREAD, TRAINING_VARIABLE
 
 pytest_plugins = ["tests.support.computing"]
 
@@ -72,3 +72,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if item.get_closest_marker("unit") is not None:
             patch.setenv(TRAINING_VARIABLE, NO_TRAINING)
         return (yield)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """``ONE_THREAD`` for what a file's tests start by the tuner's own runner or command."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ONE_THREAD.items():
+            patch.setenv(name, value)
+        yield

@@ -29,6 +29,7 @@ from autotune.domain import (
 )
 from autotune.ports import Proposer
 from tests.support import factories
+from tests.support.not_none import not_none
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,7 @@ class ProposerSuite:
         assert self.build(only).propose([only.run(only.baseline, 0)], 1) is None
 
     def test_an_empty_history_has_a_first_proposal(self, world: Landscape) -> None:
-        proposal = self.build(world).propose([], 0)
-        assert proposal is not None
+        proposal = not_none(self.build(world).propose([], 0))
         assert proposal[0] in world.permitted
 
     @pytest.mark.parametrize("kept", [1, 4, 9, 15])
@@ -206,8 +206,7 @@ class ProposerSuite:
         proposer = self.build(world)
         failed = world.baseline.with_(micro_batch_size=16)
         history = [world.run(world.baseline, 0), factories.failed(4, configuration=failed)]
-        sentence = proposer.ruled_out(history, failed.with_(micro_batch_size=32))
-        assert sentence is not None
+        sentence = not_none(proposer.ruled_out(history, failed.with_(micro_batch_size=32)))
         assert sentence.startswith("trial 4 (micro_batch_size 16) ran out of host memory in update")
         assert proposer.ruled_out(history, failed) is not None
         assert proposer.ruled_out(history, failed.with_(micro_batch_size=8)) is None
@@ -230,8 +229,7 @@ class ProposerSuite:
         proposer = self.build(world)
         made = search(proposer, world, 14)
         made += confirmations(made)
-        proposal = proposer.propose(made, 15)
-        assert proposal is not None
+        proposal = not_none(proposer.propose(made, 15))
         lost = ended(15, proposal[0], FailureReason.INFRA)
         assert proposer.propose([*made, lost], 15) == proposal
 
@@ -244,8 +242,7 @@ class ProposerSuite:
             factories.finished(3, configuration=world.headline[4], cycles=0),
             complete(4, world.headline[5], 9.0, state=TrialState.PRUNED, outcome=Outcome()),
         ]
-        proposal = self.build(world).propose([*history, *confirmations(history)], 5)
-        assert proposal is not None
+        proposal = not_none(self.build(world).propose([*history, *confirmations(history)], 5))
         assert proposal[0] in world.permitted
 
     def test_a_bound_makes_nothing_the_best(self, world: Landscape) -> None:
@@ -293,8 +290,7 @@ class ExhaustiveSuite(ProposerSuite):
     def test_a_trial_without_a_verdict_may_be_proposed_again(self, small: Landscape, reason: FailureReason) -> None:
         made = [complete(i, c, small.speed(c)) for i, c in enumerate(small.permitted[:-1])]
         made.append(ended(len(made), small.permitted[-1], reason))
-        proposal = self.build(small).propose(made, len(made))
-        assert proposal is not None
+        proposal = not_none(self.build(small).propose(made, len(made)))
         assert proposal[0] == small.permitted[-1]
 
     @pytest.mark.parametrize("reason", [r for r in FailureReason if r.blames_configuration])
@@ -327,6 +323,5 @@ def _asks_for_as_much(later: Configuration, failed: Configuration) -> bool:
 
 
 def _any_source(suite: ProposerSuite, world: Landscape, made: Sequence[Trial]) -> str:
-    proposal = suite.build(world).propose(made, len(made))
-    assert proposal is not None
+    proposal = not_none(suite.build(world).propose(made, len(made)))
     return proposal[1]

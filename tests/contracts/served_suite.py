@@ -2,8 +2,7 @@
 
 Subclass ``ServedTrialSuite`` with a ``runner`` fixture (``make_runner(**changes)``) and an ``assign`` fixture:
 ``assign(server=..., acts=..., **changes)`` gives an ``Assignment`` whose server is ``tests/support/scripted_server.py``
-with that script. Were one of these to fail, a study would lose its night to a server: waiting for one that never
-comes, blaming the configuration for a port, or leaving its memory taken for every trial after it.
+with that script.
 """
 
 from __future__ import annotations

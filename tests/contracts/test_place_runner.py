@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from autotune.ports import Assignment
 from autotune.running.cluster.agent import Agent, Share
 from autotune.running.cluster.runner import PlaceRunner
-from tests.contracts.runner_suite import Assign, MakeRunner, RealClock, TrialRunnerSuite
-from tests.support.scripted import assignment, local_runner
+from tests.contracts.runner_suite import MakeRunner, RealClock
+from tests.contracts.scripted_suite import ScriptedRunnerSuite
+from tests.support.scripted import local_runner
 
 ALONE = Share(place=0, index=0, count=1, gpus=0)
 
 
-class TestPlaceRunner(TrialRunnerSuite):
+class TestPlaceRunner(ScriptedRunnerSuite):
     home = f"place-suite-{os.getpid()}"
 
     @pytest.fixture(autouse=True)
@@ -41,11 +40,3 @@ class TestPlaceRunner(TrialRunnerSuite):
         yield make
         for runner in made:
             runner.close()
-
-    @pytest.fixture
-    def assign(self, tmp_path: Path) -> Assign:
-        def assign(*, slow: bool = False, deadline_s: float = 30.0) -> Assignment:
-            script: dict[str, Any] = {"sleep": 0.5} if slow else {}
-            return assignment(tmp_path / "attempt", script, deadline_s=deadline_s)
-
-        return assign

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.ports import Assignment
 from autotune.running.cluster.places import planned
 from autotune.running.cluster.ray_cluster import RayCluster
 from autotune.running.cluster.runner import PlaceRunner
-from tests.contracts.runner_suite import Assign, MakeRunner, RealClock, TrialRunnerSuite
+from tests.contracts.runner_suite import MakeRunner, RealClock
+from tests.contracts.scripted_suite import ScriptedRunnerSuite
 from tests.support.ray_nodes import needs_ray, nodes
-from tests.support.scripted import assignment, local_runner
+from tests.support.scripted import local_runner
 
 needs_ray()
 pytestmark = [pytest.mark.full, pytest.mark.alone]
@@ -27,7 +26,7 @@ def cluster() -> Iterator[RayCluster]:
         yield RayCluster(found.address)
 
 
-class TestRayRunner(TrialRunnerSuite):
+class TestRayRunner(ScriptedRunnerSuite):
     home = f"ray-suite-{os.getpid()}"
 
     @pytest.fixture
@@ -45,11 +44,3 @@ class TestRayRunner(TrialRunnerSuite):
         yield make
         for runner in made:
             runner.close()
-
-    @pytest.fixture
-    def assign(self, tmp_path: Path) -> Assign:
-        def assign(*, slow: bool = False, deadline_s: float = 30.0) -> Assignment:
-            script: dict[str, Any] = {"sleep": 0.5} if slow else {}
-            return assignment(tmp_path / "attempt", script, deadline_s=deadline_s)
-
-        return assign

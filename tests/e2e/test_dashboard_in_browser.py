@@ -20,7 +20,7 @@ from autotune.recommendation.reading import read_study
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.e2e.browser import browser, complaints
+from tests.e2e.browser import complaints
 from tests.e2e.test_serve import Server, begin_study
 from tests.support import factories
 from tests.support.large_study import large_study
@@ -35,12 +35,6 @@ SOON_MS = 60_000
 PAGES = ("/", "/studies/1", "/studies/1/why", "/studies/1/trials/0", "/studies/1/compare?trial=0&trial=1")
 EVERY_PAGE = (*PAGES, "/studies/1/recommendation")
 LARGE = pytest.param("large", marks=pytest.mark.full)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from autotune.domain import TrialState
 from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.e2e.browser import browser, complaints
+from tests.e2e.browser import complaints
 from tests.support import factories
 from tests.support.recorded import record
 from tests.support.served import settings_in, whole_study
@@ -27,12 +27,6 @@ pytestmark = pytest.mark.slow
 SOON_MS = 60_000
 TOKEN = "correct-horse-battery-staple"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged
-from tests.support.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, training_python
 from trainer.frameworks.trl.key_tables import KEYS
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
 
 OWN = """\
 # a LoRA run of our own
@@ -35,12 +34,6 @@ gradient_accumulation_steps: 8
 num_generations: 4
 bf16: false
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 
 from tests.e2e.browser import browser, complaints
 from tests.e2e.commands import begin
-from tests.support.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, training_python
 from tests.support.waiting import PATIENCE_S, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 
 SOON_MS = 120_000
 WHOLE_MS = 600_000
@@ -32,12 +32,6 @@ def score(prompts, completions, **columns):
 """
 """With a model this small a phase lasts for less than the page waits between two questions, so one is held until the
 page has shown it."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from api.serving import serving
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.e2e.browser import browser, complaints
+from tests.e2e.browser import complaints
 from tests.support import factories
 from tests.support.recorded import record
 from tests.support.served import settings_in, whole_study
@@ -22,12 +22,6 @@ from tests.support.served import settings_in, whole_study
 pytestmark = pytest.mark.slow
 
 SOON_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as started:
-        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,13 @@ import pytest
 
 from autotune.wording.numbers import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.support.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, training_python
 
-pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.full, pytest.mark.trl, pytest.mark.timeout(900)]
 
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 
 WIDTH = 80
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from autotune.errors import UsageError
 from tests.e2e.commands import COMMAND, autotune, document, environment_for
 from tests.e2e.forked import Forked
 from tests.e2e.studies import Tuner
+from tests.support.not_none import not_none
 from tests.support.waiting import PATIENCE_S, wait_for
 
 TOKEN = "correct-horse-battery-staple"
@@ -49,8 +50,7 @@ class Server:
             )
         else:
             self.process = Forked.command(words, cwd, variables)
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
+        self.url = not_none(self.process.stdout).readline().strip()
 
     def get(self, path: str, **headers: str) -> tuple[int, Mapping[str, str], str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -161,8 +161,7 @@ def test_beyond_loopback_the_token_opens_and_is_printed_nowhere(home: Path, tmp_
 
 def test_a_browser_logs_in_with_the_code_that_is_printed(home: Path, tmp_path: Path) -> None:
     server = Server(home, tmp_path, "--port", "0", AUTOTUNE_TOKEN=TOKEN)
-    assert server.process.stderr is not None
-    lines = [server.process.stderr.readline() for _ in range(2)]
+    lines = [not_none(server.process.stderr).readline() for _ in range(2)]
     found = re.search(r"(http://\S+/login) with the code (\S+) \(once, within 10 minutes\)", lines[1])
     assert found is not None, lines
     assert found[1] == f"{server.url}/login"
@@ -323,8 +322,7 @@ def test_an_idle_server_sleeps(server: Server) -> None:
         found = 0
         for task in Path(f"/proc/{server.process.pid}/task").iterdir():
             words = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.MULTILINE)
-            assert words is not None
-            found += int(words.group(1))
+            found += int(not_none(words).group(1))
         return found
 
     def slept() -> bool:

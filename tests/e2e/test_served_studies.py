@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,10 @@ import pytest
 from tests.e2e.commands import tagged
 from tests.support import openr1_trials, swift_trials, trl_trials
 from tests.support.node import Node
-from tests.support.trl_trials import one_thread, training_python
+from tests.support.trl_trials import training_python
 from tests.support.without_gpu import overlay
 
-pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.alone, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.frameworks, pytest.mark.timeout(5400)]
 
 PATIENCE_S = 1100.0
 SPACE = """\
@@ -67,12 +67,6 @@ CASES = (
         SPACE + FP32,
     ),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[case.name for case in CASES])

@@ -11,6 +11,7 @@ from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.running.gpu_guard import FREE_BYTES, GpuGuard
 from tests.gpu.device import require
+from tests.support.not_none import not_none
 from tests.support.trl_trials import training_python
 
 pytestmark = pytest.mark.gpu
@@ -38,8 +39,7 @@ def holder() -> Iterator[subprocess.Popen[str]]:
         [training_python(), "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+        assert not_none(process.stdout).readline() == "held\n"
         yield process
     finally:
         process.kill()
@@ -47,8 +47,7 @@ def holder() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_gpu_somebody_uses_is_refused(holder: subprocess.Popen[str]) -> None:
-    refusal = guard().before(SystemClock())
-    assert refusal is not None
+    refusal = not_none(guard().before(SystemClock()))
     assert "is in use" in refusal
     assert "GiB taken" in refusal
 
@@ -67,13 +66,11 @@ def test_somebody_who_comes_during_a_trial_is_seen(holder: subprocess.Popen[str]
         pytest.skip("the driver does not list this system's processes by their ids here (a virtual machine)")
     watching = GpuGuard(hardware.visible_gpus, pids_are_ours=True, computes=hardware.has_gpu_open)
     assert watching.during(set()) is None
-    said = watching.during(set())
-    assert said is not None
+    said = not_none(watching.during(set()))
     assert str(holder.pid) in said
 
 
 def test_memory_nobody_owns_after_a_trial_is_told(holder: subprocess.Popen[str]) -> None:
     own = GpuGuard(hardware.visible_gpus, pids_are_ours=False, patience_s=1)
-    said = own.after(SystemClock())
-    assert said is not None
+    said = not_none(own.after(SystemClock()))
     assert "still holds" in said

@@ -1,7 +1,4 @@
-"""The GPUs a trial sees, and who watches them, on a machine with several that are only made up.
-
-Were one of these to fail, a trial would train on GPUs of somebody else, or be measured beside them unnoticed.
-"""
+"""The GPUs a trial sees, and who watches them, on a machine with several that are only made up."""
 
 from __future__ import annotations
 

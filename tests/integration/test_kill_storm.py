@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +20,15 @@ from autotune.running.local import LocalRunner
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support import factories
 from tests.support.fakes import FakeStop
-from tests.support.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
 
-pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.trl,
+    pytest.mark.full,
+    pytest.mark.alone,
+    pytest.mark.timeout(1800),
+]
 
 HOME = f"storm-{os.getpid()}"
 TRIALS = 20
@@ -33,12 +38,6 @@ ENGINE = {"rollout_engine": "vllm", "max_model_len": 128, "kv_cache_memory_bytes
 RANKS = {"rollout_engine": "transformers", "zero_stage": 2}
 MOMENTS = (0.03, 0.85)
 """Of what an undisturbed trial of the kind takes: from before the imports are done to the last cycles."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def assignment(directory: Path, tiny: Path, number: int, reward: Path) -> Assignment:

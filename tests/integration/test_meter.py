@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.not_none import not_none
 from tests.support.trl_trials import OBSERVED, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec, within
 from trainer.child.contract import CycleKind, Protocol
 
@@ -112,8 +113,7 @@ def test_the_order_of_cycles_is_the_protocols(observed: Ran) -> None:
 
 
 def test_the_worst_case_really_was_at_maximum_length(observed: Ran) -> None:
-    worst = observed.worst_case
-    assert worst is not None
+    worst = not_none(observed.worst_case)
     assert (worst.rows, worst.prompt_tokens, worst.completion_tokens) == (4, 48, 16)
     passes = [s for s in within(observed.spans(), observed.cycles[0], "forward") if s["grad"]]
     full = [s for s in passes if s["rows"] == 4 and s["width"] == 48 + 16 and s["full"] == 4 * (48 + 16)]
@@ -129,8 +129,7 @@ def test_the_log_prob_seam_cuts_only_the_pass_without_gradients(observed: Ran) -
 
 def test_peaks_are_those_of_this_process_and_ordered(observed: Ran) -> None:
     for cycle in observed.cycles:
-        whole = cycle.peaks["cycle"].host
-        assert whole is not None
+        whole = not_none(cycle.peaks["cycle"].host)
         assert 100 << 20 < whole < 16 << 30
         assert whole == max(peak.host or 0 for name, peak in cycle.peaks.items() if name != "cycle")
         assert {"generate", "update"} <= set(cycle.peaks)

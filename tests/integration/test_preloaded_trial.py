@@ -22,14 +22,19 @@ from tests.support.trl_trials import (
     START,
     Ran,
     build_tiny,
-    one_thread,
     reward_file,
     tiny_spec,
     training_python,
     write_spec,
 )
 
-pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.trl,
+    pytest.mark.full,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+]
 
 HOME = f"preloaded-{os.getpid()}"
 VLLM = {"rollout_engine": "vllm", "max_model_len": 1024, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
@@ -43,12 +48,6 @@ class Both:
     started: tuple[Ran, Ending]
     first: tuple[Ran, Ending]
     second: tuple[Ran, Ending]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

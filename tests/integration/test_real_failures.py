@@ -6,7 +6,6 @@ killed are in ``test_two_ranks.py``, rewards and NaN in ``test_trl_trial.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ from autotune.domain import FailureReason, Outcome, Pool
 from autotune.running.preloads import Preloads
 from tests.contracts.runner_suite import tagged
 from tests.support.rank_trials import RankTrial
-from tests.support.trl_trials import PLAIN, build_tiny, one_thread, reward_file, tiny_spec
+from tests.support.trl_trials import PLAIN, build_tiny, reward_file, tiny_spec
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 
-pytestmark = [pytest.mark.trl, pytest.mark.full]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mark.full]
 
 LENGTHS = (200, 256)
 PROTOCOL = Protocol(warmup=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
@@ -30,12 +29,6 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def run(home: Path, spec: TrialSpec, preloads: Preloads) -> Outcome:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,16 +20,10 @@ from tests.contracts.runner_suite import tagged
 from tests.support.fakes import FakeStop
 from tests.support.rank_trials import shared_memory
 from tests.support.rollout_servers import ASKED, HOME, check_lengths, real_server, run, spec_for
-from tests.support.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, training_python
 from trainer.child.contract import StartupPart, StartupRecord
 
-pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.alone]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.full, pytest.mark.trl, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ their group, because NCCL takes two GPUs (``tests/support/without_gpu.py``): on 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support import factories, openr1_trials, swift_trials
 from tests.support.fakes import FakeStop
 from tests.support.rollout_servers import check_trial
-from tests.support.trl_trials import LENGTHS, PLAIN, one_thread, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, training_python
 from tests.support.without_gpu import SYNCED, overlay
 from trainer.child.contract import CycleKind, NoteRecord, Protocol, StartupPart, StartupRecord, TrialSpec
 
-pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800), pytest.mark.alone]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.frameworks, pytest.mark.timeout(1800)]
 HOME = f"served-frameworks-{os.getpid()}"
 VARIED = "return [float(sum(map(ord, str(c))) % 7) for c in completions]"
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
@@ -48,12 +47,6 @@ OWN: dict[str, dict[str, Any]] = {
     "ms_swift": {"kv_cache_memory_bytes": 16 << 20, "max_num_seqs": 16, "dataloader_workers": 0},
     "open_r1": {"rollout_dtype": "fp32"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 class WithGpus:

@@ -1,8 +1,7 @@
 """Recorded lengths through TRL's own client, from the scripted server and from vLLM's own.
 
-Were this to fail, trials with a rollout server would be ranked on whatever lengths the model happened to
-choose. The real server is launched on a CPU by the command line trials are launched by; passing weights on
-needs NCCL and so two GPUs: that is not yet measured on a GPU.
+The real server is launched on a CPU by the command line trials are launched by; passing weights on needs NCCL and so
+two GPUs: that is not yet measured on a GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,19 +19,13 @@ from autotune.running.companion import free_ports
 from tests.contracts.runner_suite import tagged
 from tests.support.rollout_servers import ASKED, HOME, check_lengths, check_trial, real_server, run, spec_for, trial
 from tests.support.scripted_framework import SERVER
-from tests.support.trl_trials import LENGTHS, QUIET, build_tiny, one_thread
+from tests.support.trl_trials import LENGTHS, QUIET, build_tiny
 from trainer.child.contract import CycleKind, Protocol, StartupPart, StartupRecord, TrialSpec
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.trl import server
 
-pytestmark = [pytest.mark.full, pytest.mark.trl]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.full, pytest.mark.trl]
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,4 @@
-"""The tuner is killed while a trial and its rollout server run: the next one sweeps both, and what they held.
-
-Were this to fail, a night's later trials would meet a server that still holds its GPUs, or a /dev/shm that is full.
-"""
+"""The tuner is killed while a trial and its rollout server run: the next one sweeps both, and what they held."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.not_none import not_none
 from tests.support.trl_trials import PLAIN, ROOT, START, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, limits
 
@@ -34,11 +35,9 @@ def test_a_rollout_with_old_weights_ends_as_quality_with_its_figure(tiny: Path) 
     stale = ran(tiny, "stale", STALE)
     assert (stale.result.reason, stale.result.phase) == (FailureReason.QUALITY, Phase.GENERATE), stale.result.detail
     assert "1.1 is the limit" in stale.result.message
-    last = stale.cycles[-1].logp_mismatch
-    assert last is not None
+    last = not_none(stale.cycles[-1].logp_mismatch)
     assert last > limits.LOGP_MISMATCH
-    first = stale.cycles[0].logp_mismatch
-    assert first is not None
+    first = not_none(stale.cycles[0].logp_mismatch)
     assert first < 1.01, "before the first update nothing can be old"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.not_none import not_none
 from tests.support.trl_trials import (
     LENGTHS,
     OBSERVED,
@@ -124,8 +125,7 @@ def test_a_sleeping_reward_is_found_in_the_reward_phase(slow_reward: Ran) -> Non
 def test_every_cycle_tells_what_its_process_did(slow_reward: Ran) -> None:
     """Shapes are those of forward passes: the warm-up's are all new, and cycles of the same lengths meet fewer."""
     for cycle in slow_reward.cycles:
-        use = cycle.process
-        assert use is not None
+        use = not_none(cycle.process)
         assert set(use.main_thread) == set(use.all_threads) == set(cycle.phases)
         assert 0 < sum(use.main_thread.values()) <= sum(use.all_threads.values()) + 0.01
         assert use.main_thread["reward"] < SLEPT_S, "a thread that sleeps uses no CPU"
@@ -144,8 +144,7 @@ def test_every_cycle_tells_what_its_process_did(slow_reward: Ran) -> None:
 def test_several_generations_lie_in_one_cycle(slow_reward: Ran) -> None:
     for cycle in slow_reward.cycles:
         assert (cycle.rows, cycle.updates, cycle.groups) == (16, 1, 4)
-    assert slow_reward.worst_case is not None
-    assert slow_reward.worst_case.prompt_tokens == 48
+    assert not_none(slow_reward.worst_case).prompt_tokens == 48
 
 
 def test_a_hostile_folder_changes_nothing(hostile: Ran) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ SPACE = SearchSpace.from_json(
     }
 )
 URL = "http://127.0.0.1:7788"
+TOKEN = "correct-horse-battery-staple"
 
 
 def settings_in(folder: Path) -> Settings:
@@ -167,3 +170,8 @@ class Reader:
         answer = self.ask(path, headers={"Accept": "text/html", **(headers or {})})
         assert answer.status_code == 200, answer.text
         return answer.text
+
+
+def words_of(page: str) -> str:
+    """What is read, without the tags."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())

@@ -10,13 +10,9 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from autotune.running.log import CappedLog
 from autotune.running.preloads import Preloads
@@ -148,15 +144,6 @@ def hidden(directory: Path) -> dict[str, str]:
 def environment() -> dict[str, str]:
     """What a child is started with."""
     return {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **ONE_THREAD}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """``ONE_THREAD`` for what is started meanwhile by the tuner's own runner or command."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ONE_THREAD.items():
-            patch.setenv(name, value)
-        yield
 
 
 def launch(script: Path, directories: list[Path], cwd: Path) -> subprocess.Popen[bytes]:

@@ -21,6 +21,7 @@ from autotune.statistics import evidence
 from autotune.study import confirmation
 from search_spaces.native import emulated, in_fp8
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SPEC = f.study_spec()
 BASELINE = SPEC.baseline
@@ -55,8 +56,7 @@ def test_only_fp8_can_be_emulated() -> None:
 def test_it_leads_nothing_and_is_not_confirmed() -> None:
     found = evidence.leaders(ran(), BASELINE, "trl")
     assert [leader.configuration for leader in found] == [FASTER]
-    plan = confirmation.next_trial(f.study(spec=SPEC), ran())
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(f.study(spec=SPEC), ran()))
     assert EMULATED not in plan.round
     best = native_best(SPEC, ran(), evidence.Row.PERMITTED)
     assert best is None or best.configuration != EMULATED
@@ -72,8 +72,7 @@ def test_no_figure_is_stated_over_it_or_of_it() -> None:
 
 
 def test_the_recommendation_says_that_it_was_emulated() -> None:
-    found = recommend(SPEC, ran(), "")
-    assert found is not None
+    found = not_none(recommend(SPEC, ran(), ""))
     assert EMULATED not in [row.configuration for row in found.rows]
     assert any("emulated in trials #2" in note for note in found.notes)
 
@@ -89,8 +88,7 @@ def test_it_is_compared_with_nothing_and_not_exported() -> None:
 def test_an_emulated_baseline_is_no_reference() -> None:
     spec = f.study_spec(baseline=EMULATED)
     trials = [f.finished(0, configuration=EMULATED, cycle_seconds=3.0), f.finished(1, configuration=FASTER)]
-    found = recommend(spec, trials, "")
-    assert found is not None
+    found = not_none(recommend(spec, trials, ""))
     assert found.reference == 1
     assert "emulation" in found.baseline
 
@@ -127,12 +125,10 @@ def test_a_row_with_fp8_says_how_little_its_passing_means() -> None:
         f.finished(0, cycle_seconds=[9.9, 10.0, 10.1]),
         f.finished(1, configuration=REAL, cycle_seconds=[4.9, 5.0, 5.1]),
     ]
-    found = recommend(SPEC, trials, "")
-    assert found is not None
+    found = not_none(recommend(SPEC, trials, ""))
     assert REAL in [row.configuration for row in found.rows]
     assert any("FP8 (precision) passed as not obviously broken" in note for note in found.notes)
-    plain = recommend(SPEC, ran()[:2], "")
-    assert plain is not None
+    plain = not_none(recommend(SPEC, ran()[:2], ""))
     assert not any("FP8" in note for note in plain.notes)
 
 
@@ -156,8 +152,7 @@ def test_a_permitted_row_that_earns_less_is_not_recommended() -> None:
             rewarded(f.finished(0, cycle_seconds=slow), 0.50, 0.52),
             rewarded(f.finished(1, configuration=REAL, cycle_seconds=fast), *means),
         ]
-        found = recommend(SPEC, trials, "")
-        assert found is not None
+        found = not_none(recommend(SPEC, trials, ""))
         return [row.configuration for row in found.rows], found.notes
 
     rows, notes = recommended(0.01, 0.02)

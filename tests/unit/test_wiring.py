@@ -22,6 +22,7 @@ from autotune.store import open_store
 from autotune.study.crews import Alone
 from tests.support import factories as f
 from tests.support.fakes import FakeStop, SeenObserver
+from tests.support.not_none import not_none
 
 
 def test_the_same_specification_is_the_same_study() -> None:
@@ -144,8 +145,7 @@ def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> N
     assert keeper() is None
     assert keeper(warm=False) is None
     assert keeper("cpu", warm=True) is None, "the heap of a used process is not that of a new one"
-    found = keeper(warm=True)
-    assert found is not None
+    found = not_none(keeper(warm=True))
     assert found.root == settings.home.study(stored.id, stored.spec.name) / "workers"
 
 
@@ -156,8 +156,7 @@ def test_looking_for_a_study_creates_no_database_and_finds_the_one_of_that_name(
     store = wiring.open_store_for(settings)
     store.create_study(f.study_spec(), f.NOW)
     store.close()
-    found = wiring.stored(settings, "first")
-    assert found is not None
+    found = not_none(wiring.stored(settings, "first"))
     assert (found[0].digest, found[1]) == (f.study_spec().digest, False)
     assert wiring.stored(settings, "second") is None
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from api.guard.security import Access
 from autotune.domain import Study
 from autotune.settings import Settings
-from tests.support.served import Reader, running_study, settings_in, tuner_of, whole_study
+from tests.support.served import TOKEN, Reader, running_study, settings_in, tuner_of, whole_study
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +50,11 @@ def study(settings: Settings) -> Iterator[Study]:
 def interrupted(settings: Settings) -> Study:
     """The same whose tuner was killed."""
     return running_study(settings)
+
+
+@pytest.fixture
+def locked(finished_home: Settings) -> Iterator[Reader]:
+    """A server that wants a token."""
+    reader = Reader(finished_home, Access(token=TOKEN))
+    yield reader
+    reader.cache.close()

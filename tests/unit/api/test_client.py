@@ -20,9 +20,7 @@ from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support import factories
-from tests.support.served import Reader, Served, settings_in, whole_study
-
-TOKEN = "correct-horse-battery-staple"
+from tests.support.served import TOKEN, Reader, Served, settings_in, whole_study
 
 
 @pytest.fixture(scope="module")

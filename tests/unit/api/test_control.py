@@ -13,9 +13,8 @@ from autotune.errors import UsageError
 from autotune.settings import Settings
 from autotune.store import open_store
 from autotune.study.control import Action
-from tests.support.served import Reader
+from tests.support.served import TOKEN, Reader
 
-TOKEN = "correct-horse-battery-staple"
 REQUESTS = "/api/v1/studies/1/requests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 

@@ -30,19 +30,14 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support import factories as f
 from tests.support.large_study import large_trials
+from tests.support.not_none import not_none
 from tests.support.recorded import record
-from tests.support.served import SPACE, Reader, tuner_of, whole_study
+from tests.support.served import SPACE, TOKEN, Reader, tuner_of, whole_study, words_of
 from tests.unit.api.test_filters import snapshot
 from trainer.child.contract import PhaseMark
 
 PAIR = ("micro_batch_size", "gradient_checkpointing")
-TOKEN = "correct-horse-battery-staple"
 HOSTILE = "<script>alert('&amp;\"x')</script>"
-
-
-def words(page: str) -> str:
-    """What is read, without the tags."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 @pytest.fixture
@@ -55,7 +50,7 @@ def whole(finished_home: Settings) -> StudyReading:
 
 
 def test_a_trial_says_what_it_was_beside_baseline_and_best(reader: Reader, study: Study) -> None:
-    said = words(reader.page("/studies/1/trials/1"))
+    said = words_of(reader.page("/studies/1/trials/1"))
     assert "Trial #1 ok" in said
     assert "+100.0 % over the baseline, by all its runs" in said
     assert "micro_batch_size 4 2" in said, "here, and the baseline's where it differs"
@@ -68,7 +63,7 @@ def test_a_failure_says_why_and_shows_the_end_of_its_log(reader: Reader, study: 
     folder.mkdir(parents=True)
     (folder / "log.txt").write_text(f"first\n\x1b[31mred\x1b[0m {HOSTILE}\nKilled\n")
     page = reader.page("/studies/1/trials/2")
-    said = words(page)
+    said = words_of(page)
     assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in said
     assert "→ try micro_batch_size 1" in said
     assert "red <script>alert" in said
@@ -83,12 +78,12 @@ def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
 ) -> None:
     folder = settings.home.attempt(study.id, study.spec.name, 3, 1)
     folder.mkdir(parents=True)
-    assert "starting" in words(reader.page("/studies/1/trials/3"))
+    assert "starting" in words_of(reader.page("/studies/1/trials/3"))
     mark = PhaseMark(folder / "phase")
     mark.set("update", 2, "recorded")
     (folder / "log.txt").write_text("step 1\n")
     first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
-    assert "update, recorded cycle 2" in words(first.text)
+    assert "update, recorded cycle 2" in words_of(first.text)
     assert "autotune retry" not in first.text, "it has not ended"
     tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
     assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
@@ -135,12 +130,12 @@ def test_what_there_is_not_is_404(reader: Reader, study: Study) -> None:
 )
 def test_two_to_six_trials_are_compared(reader: Reader, study: Study, query: str, said: str) -> None:
     page = reader.page(f"/studies/1/compare?{query}")
-    assert said in words(page)
+    assert said in words_of(page)
     assert "<script>" not in page
 
 
 def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
-    said = words(reader.page("/studies/1/compare?trial=0&trial=1"))
+    said = words_of(reader.page("/studies/1/compare?trial=0&trial=1"))
     table = said[said.index("what differs") : said.index("knobs are the same")]
     assert "micro_batch_size 2 4" in table
     assert "gradient_accumulation_steps 4 2" in table
@@ -157,15 +152,14 @@ def test_numbers_that_are_none_are_left_out() -> None:
 
 def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading) -> None:
     assert whole.recommendation is not None
-    said = words(finished.page("/studies/1/recommendation"))
+    said = words_of(finished.page("/studies/1/recommendation"))
     for row in whole.recommendation.rows:
         assert row.title in said
         for number in row.trials:
             assert f"#{number}" in said
     assert "passed: a micro-batch of 192 tokens a row" in said
     assert "maximum" in said
-    assert whole.fingerprint is not None
-    assert whole.fingerprint.digest in said
+    assert not_none(whole.fingerprint).digest in said
     assert "autotune export first" in said
 
 
@@ -198,7 +192,7 @@ def test_what_is_copied_trains(settings: Settings, tmp_path: Path) -> None:
     page = reader.page("/studies/1/recommendation")
     command = unescape(re.search(r'<pre id="copy-1-0"[^>]*>([^<]+)</pre>', page)[1])  # type: ignore[index]
     (link,) = re.findall(r'href="([^"]+1\.zip)" download', page)
-    assert "With the study's prompts" in words(page)
+    assert "With the study's prompts" in words_of(page)
     folder = tmp_path / "downloads"
     folder.mkdir()
     (folder / "study-1-row-1.zip").write_bytes(reader.ask(link).content)
@@ -214,11 +208,11 @@ def test_what_is_copied_trains(settings: Settings, tmp_path: Path) -> None:
 
 def test_why_draws_what_is_asked_for(finished: Reader, whole: StudyReading) -> None:
     page = finished.page("/studies/1/why?x=precision&y=micro_batch_size")
-    said = words(page)
+    said = words_of(page)
     assert "What fits: precision and micro_batch_size" in said
     assert "Speed against host memory" in said
     assert "<option selected>precision</option>" in page
-    plain = words(finished.page("/studies/1/why?x=%3Cscript%3E&against=drop"))
+    plain = words_of(finished.page("/studies/1/why?x=%3Cscript%3E&against=drop"))
     assert "Speed against host memory" in plain
     assert "What fits: " in plain
 
@@ -386,8 +380,7 @@ def test_the_end_of_a_log_is_cleaned_and_cut(tmp_path: Path) -> None:
     file.write_bytes(
         b"x" * TAIL + b"\n" + b"\n".join(b"line %d\x1b[0m\xff" % n for n in range(500)) + b"\n" + b"y" * 9000
     )
-    found = log_tail(file, file.parent)
-    assert found is not None
+    found = not_none(log_tail(file, file.parent))
     assert found.more
     assert len(found.lines) == LINES
     assert found.lines[-2] == "line 499\ufffd"
@@ -421,12 +414,12 @@ def test_a_killed_tuner_is_told_everywhere(reader: Reader, settings: Settings, i
     """Nothing in the database has changed since: only its lock is free."""
     lock = tuner_of(settings, interrupted)
     with lock:
-        assert "running" in words(reader.page("/studies/1"))
+        assert "running" in words_of(reader.page("/studies/1"))
         assert reader.json("/api/v1/studies/1")["study"]["state"] == "running"
     page = reader.page("/studies/1")
     assert '<span class="badge interrupted">interrupted</span>' in page
     assert "pulse" not in page
-    assert "Interrupted: no tuner runs this study." in words(page)
+    assert "Interrupted: no tuner runs this study." in words_of(page)
     assert '<span class="badge interrupted">' in reader.page("/")
     assert "pulse" not in reader.page("/studies/1/trials/3")
     status = reader.json("/api/v1/studies/1")

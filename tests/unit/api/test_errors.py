@@ -12,6 +12,7 @@ from autotune.store import open_store
 from tests.support.served import Reader
 
 PROBLEM = "application/problem+json"
+CURSORS = ("x", "W10", "W251bGxd", "!!!", "eyJhIjoxfQ", "WzEsMiwzLDRd", "W05hTiwgMSwgMV0", "")
 
 
 def assert_problem(answer: Any, status: int) -> Any:
@@ -60,6 +61,12 @@ def test_what_is_not_there(finished: Reader, path: str) -> None:
         ("/api/v1/studies/1/trials?kind=other", "query.kind.0"),
         ("/api/v1/studies/1/trials?sort=value", "query.sort"),
         ("/api/v1/studies/1/trials?stat=FAIL", "query.stat"),
+        ("/api/v1/studies/1/trials?knob=micro_batch_siz:4", "query.knob"),
+        ("/api/v1/studies/1/trials?knob=", "query.knob"),
+        ("/api/v1/studies/1/trials?failure=SLOW", "query.failure.0"),
+        ("/api/v1/studies/1/trials?feasible=perhaps", "query.feasible"),
+        ("/api/v1/studies/1/trials?knob.micro_batch_size=4", "query.knob.micro_batch_size"),
+        *((f"/api/v1/studies/1/trials?limit=1&cursor={cursor}", "query.cursor") for cursor in CURSORS),
         ("/api/v1/studies?offset=3", "query.offset"),
         ("/api/v1/recommendations?gpus=-1", "query.gpus"),
         ("/api/v1/recommendations?model=", "query.model"),

@@ -4,7 +4,6 @@ from api.schemas.exports import Export
 from autotune.domain import Study
 from tests.support.served import Reader
 
-TOKEN = "correct-horse-battery-staple"
 PATH = "/api/v1/studies/1/export"
 
 

@@ -14,7 +14,8 @@ from autotune.cli.screens.why import why_screen
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.forecast.explain import explain
 from tests.support import factories as f
-from tests.unit.api.test_pages import drawn, snapshot, words
+from tests.support.served import words_of
+from tests.unit.api.test_pages import drawn, snapshot
 from tests.unit.cli.drawing import text
 
 SPACE = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
@@ -62,7 +63,7 @@ def everything_said(trials: tuple[Trial, ...]) -> list[str]:
     said = [sentence for chart in charts for sentence in (chart.title, chart.says, chart.note)]
     rows = 0 if found.recommendation is None else len(found.recommendation.rows)
     answer = answer_page(found, ["not exported"] * rows)
-    said += [answer.headline, answer.baseline, *answer.notes, words(drawn(found))]
+    said += [answer.headline, answer.baseline, *answer.notes, words_of(drawn(found))]
     ends = end_screen(found, ended_by="the end", whole=True)
     said.append(" ".join(text(ends).split()))
     explained = explain(found)

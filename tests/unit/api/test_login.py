@@ -1,6 +1,5 @@
 """A browser is let in by a code that works once; guessing one is slow."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +8,9 @@ from hypothesis import strategies as st
 
 from api.guard import codes as codes_module
 from api.guard.codes import ALPHABET, LENGTH, LIFE_S, MOST_TRIES, Codes
-from api.guard.security import Access
 from api.guard.throttle import BURST, EVERY_S, MOST_ADDRESSES, Throttle, network_of
-from autotune.settings import Settings
-from tests.support.served import Reader
+from tests.support.served import TOKEN, Reader
 
-TOKEN = "correct-horse-battery-staple"
 PAGE = {"Accept": "text/html"}
 OWN = {"Origin": "http://127.0.0.1:7788"}
 
@@ -27,13 +23,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def locked(finished_home: Settings) -> Iterator[Reader]:
-    reader = Reader(finished_home, Access(token=TOKEN))
-    yield reader
-    reader.cache.close()
 
 
 def enter(reader: Reader, code: str) -> Any:

@@ -1,7 +1,6 @@
 """What a person sees."""
 
 import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -23,17 +22,13 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from autotune.wording.sentences import evidence_words, gain_words, speed_words
 from tests.support import factories
+from tests.support.not_none import not_none
 from tests.support.recorded import record
-from tests.support.served import Reader
+from tests.support.served import Reader, words_of
 from tests.unit.cli.drawing import text
 from trainer.child.contract import CurrentPhase, PhaseMark
 
 HOSTILE = "<script>alert('&amp;\"x')</script>"
-
-
-def words(page: str) -> str:
-    """What is read, without the tags."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
@@ -63,10 +58,9 @@ def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, fi
     store = open_store(finished_home.database)
     found = read_study(store, store.study(1))
     store.close()
-    stored = found.stored
-    assert stored is not None
+    stored = not_none(found.stored)
     document = finished.json("/api/v1/studies/1/recommendation")["recommendation"]
-    page = words(finished.page("/studies/1"))
+    page = words_of(finished.page("/studies/1"))
     screen = " ".join(text(end_screen(found, ended_by=stored.ended_by, whole=True)).split())
     assert len(stored.rows) == len(document["rows"]) >= 1
     for row, json_row in zip(stored.rows, document["rows"], strict=True):
@@ -77,8 +71,7 @@ def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, fi
             assert sentence in page
             assert " ".join(sentence.split()) in screen
     assert stored.rows[0].gain is not None
-    headline = re.search(r"Best configuration: \S+ %", screen)
-    assert headline is not None
+    headline = not_none(re.search(r"Best configuration: \S+ %", screen))
     assert headline.group() in page
     assert stored.ended_by in page
 
@@ -97,7 +90,7 @@ def test_trials_come_best_first_with_failures_and_their_causes(reader: Reader, s
     page = reader.page("/studies/1")
     table = page[page.index('class="trials"') : page.index("</table>", page.index('class="trials"'))]
     assert re.findall(r">#(\d)</a>", table) == ["1", "0", "3", "4", "2"]
-    said = words(page)
+    said = words_of(page)
     assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in said
     assert "→ try micro_batch_size 1" in said
     assert "Best so far" in said
@@ -110,16 +103,16 @@ def test_trials_come_best_first_with_failures_and_their_causes(reader: Reader, s
 
 
 def test_the_running_trial_shows_its_phase_and_last_sign(reader: Reader, study: Study, settings: Settings) -> None:
-    assert "#3 search · starting" in words(reader.page("/studies/1"))
+    assert "#3 search · starting" in words_of(reader.page("/studies/1"))
     path = settings.home.attempt(study.id, study.spec.name, 3, 1) / "phase"
     path.parent.mkdir(parents=True)
     mark = PhaseMark(path)
     mark.set("update", 2, "recorded")
     page = reader.page("/studies/1")
-    assert "#3 search · update, recorded cycle 2 · last update" in words(page)
+    assert "#3 search · update, recorded cycle 2 · last update" in words_of(page)
     mark.set("generate", 3, "recorded")
     mark.close()
-    assert "generate, recorded cycle 3" in words(reader.page("/studies/1"))
+    assert "generate, recorded cycle 3" in words_of(reader.page("/studies/1"))
 
 
 def test_hostile_names_are_only_text(reader: Reader, settings: Settings) -> None:
@@ -204,13 +197,13 @@ def test_any_state_of_any_trial_can_be_shown(data: st.DataObject, count: int, wa
 def test_a_large_study_is_cut_and_says_so() -> None:
     trials = tuple(factories.finished(n, cycle_seconds=10.0 + n / 100) for n in range(PAGE + 50))
     page = drawn(snapshot(trials))
-    assert f"{PAGE + 50} trials, best first; page 1 of 2" in words(page)
+    assert f"{PAGE + 50} trials, best first; page 1 of 2" in words_of(page)
     assert page.count('<th scope="row"><input type="checkbox" name="trial"') == PAGE
     assert len(page) < 500_000
 
 
 def test_a_study_that_has_not_begun() -> None:
-    page = words(drawn(snapshot()))
+    page = words_of(drawn(snapshot()))
     assert "Nothing measured yet" in page
     assert "No trial has been started" in page
 
@@ -218,7 +211,7 @@ def test_a_study_that_has_not_begun() -> None:
 def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
     other = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
     trials = (factories.failed(0), factories.finished(1, configuration=other))
-    page = words(drawn(snapshot(trials)))
+    page = words_of(drawn(snapshot(trials)))
     assert "Your baseline failed; this is the first configuration that fits." in page
     assert "Baseline: OOM in update" in page
 
@@ -228,8 +221,7 @@ def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
     [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 1.0, 3.0)],
 )
 def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: float) -> None:
-    found = gain_bar(factories.gain(low=low, value=value, high=high))
-    assert found is not None
+    found = not_none(gain_bar(factories.gain(low=low, value=value, high=high)))
     zero, left, middle = float(found.zero), float(found.low), float(found.value)
     assert min(zero, left) >= 0
     assert max(zero, left + float(found.width)) <= 1000.5
@@ -258,9 +250,9 @@ def test_every_colour_of_a_phase_is_defined() -> None:
 
 def test_a_stopped_trial_shows_its_bound_and_why() -> None:
     page = drawn(snapshot((factories.finished(0), factories.stopped(1), factories.failed(2))))
-    read = words(page)
+    read = words_of(page)
     assert "stopped" in read
     assert "≤ 171.2k" in read
     assert "it is never recommended" in read
     assert 'title="stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.2k"' in page
-    assert "never recommended" not in words(drawn(snapshot((factories.finished(0),))))
+    assert "never recommended" not in words_of(drawn(snapshot((factories.finished(0),))))

@@ -147,13 +147,6 @@ def test_a_page_goes_on_where_it_was_although_trials_arrive(reader: Reader, stud
     assert reader.json("/api/v1/studies/1/trials?limit=1")["trials"][0]["number"] == 5
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10", "W251bGxd", "!!!", "eyJhIjoxfQ", "WzEsMiwzLDRd", "W05hTiwgMSwgMV0", ""])
-def test_a_cursor_of_nothing_is_refused_by_name(finished: Reader, cursor: str) -> None:
-    answer = finished.ask(f"/api/v1/studies/1/trials?limit=1&cursor={cursor}")
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "query.cursor"
-
-
 def test_a_trial_has_its_cycles_with_phases(finished: Reader, finished_home: Settings) -> None:
     store = open_store(finished_home.database)
     stored = store.trial(1, 0)

@@ -108,22 +108,6 @@ def test_over_http(reader: Reader, study: Study, settings: Settings, query: str,
     assert [t["number"] for t in found] == numbers
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("knob=micro_batch_siz:4", "query.knob"),
-        ("knob=", "query.knob"),
-        ("failure=SLOW", "query.failure.0"),
-        ("feasible=perhaps", "query.feasible"),
-        ("knob.micro_batch_size=4", "query.knob.micro_batch_size"),
-    ],
-)
-def test_a_filter_that_is_none_is_named(finished: Reader, query: str, field: str) -> None:
-    answer = finished.ask(f"/api/v1/studies/1/trials?{query}")
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == field
-
-
 def test_the_nearest_knob_is_named(finished: Reader) -> None:
     detail = finished.ask("/api/v1/studies/1/trials?knob=micro_batch_siz:4").json()["detail"]
     assert "did you mean micro_batch_size?" in detail

@@ -15,9 +15,8 @@ from api.guard.access import access_for
 from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import BURST
 from autotune.settings import Settings
-from tests.support.served import Reader
+from tests.support.served import TOKEN, Reader
 
-TOKEN = "correct-horse-battery-staple"
 REBINDING = (
     *("evil.example", "evil.example:7788", "localhost.evil.example", "127.0.0.1.evil.example", "127.0.0.1.nip.io"),
     *("127.0.0.1@evil.example", "evil.example#127.0.0.1", "localhost:notaport", "local host", "", "0.0.0.0:7788"),
@@ -33,6 +32,9 @@ ELSEWHERE = (
     {"Sec-Fetch-Site": "something new"},
 )
 """What a page of another site, or of another port of this machine, can make a browser ask."""
+NOWHERE = [
+    ("GET", path) for path in ("/docs", "/redoc", "/nowhere", "/api/v1/../v1/studies", "/assets/../routes/pages.py")
+]
 ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here
 ASSETS = Path(dashboard.__file__).parent / "assets"
 
@@ -125,9 +127,10 @@ def closed(reader: Reader) -> list[tuple[str, str]]:
 
 def test_without_the_token_everything_is_401(locked: Reader) -> None:
     wrong = ({}, {"Cookie": "autotune=wrong"})
-    requests = [(method, path, {"headers": headers}) for method, path in closed(locked) for headers in wrong]
+    addresses = [*closed(locked), *NOWHERE]
+    requests = [(method, path, {"headers": headers}) for method, path in addresses for headers in wrong]
     for request, answer in zip(requests, locked.ask_all(requests), strict=True):
-        assert answer.status_code == 401, request
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), request
         assert "first" not in answer.text
 
 
@@ -170,7 +173,7 @@ def test_every_name_of_a_rebinding_attack_is_refused_everywhere(finished: Reader
     """Where no token is needed the host name is all that keeps a page of another site out."""
     requests = [
         (method, path, {"headers": {"Host": host.encode("utf-8")}})
-        for method, path in sorted(walked(finished))
+        for method, path in (*sorted(walked(finished)), *NOWHERE)
         for host in REBINDING
     ]
     for request, answer in zip(requests, finished.ask_all(requests), strict=True):

@@ -15,6 +15,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.report.found import why_section
 from search_spaces.space import SearchSpace
 from tests.support import factories
+from tests.support.not_none import not_none
 
 SPACE = {
     "knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False], "logprob_rows": [1, 2, 4, 8]}
@@ -43,8 +44,7 @@ def trials(spec: StudySpec) -> list[Trial]:
 
 
 def answered(spec: StudySpec, trials: list[Trial]) -> tuple[Recommendation, Why]:
-    found = recommend(spec, trials, "budget")
-    assert found is not None
+    found = not_none(recommend(spec, trials, "budget"))
     why = explain(StudyReading(factories.study(spec=spec), trials, known_answer=(AnswerSource.RECOMMENDATION, found)))
     assert why is not None
     return found, why
@@ -74,8 +74,7 @@ def test_a_memory_failure_one_step_further_is_a_limit(spec: StudySpec, trials: l
 def test_the_documents_say_the_same(spec: StudySpec, trials: list[Trial]) -> None:
     _, why = answered(spec, trials)
     text = "\n".join(why_section(why))
-    document = why_json(why)
-    assert document is not None
+    document = not_none(why_json(why))
     shares = document["rows"][0]["shares"]
     assert [[c["knob"] for c in knob["changes"]] for knob in shares["knobs"]] == [["micro_batch_size"]]
     assert all(f"- {line}" in text.replace("`", "") for line in (shares["knobs"][0]["words"], shares["words"]))

@@ -21,6 +21,7 @@ from autotune.proposals.forecasts import SURE, PeakForecast, Task, TimeForecast
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.space import SearchSpace
+from tests.support.not_none import not_none
 from tests.support.published_models import PUBLISHED
 
 GIB = 1 << 30
@@ -97,8 +98,7 @@ def test_in_a_small_space_it_finds_the_very_best_that_fits() -> None:
     every = space.candidates(wanted.baseline, wanted.resources, same_learning=True)
     for limit in (30, 50, 70, 90):
         fitting = [c for c in every if Peaks.peak(c) <= limit * GIB]
-        found = search(wanted, forecasts(limit * GIB), 3)
-        assert found is not None
+        found = not_none(search(wanted, forecasts(limit * GIB), 3))
         best = found.table.configurations[found.best[0]]
         assert Times.seconds(best) <= math.exp(ALIKE) * min(Times.seconds(c) for c in fitting)
         assert Peaks.peak(best) <= limit * GIB
@@ -107,8 +107,7 @@ def test_in_a_small_space_it_finds_the_very_best_that_fits() -> None:
 def test_steps_find_in_a_huge_space_what_a_sample_misses() -> None:
     wanted = replace(asked(SearchSpace.load("node-8gpu")), sample=1000)
     model = forecasts(70 * GIB)
-    found = search(wanted, model, 5)
-    assert found is not None
+    found = not_none(search(wanted, model, 5))
     best = found.table.configurations[found.best[0]]
     sample = wanted.space.candidates(wanted.baseline, wanted.resources, same_learning=True, limit=1000)
     fitting = [Times.seconds(c) for c in sample if Peaks.peak(c) <= 70 * GIB]
@@ -128,8 +127,7 @@ def test_where_nothing_fits_the_closest_is_named_and_nothing_counts_as_fitting()
     knobs = {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}
     space = SearchSpace.from_json({"knobs": knobs})
     wanted = asked(space)
-    found = search(wanted, forecasts(1.0), 5)
-    assert found is not None
+    found = not_none(search(wanted, forecasts(1.0), 5))
     assert found.fitting == 0
     best = found.table.configurations[found.best[0]]
     every = space.candidates(wanted.baseline, wanted.resources, same_learning=True)

@@ -9,6 +9,7 @@ import pytest
 from autotune.domain import CycleKind, Trial
 from autotune.insights.rewards import compare, natural_rewards
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 
 def earned(number: int, *means: float | None, rank: int = 0) -> Trial:
@@ -28,8 +29,7 @@ def test_one_cycle_on_a_side_decides_nothing() -> None:
 
 
 def test_a_collapse_is_told_with_its_figures() -> None:
-    found = compare([earned(1, 0.01, 0.0), earned(2, 0.02)], [earned(0, 0.50, 0.54), earned(3, 0.46)])
-    assert found is not None
+    found = not_none(compare([earned(1, 0.01, 0.0), earned(2, 0.02)], [earned(0, 0.50, 0.54), earned(3, 0.46)]))
     assert found.worse
     assert found.cycles == (3, 3)
     assert "mean reward 0.010 against 0.500" in found.sentence()
@@ -37,15 +37,13 @@ def test_a_collapse_is_told_with_its_figures() -> None:
 
 
 def test_a_lower_mean_within_the_spread_is_no_verdict() -> None:
-    found = compare([earned(1, 0.30, 0.50)], [earned(0, 0.45, 0.55)])
-    assert found is not None
+    found = not_none(compare([earned(1, 0.30, 0.50)], [earned(0, 0.45, 0.55)]))
     assert found.difference == pytest.approx(-0.1)
     assert not found.worse
 
 
 def test_more_reward_is_never_worse() -> None:
-    found = compare([earned(1, 0.9, 0.91)], [earned(0, 0.1, 0.11)])
-    assert found is not None
+    found = not_none(compare([earned(1, 0.9, 0.91)], [earned(0, 0.1, 0.11)]))
     assert not found.worse
 
 
@@ -55,7 +53,6 @@ def test_noise_alone_is_seldom_taken_for_a_loss() -> None:
     judged = []
     for _ in range(2000):
         sides = [[earned(0, *(dice.gauss(0.4, 0.1) for _ in range(count)))] for count in (2, 4)]
-        found = compare(*sides)
-        assert found is not None
+        found = not_none(compare(*sides))
         judged.append(found.worse)
     assert 0.015 < sum(judged) / len(judged) < 0.035

@@ -17,6 +17,7 @@ from autotune.insights.usage_words import by_cycle, by_phase, energy_words, spee
 from autotune.machine.data_sheets import SHEETS
 from tests.support import factories as make
 from tests.support import recorded_gpu
+from tests.support.not_none import not_none
 
 PHASES = {"generate": 4.0, "update": 6.0}
 
@@ -46,14 +47,12 @@ def trial(
 
 
 def blamed(found: Trial) -> tuple[Resource, str]:
-    result = blame(found)
-    assert result is not None
+    result = not_none(blame(found))
     return result.resource, result.phase
 
 
 def test_a_gpu_that_waits_for_a_full_thread_waits_for_the_host() -> None:
-    found = blame(trial(update=gpu(busy=0.45), main=0.99, cores=1.1))
-    assert found is not None
+    found = not_none(blame(trial(update=gpu(busy=0.45), main=0.99, cores=1.1)))
     assert (found.resource, found.phase) == (Resource.HOST, "update")
     assert found.sentence == (
         "the host: the GPU was busy 45 % of the update while the main thread used all of a core; "
@@ -62,8 +61,7 @@ def test_a_gpu_that_waits_for_a_full_thread_waits_for_the_host() -> None:
 
 
 def test_a_backward_pass_is_driven_by_another_thread_and_is_the_hosts_too() -> None:
-    found = blame(trial(update=gpu(busy=0.45), main=0.4, cores=1.0, gradient_checkpointing=False))
-    assert found is not None
+    found = not_none(blame(trial(update=gpu(busy=0.45), main=0.4, cores=1.0, gradient_checkpointing=False)))
     assert found.resource is Resource.HOST
     assert "while the trial's process used 1.0 cores; larger micro-batches cut launches" in found.sentence
 
@@ -98,8 +96,7 @@ def test_an_allocator_at_work_in_steady_cycles_comes_first() -> None:
 def test_gradients_that_nothing_hides_are_blamed_though_the_gpu_is_busy_meanwhile() -> None:
     """A kernel that waits for another rank is busy by NVML. Two updates of 1.5 s, half of each hidden: 1.5 of 10 s."""
     half = {"gradient_sync_seconds": 1.5, "gradient_sync_hidden": 0.5}
-    found = blame(trial(process=half, cycle={"updates": 2}))
-    assert found is not None
+    found = not_none(blame(trial(process=half, cycle={"updates": 2})))
     assert (found.resource, found.phase) == (Resource.GRADIENTS, "update")
     assert found.sentence.startswith(
         "gradient synchronisation: 1.5 of 10.0 s of a cycle, waits for a slower rank included"
@@ -109,12 +106,10 @@ def test_gradients_that_nothing_hides_are_blamed_though_the_gpu_is_busy_meanwhil
 
 
 def test_the_table_of_cycles_tells_how_gradients_were_summed() -> None:
-    cells = by_cycle(trial(process={"gradient_sync_seconds": 0.12, "gradient_sync_hidden": 0.75}).cycles)
-    assert cells is not None
+    cells = not_none(by_cycle(trial(process={"gradient_sync_seconds": 0.12, "gradient_sync_hidden": 0.75}).cycles))
     row = dict(zip(cells.heads, cells.rows[0], strict=True))
     assert (row["sync"], row["hidden"]) == ("0.12 s", "75 %")
-    alone = by_cycle(trial().cycles)
-    assert alone is not None
+    alone = not_none(by_cycle(trial().cycles))
     assert not {"sync", "hidden"} & set(alone.heads)
 
 
@@ -148,8 +143,7 @@ def test_records_of_earlier_versions_say_nothing() -> None:
 
 
 def test_energy_is_that_of_all_tokens_of_a_cycle() -> None:
-    use = trial_use(trial())
-    assert use is not None
+    use = not_none(trial_use(trial()))
     tokens = sum(make.LENGTHS)
     assert use.joules_per_token == pytest.approx(3000.0 / tokens)
     assert use.whole.watts == pytest.approx(300.0)
@@ -159,8 +153,7 @@ def test_cycles_weigh_by_their_samples() -> None:
     few, many = gpu(samples=1, busy=0.0), gpu(samples=9, busy=1.0)
     made = trial()
     cycles = [replace(c, gpu={"cycle": use}) for c, use in zip(made.cycles, (few, many, many), strict=True)]
-    use = use_of(cycles)
-    assert use is not None
+    use = not_none(use_of(cycles))
     assert use.whole.gpu.busy == pytest.approx(18 / 19)
     assert use.whole.gpu.samples == 19
 
@@ -169,15 +162,13 @@ def test_where_no_thread_was_watched_the_cores_are_those_of_the_whole_trial() ->
     """As with verl, of which only counters of all its processes are known."""
     made = trial()
     cycles = [replace(c, cpu_seconds=2 * c.seconds, process=ProcessUse(system_seconds=0.5)) for c in made.cycles]
-    use = use_of(cycles)
-    assert use is not None
+    use = not_none(use_of(cycles))
     assert (use.whole.cores, use.whole.main_thread) == (pytest.approx(2.0), None)
     assert all(p.cores is None and p.main_thread is None for p in use.phases)
 
 
 def test_columns_nobody_knows_anything_of_are_left_out() -> None:
-    cells = by_phase(trial_use(trial()))
-    assert cells is not None
+    cells = not_none(by_phase(trial_use(trial())))
     assert cells.heads == ("phase", "busy", "memory", "MHz", "watts", "main", "cores")
     assert [row[0] for row in cells.rows] == ["update", "generate", "whole cycle"]
     assert all(len(row) == len(cells.heads) for row in cells.rows)
@@ -186,8 +177,7 @@ def test_columns_nobody_knows_anything_of_are_left_out() -> None:
 def test_the_recorded_h100_was_host_bound_in_its_update() -> None:
     """The child of that time did not tell of phases, but its whole tree used one core all along."""
     for number in (0, 1):
-        found = blame(recorded_gpu.trial(number))
-        assert found is not None
+        found = not_none(blame(recorded_gpu.trial(number)))
         assert (found.resource, found.phase) == (Resource.HOST, "update")
         assert "while the trial used 1.0 cores all along" in found.sentence
     plain, vllm = (trial_use(recorded_gpu.trial(number)) for number in (0, 1))
@@ -205,8 +195,7 @@ def test_the_share_of_the_roofline_needs_a_known_gpu_and_model() -> None:
     assert isinstance(roof, Roof)
     assert roof.peak is SHEETS["H100"]
     baseline = recorded_gpu.trial(0)
-    share = roof.share(baseline)
-    assert share is not None
+    share = not_none(roof.share(baseline))
     assert 0.0 < share < 0.5
     assert speed_sentence(baseline, roof).endswith("of what this GPU could do at most, if nothing ever waited")
     assert roof_of(study, None) is None
@@ -217,8 +206,7 @@ def test_the_share_of_the_roofline_needs_a_known_gpu_and_model() -> None:
 
 
 def test_the_json_has_every_figure_and_no_nan() -> None:
-    document = usage_json(trial(main=1.0, update=gpu(busy=0.4)), None)
-    assert document is not None
+    document = not_none(usage_json(trial(main=1.0, update=gpu(busy=0.4)), None))
     json.dumps(document, allow_nan=False)
     assert document["blame"]["resource"] == "host"
     assert set(document["phases"]) == {"generate", "update", "cycle"}
@@ -228,6 +216,5 @@ def test_the_json_has_every_figure_and_no_nan() -> None:
 
 def test_every_rank_but_the_first_is_left_out_of_the_table_of_cycles() -> None:
     cycles: Sequence[CycleRecord] = trial().cycles
-    cells = by_cycle([*cycles, replace(cycles[0], rank=1)])
-    assert cells is not None
+    cells = not_none(by_cycle([*cycles, replace(cycles[0], rank=1)]))
     assert len(cells.rows) == len(cycles)

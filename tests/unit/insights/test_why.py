@@ -26,6 +26,7 @@ from autotune.insights.why_words import (
 from autotune.statistics.knob_shares import KnobShares, Share
 from autotune.statistics.retries import SOURCE
 from tests.support import factories
+from tests.support.not_none import not_none
 
 BASE = factories.configuration(gradient_accumulation_steps=4, steps_per_generation=4)
 FOUR = BASE.with_(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
@@ -98,8 +99,7 @@ def test_the_last_line_says_what_all_do_together_and_what_is_proven() -> None:
 
 
 def test_the_document_has_both_sides_of_each_change() -> None:
-    document = shares_json(shares(BOTH))
-    assert document is not None
+    document = not_none(shares_json(shares(BOTH)))
     assert document["knobs"][0]["changes"] == [
         {"knob": "gradient_checkpointing", "before": True, "after": False},
         {"knob": "micro_batch_size", "before": 2, "after": 8},
@@ -126,8 +126,7 @@ def test_neighbours_that_failed_or_were_stopped_are_named_but_not_as_figures() -
     ]
     bigger, stopped = failed_neighbours(trials, FOUR)
     assert (bigger.change.after, bigger.trial, bigger.cause) == (8, 2, "OOM in update (host)")
-    own = trials[1].tokens_per_hour
-    assert own is not None
+    own = not_none(trials[1].tokens_per_hour)
     assert stopped.at_least == pytest.approx(own / 171_234.0 - 1.0)
     words = [failed_neighbour_words(one) for one in (bigger, stopped)]
     assert words[0] == "micro_batch_size 4 -> 8: OOM in update (host), #2"

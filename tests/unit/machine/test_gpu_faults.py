@@ -11,6 +11,7 @@ from autotune.errors import MachineError
 from autotune.machine import hardware
 from autotune.machine.gpu_faults import GpuFault, sentence
 from autotune.machine.nvml import open_gpus
+from tests.support.not_none import not_none
 from tests.unit.machine.test_gpu_reader import WHOLE
 from tests.unit.machine.test_gpu_reader import FakeNvml as Reader
 from tests.unit.machine.test_hardware import FakeNvml, gpu
@@ -57,8 +58,7 @@ def two() -> dict[str, dict[str, Any]]:
 
 def test_events_are_told_once_and_those_a_program_causes_are_not() -> None:
     nvml = Watched(two())
-    reader = open_gpus(["GPU-a", "GPU-b"], nvml)
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a", "GPU-b"], nvml))
     assert reader.faults() == ()
     nvml.waiting = [("GPU-b", 79), ("GPU-a", 13), ("GPU-a", 43), ("GPU-x", 79), ("GPU-a", 94)]
     assert [(f.uuid, f.index, f.lasts) for f in reader.faults()] == [("GPU-b", 5, True), ("GPU-a", 2, False)]
@@ -70,8 +70,7 @@ def test_events_are_told_once_and_those_a_program_causes_are_not() -> None:
 
 def test_new_memory_errors_are_a_fault_and_old_ones_are_not() -> None:
     gpus = two()
-    reader = open_gpus(["GPU-a", "GPU-b"], Watched(gpus, events=False))
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a", "GPU-b"], Watched(gpus, events=False)))
     assert reader.faults() == ()
     gpus["GPU-b"]["errors"] = 9
     (fault,) = reader.faults()
@@ -82,16 +81,14 @@ def test_new_memory_errors_are_a_fault_and_old_ones_are_not() -> None:
 
 def test_a_gpu_that_stops_to_answer_is_told_once() -> None:
     gpus = two()
-    reader = open_gpus(["GPU-a", "GPU-b"], Watched(gpus))
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a", "GPU-b"], Watched(gpus)))
     gpus["GPU-a"]["lost"] = True
     assert [str(f) for f in reader.faults()] == ["GPU 2: the driver does not answer for it (GPU is lost)"]
     assert reader.faults() == ()
 
 
 def test_a_binding_without_any_of_it_is_read_all_the_same() -> None:
-    reader = open_gpus(["GPU-a"], Reader({"GPU-a": {**WHOLE}}))
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a"], Reader({"GPU-a": {**WHOLE}})))
     assert reader.faults() == ()
     assert reader.read()[0].busy == 0.45
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from autotune.machine.nvml import GpuReading, open_gpus
+from tests.support.not_none import not_none
 
 SHORT, LONG = 1, 3
 
@@ -101,8 +102,7 @@ WHOLE: dict[str, Any] = {
 def test_every_figure_is_in_its_unit() -> None:
     gpu = dict(WHOLE)
     nvml = FakeNvml({"GPU-a": gpu})
-    reader = open_gpus(["GPU-a"], nvml)
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a"], nvml))
     first = reader.read()[0]
     assert first == GpuReading(0.45, 0.2, 1755.0, 1980.0, 310.5, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 51.0)
     gpu["fields"] = {197: (SHORT, 110), 198: (LONG, 2020), 138: (LONG, 5), 139: (LONG, 4)}
@@ -115,8 +115,7 @@ def test_every_figure_is_in_its_unit() -> None:
 
 def test_a_counter_of_32_bits_goes_on_where_it_begins_again_and_one_of_64_that_fell_adds_nothing() -> None:
     gpu = {"fields": {197: (SHORT, 2**32 - 5), 198: (LONG, 900)}}
-    reader = open_gpus(["GPU-a"], FakeNvml({"GPU-a": gpu}))
-    assert reader is not None
+    reader = not_none(open_gpus(["GPU-a"], FakeNvml({"GPU-a": gpu})))
     reader.read()
     gpu["fields"] = {197: (SHORT, 7), 198: (LONG, 100)}
     read = reader.read()[0]
@@ -127,8 +126,7 @@ def test_a_counter_of_32_bits_goes_on_where_it_begins_again_and_one_of_64_that_f
 def test_what_a_gpu_refuses_is_not_asked_again() -> None:
     """As a slice does: it has no utilisation, clock or power of its own."""
     nvml = FakeNvml({"MIG-1": {"celsius": 40}})
-    reader = open_gpus(["MIG-1"], nvml)
-    assert reader is not None
+    reader = not_none(open_gpus(["MIG-1"], nvml))
     reads = [reader.read()[0] for _ in range(3)]
     assert reads == [GpuReading(celsius=40.0)] * 3
     assert nvml.asked["celsius"] == 3
@@ -137,8 +135,7 @@ def test_what_a_gpu_refuses_is_not_asked_again() -> None:
 
 def test_the_clock_is_held_down_for_power_or_for_heat() -> None:
     for reasons, wanted in ((0x1 | 0x2, (0.0, 0.0)), (0x4, (1.0, 0.0)), (0x80, (1.0, 0.0)), (0x20 | 0x4, (1.0, 1.0))):
-        reader = open_gpus(["GPU-a"], FakeNvml({"GPU-a": {"reasons": reasons}}))
-        assert reader is not None
+        reader = not_none(open_gpus(["GPU-a"], FakeNvml({"GPU-a": {"reasons": reasons}})))
         read = reader.read()[0]
         assert (read.power_capped, read.hot) == wanted
 

@@ -10,6 +10,7 @@ import pytest
 from autotune.errors import MachineError
 from autotune.machine import hardware
 from autotune.machine.hardware import Files
+from tests.support.made_up_files import write
 
 GIB = 1 << 30
 
@@ -86,12 +87,6 @@ def files(tmp_path: Path, **content: str) -> Files:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return Files(tmp_path / "proc", tmp_path / "cgroup")
-
-
-def write(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.mark.parametrize(

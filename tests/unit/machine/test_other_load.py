@@ -12,20 +12,16 @@ import pytest
 
 from autotune.machine import other_load
 from autotune.machine.hardware import Files
-
-
-def _write(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+from tests.support.made_up_files import write
+from tests.support.not_none import not_none
 
 
 def _stat(root: Path, user: int, idle: int, processes: dict[int, tuple[str, int]]) -> None:
     # user nice system idle iowait irq softirq steal guest guest_nice: guest time is in user time already
-    _write(root, "proc/stat", f"cpu  {user} 0 0 {idle} 0 0 0 0 999 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\nintr 1\n")
+    write(root, "proc/stat", f"cpu  {user} 0 0 {idle} 0 0 0 0 999 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\nintr 1\n")
     for pid, (name, ticks) in processes.items():
         fields = " ".join(["S", *["0"] * 10, str(ticks), "0", *["0"] * 5])
-        _write(root, f"proc/{pid}/stat", f"{pid} ({name}) {fields}\n")
+        write(root, f"proc/{pid}/stat", f"{pid} ({name}) {fields}\n")
 
 
 @pytest.fixture
@@ -40,15 +36,14 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
     def later(_: float) -> None:
         _stat(tmp_path, 150, 50, {7: ("a) (b", 80), 8: ("calm", 1), mine: ("ours", 60)})
 
-    found = other_load.sample_load(later, files)
-    assert found is not None
+    found = not_none(other_load.sample_load(later, files))
     assert found.share == pytest.approx(0.75)
     assert found.busiest == ((7, "a) (b", 0.8),)
 
 
 @pytest.mark.parametrize("text", ["", "cpu\n", "cpu a b c d e\n", "garbage"])
 def test_a_kernel_that_does_not_tell(tmp_path: Path, files: Files, text: str) -> None:
-    _write(tmp_path, "proc/stat", text)
+    write(tmp_path, "proc/stat", text)
     assert other_load.sample_load(lambda _: None, files) is None
     assert other_load.TakenTime(files).total(0, ()) is None
 
@@ -61,7 +56,7 @@ def test_what_others_used_counts_as_far_as_our_threads_waited(
     for used, own, waits, expected in ((1500, 500, 0.0, 0.0), (1520, 510, waited_s, taken_s)):  # 20 s, 10 of them ours
         _stat(tmp_path, used * tick, 10**6, {})
         if waited_s is not None:
-            _write(tmp_path, "proc/7/task/8/schedstat", f"5 {int((1 + (waits or 0)) * 1e9)} 7\n")
+            write(tmp_path, "proc/7/task/8/schedstat", f"5 {int((1 + (waits or 0)) * 1e9)} 7\n")
         assert taken.total(own * tick, (7,)) == pytest.approx(expected)  # of two CPUs
 
 
@@ -73,10 +68,10 @@ def test_no_time_passed_says_nothing(tmp_path: Path, files: Files) -> None:
 def test_governors_and_memory(tmp_path: Path, files: Files) -> None:
     assert other_load.governors(files) == ()
     for cpu, name in (("cpu0", "powersave"), ("cpu1", "performance"), ("cpu10", "powersave")):
-        _write(tmp_path, f"sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor", f"{name}\n")
+        write(tmp_path, f"sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor", f"{name}\n")
     assert other_load.governors(files) == ("performance", "powersave")
     assert other_load.available_memory(files) is None
-    _write(tmp_path, "proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   40 kB\n")
+    write(tmp_path, "proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   40 kB\n")
     assert other_load.available_memory(files) == 40 * 1024
 
 
@@ -87,6 +82,5 @@ def test_on_this_machine_a_busy_process_is_seen() -> None:
             name = other_load.process_name(process.pid)
         finally:
             process.kill()
-    assert found is not None
-    assert found.share > 0
+    assert not_none(found).share > 0
     assert name

@@ -1,7 +1,4 @@
-"""A study on several GPUs: who trains, how many rows an update has, what is counted over all of them.
-
-If one of these fails, a baseline is not what the user runs today, or a figure counts GPUs it should not.
-"""
+"""A study on several GPUs: who trains, how many rows an update has, what is counted over all of them."""
 
 from __future__ import annotations
 
@@ -32,6 +29,7 @@ from search_spaces.batch import batch_of, served_by
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock
+from tests.support.not_none import not_none
 from tests.support.trl_fields import RECORDED
 from trainer.child.contract import Result
 
@@ -268,8 +266,7 @@ def test_tokens_are_counted_over_every_gpu_held_and_each_ones_share_stands_besid
     spec = f.study_spec(resources=machine(4, rows_per_update=8), space=SearchSpace.load("node-8gpu").as_json())
     split = f.configuration(**served_by(1))
     trials = [f.finished(0), f.finished(1, cycle_seconds=5.0, configuration=split)]
-    found = recommend(spec, trials, "x")
-    assert found is not None
+    found = not_none(recommend(spec, trials, "x"))
     row = next(r for r in found.rows if r.configuration == split)
     whole = trials[1].tokens_per_hour or 0.0
     assert row.gpus == 4
@@ -288,8 +285,7 @@ def test_a_single_gpu_or_a_cpu_needs_no_share() -> None:
 def test_rows_that_deviate_are_told_with_the_answer() -> None:
     spec = f.study_spec(resources=machine(8, rows_per_update=512))
     split = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 9, **served_by(1)})
-    found = recommend(spec, [f.finished(0), f.finished(1, cycle_seconds=5.0, configuration=split)], "x")
-    assert found is not None
+    found = not_none(recommend(spec, [f.finished(0), f.finished(1, cycle_seconds=5.0, configuration=split)], "x"))
     assert any("504 rows per update instead of 512" in note for note in found.notes)
 
 

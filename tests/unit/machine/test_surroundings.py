@@ -14,15 +14,10 @@ from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.hardware import Files
 from autotune.machine.surroundings import Surroundings
 from autotune.running import environment, proc
+from tests.support.made_up_files import write
 
 GIB = 1 << 30
 PLAIN = Surroundings(8 * GIB, 65536, None, "/home/me", True, True, True, 0)
-
-
-def write(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def files(root: Path) -> Files:

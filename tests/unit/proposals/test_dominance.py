@@ -15,6 +15,7 @@ from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.knobs import KNOBS, Effect, Kind, Knob, MemoryEffect
 from tests.support import factories
+from tests.support.not_none import not_none
 
 Direction = Literal[-1, 0, 1]
 
@@ -144,8 +145,7 @@ def test_a_phase_no_knob_acts_on_is_not_taken_for_the_cause(monkeypatch: pytest.
     few = {n: SMALL[n] for n in ("micro_batch_size", "checkpointing", "workers", "rounding")}
     monkeypatch.setattr(dominance, "KNOBS", few)
     settings = Configuration({"micro_batch_size": 2, "checkpointing": True, "workers": 0, "rounding": "up"})
-    idle = dominance.region(oom(settings, "idle", Pool.DEVICE), one_memory=False)
-    assert idle is not None
+    idle = not_none(dominance.region(oom(settings, "idle", Pool.DEVICE), one_memory=False))
     assert dominance.covers(idle, settings.with_(micro_batch_size=4))
     assert not dominance.covers(idle, settings.with_(micro_batch_size=1))
     assert dominance.region(oom(settings, "update", Pool.ROLLOUT_CACHE), one_memory=False) is None
@@ -182,8 +182,7 @@ def test_rows_of_a_generation_follow_accumulation_where_no_steps_are_set() -> No
 
 
 def test_sentences_name_what_goes_beyond() -> None:
-    region = dominance.region(oom(BASE, "update", Pool.DEVICE), one_memory=False)
-    assert region is not None
+    region = not_none(dominance.region(oom(BASE, "update", Pool.DEVICE), one_memory=False))
     more = BASE.with_(micro_batch_size=4, precision="fp32")
     assert dominance.sentence(region, more) == (
         "trial 4 (micro_batch_size 2, precision bf16) ran out of device memory in update; "
@@ -192,8 +191,7 @@ def test_sentences_name_what_goes_beyond() -> None:
     assert dominance.sentence(region, BASE) == (
         "trial 4 ran out of device memory in update; this asks for at least as much"
     )
-    rows = dominance.region(oom(BASE, "generate", Pool.ROLLOUT_CACHE), one_memory=False)
-    assert rows is not None
+    rows = not_none(dominance.region(oom(BASE, "generate", Pool.ROLLOUT_CACHE), one_memory=False))
     assert dominance.sentence(rows, BASE.with_(micro_batch_size=4)) == (
         "trial 4 (generation rows 4) ran out of rollout cache in generate; this asks for at least as much"
     )

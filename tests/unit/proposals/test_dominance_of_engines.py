@@ -1,8 +1,4 @@
-"""What a failure beside a rollout engine rules out, by the catalogue itself: above all, the direction.
-
-If one of these fails, a study either tries a share again that is too small, or never tries the larger one that
-would have worked.
-"""
+"""What a failure beside a rollout engine rules out, by the catalogue itself: above all, the direction."""
 
 from __future__ import annotations
 

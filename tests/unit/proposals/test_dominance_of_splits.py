@@ -1,8 +1,4 @@
-"""What runs out of memory on one side of a GPU split, and what that says of other splits.
-
-If one of these fails, a study on several GPUs meets one and the same failure again under every value of a knob that
-does not bear on it, or never tries a split that would have fitted.
-"""
+"""What runs out of memory on one side of a GPU split, and what that says of other splits."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from autotune.proposals.translation import Observation, OptunaTrialStatus
 from tests.contracts.proposer_suite import ExhaustiveSuite, Landscape, ProposerSuite, confirmations, landscape, search
 from tests.support import forecasting
 from tests.support.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
+from tests.support.not_none import not_none
 from tests.unit.proposals.test_proposer import built
 
 BASELINE = CANDIDATES[0]
@@ -95,8 +96,7 @@ def wrong(configuration: Configuration) -> Mapping[str, float]:
 
 def test_a_right_formula_needs_one_trial_and_then_the_leader_is_confirmed() -> None:
     proposer, made = by_models(FormulaTimes(seconds, spread=0.025)), [measured(0, BASELINE)]
-    proposal = proposer.propose(made, 1)
-    assert proposal is not None
+    proposal = not_none(proposer.propose(made, 1))
     made.append(measured(1, proposal[0]).with_(source=proposal[1]))
     assert found(made) > 0.98
     assert proposer.propose(made, 2) is None, "nothing promises more than noise while the leader is not confirmed"
@@ -136,8 +136,7 @@ def test_where_nothing_is_likely_to_fit_the_likeliest_is_tried_until_something_h
     few = CANDIDATES[1:12]
     made = [forecasting.ran_out(0, BASELINE)]
     proposer = by_models(FormulaTimes(seconds), FormulaPeaks(lambda c: 0.3 if c == few[4] else 0.1), candidates=few)
-    proposal = proposer.propose(made, 1)
-    assert proposal is not None
+    proposal = not_none(proposer.propose(made, 1))
     assert proposal[0] == few[4]
 
 

@@ -20,6 +20,7 @@ from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.contracts.proposer_suite import confirmations
 from tests.support import factories
+from tests.support.not_none import not_none
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=64, num_generations=8)
@@ -64,8 +65,7 @@ def test_what_was_read_of_trials_changes_no_fit() -> None:
         assert model is not None
         for trials, task in ((HISTORY[:2], TASK), (HISTORY, elsewhere), (HISTORY[3:], TASK), (HISTORY, TASK)):
             again = models_for(task)
-            fresh = again.times if model is models.times else again.peaks
-            assert fresh is not None
+            fresh = not_none(again.times if model is models.times else again.peaks)
             here, there = model.fitted(task, trials), fresh.fitted(task, trials)
             for name, column in vars(there.forecast(CANDIDATES[:40])).items():
                 if name != "phases":
@@ -76,8 +76,7 @@ def test_a_study_is_searched_by_the_models() -> None:
     proposer = make_proposer(SPACE, BASELINE, RESOURCES, "grey", seed=3, task=TASK)
     made = [factories.finished(0, configuration=BASELINE)]
     for number in range(1, 9):
-        proposal = proposer.propose([*made, *confirmations(made)], number)
-        assert proposal is not None
+        proposal = not_none(proposer.propose([*made, *confirmations(made)], number))
         assert check(proposal[0], RESOURCES, BASELINE) == ()
         made.append(factories.finished(number, configuration=proposal[0], source=proposal[1]))
     assert len({t.configuration for t in made}) == 9

@@ -10,6 +10,7 @@ from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.configuration import KnobValue
 from search_spaces.unset import UNSET
 from tests.contracts.proposer_suite import landscape
+from tests.support.not_none import not_none
 
 WORLD = landscape()
 GRID = CandidateGrid(WORLD.permitted, WORLD.searched, ())
@@ -36,15 +37,13 @@ def test_knobs_with_one_value_are_no_dimensions() -> None:
 def test_an_anchor_outside_the_candidates_gets_a_point() -> None:
     anchor = WORLD.baseline.with_(micro_batch_size=6)
     assert GRID.point(anchor) is None
-    point = CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).point(anchor)
-    assert point is not None
+    point = not_none(CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).point(anchor))
     assert CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).at(point) is None
 
 
 def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
     start = WORLD.baseline.with_(micro_batch_size=8, logprob_rows=4)
-    point = GRID.point(start)
-    assert point is not None
+    point = not_none(GRID.point(start))
     assert GRID.nearest(point, EVERY) == _index(start)
     left = EVERY.copy()
     left[_index(start)] = False

@@ -11,6 +11,7 @@ from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 from tests.support import factories
+from tests.support.not_none import not_none
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=64, num_generations=8)
@@ -67,8 +68,7 @@ def test_a_baseline_that_leaves_much_unsaid_rules_out_more_than_itself() -> None
     proposer = make_proposer(SPACE, BASELINE, RESOURCES, "tpe", seed=0)
     failed = [factories.failed(0, factories.oom(phase="update", pool=Pool.HOST), configuration=BASELINE)]
     larger = SPACE.complete(BASELINE, RESOURCES).with_(micro_batch_size=16, gradient_accumulation_steps=4)
-    sentence = proposer.ruled_out(failed, larger)
-    assert sentence is not None
+    sentence = not_none(proposer.ruled_out(failed, larger))
     assert sentence.startswith("trial 0 (micro_batch_size 8) ran out of host memory in update")
     assert proposer.ruled_out(failed, BASELINE) is not None
 
@@ -79,8 +79,7 @@ def test_after_a_failed_baseline_nothing_asks_for_as_much() -> None:
     whole = SPACE.complete(BASELINE, RESOURCES)
     made = list(failed)
     for number in range(1, 60):
-        proposal = proposer.propose(made, number)
-        assert proposal is not None
+        proposal = not_none(proposer.propose(made, number))
         made.append(factories.finished(number, configuration=proposal[0]))
         less = int(proposal[0]["micro_batch_size"]) < 8 or proposal[0]["master_weights"] == "bf16"
         assert less or proposal[0]["precision"] != whole["precision"], proposal[0]
@@ -121,8 +120,7 @@ def test_a_step_goes_from_unset_to_a_value_and_back() -> None:
         proposer = make_proposer(space, start, ONE_GPU, "grey", seed=7)
         made = [factories.finished(0, configuration=start)]
         for number in range(1, 3):
-            proposal = proposer.propose(made, number)
-            assert proposal is not None
+            proposal = not_none(proposer.propose(made, number))
             made.append(factories.finished(number, configuration=proposal[0], source=proposal[1]))
         single = [set(t.configuration.difference(space.complete(start, ONE_GPU))) for t in made[1:]]
         assert {"max_num_seqs"} in single

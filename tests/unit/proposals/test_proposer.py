@@ -16,6 +16,7 @@ from autotune.ports import Proposer
 from autotune.proposals.proposer import TwoTrackProposer, draw
 from autotune.proposals.samplers import SAMPLERS, named_sampler
 from tests.contracts.proposer_suite import ExhaustiveSuite, Landscape, complete, landscape, search
+from tests.support.not_none import not_none
 
 
 def built(world: Landscape, sampler: str, seed: int = 0) -> TwoTrackProposer:
@@ -101,8 +102,7 @@ def test_each_track_learns_from_its_own_trials_alone() -> None:
     made = search(proposer, world, 24)
     others = [c for c in world.permitted if c not in world.headline and c not in {t.configuration for t in made}]
     apart = [complete(100 + i, c, 1e6) for i, c in enumerate(others[:8])]
-    proposal = proposer.propose(made, 25)
-    assert proposal is not None
+    proposal = not_none(proposer.propose(made, 25))
     assert proposal[1] == "tpe/headline"
     assert proposer.propose([*made, *apart], 25) == proposal
     own = [complete(100 + i, c, 1e6) for i, c in enumerate(world.headline[-8:])]
@@ -117,8 +117,7 @@ def test_a_model_avoids_failures_that_are_not_of_memory(sampler: str, bound: int
     made = [world.run(world.baseline, 0)]
     crashes = 0
     for number in range(1, 40):
-        proposal = proposer.propose(made, number)
-        assert proposal is not None
+        proposal = not_none(proposer.propose(made, number))
         trial = world.run(proposal[0], number)
         if not proposal[0]["gradient_checkpointing"]:
             crashes += 1

@@ -7,6 +7,7 @@ from autotune.recommendation.recommend import native_best
 from autotune.statistics.evidence import Row
 from search_spaces.native import is_native, seam_values
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SPEC = f.study_spec()
 BASELINE = f.configuration()
@@ -48,18 +49,15 @@ def test_on_a_cpu_vllm_and_deepspeed_are_never_trls_own() -> None:
         assert not is_native(helped, "trl", "cpu")
     assert is_native(f.configuration(zero_stage=0), "trl", "cpu")
     trials = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, f.configuration(rollout_engine="vllm"), 4.0)]
-    best = native_best(SPEC, trials)
-    assert best is not None
+    best = not_none(native_best(SPEC, trials))
     assert best.configuration == BASELINE
 
 
 def test_the_fastest_native_one_beats_the_baseline_but_never_a_seam_or_other_learning() -> None:
     trials = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, SEAM, 4.0), run(2, NATIVE, 8.0), run(3, LEARNING, 5.0)]
-    best = native_best(SPEC, trials)
-    assert best is not None
+    best = not_none(native_best(SPEC, trials))
     assert (best.configuration, best.confirmed, best.trials) == (NATIVE, False, (2,))
-    permitted = native_best(SPEC, trials, Row.PERMITTED)
-    assert permitted is not None
+    permitted = not_none(native_best(SPEC, trials, Row.PERMITTED))
     assert permitted.configuration == LEARNING
 
 
@@ -68,18 +66,15 @@ def test_a_confirmed_one_goes_before_a_faster_search_trial_but_the_baseline_befo
         run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, NATIVE, 8.0), run(2, FASTER, 7.0),
         run(3, BASELINE, 10.0, TrialKind.CONFIRM), run(4, NATIVE, 8.2, TrialKind.CONFIRM),
     ]  # fmt: skip
-    best = native_best(SPEC, trials)
-    assert best is not None
+    best = not_none(native_best(SPEC, trials))
     assert (best.configuration, best.confirmed) == (NATIVE, True)
-    unconfirmed = native_best(SPEC, [t for t in trials if t.configuration != NATIVE])
-    assert unconfirmed is not None
+    unconfirmed = not_none(native_best(SPEC, [t for t in trials if t.configuration != NATIVE]))
     assert (unconfirmed.configuration, unconfirmed.confirmed) == (FASTER, False)
 
 
 def test_nothing_faster_is_the_baseline_and_nothing_feasible_is_nothing() -> None:
     slower = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, NATIVE, 12.0)]
-    best = native_best(SPEC, slower)
-    assert best is not None
+    best = not_none(native_best(SPEC, slower))
     assert best.configuration == BASELINE
     assert native_best(SPEC, [f.failed(1, configuration=NATIVE)]) is None
     assert native_best(SPEC, [run(1, SEAM, 4.0)]) is None
@@ -87,6 +82,5 @@ def test_nothing_faster_is_the_baseline_and_nothing_feasible_is_nothing() -> Non
 
 def test_one_that_failed_later_is_not_feasible_any_more() -> None:
     trials = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, NATIVE, 8.0), f.failed(5, configuration=NATIVE)]
-    best = native_best(SPEC, trials)
-    assert best is not None
+    best = not_none(native_best(SPEC, trials))
     assert best.configuration == BASELINE

@@ -29,6 +29,7 @@ from search_spaces.batch import held_gpus, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 MACHINE = f.resources(gpus=8, device="cuda", device_memory=80 * f.GIB, rows_per_update=32, num_generations=4)
 
@@ -74,8 +75,7 @@ def test_the_objective_decides_the_answer() -> None:
 
 
 def test_both_gains_are_stated_with_intervals_that_move_together() -> None:
-    answer = recommend(PER_GPU, measured(PER_GPU), "x")
-    assert answer is not None
+    answer = not_none(recommend(PER_GPU, measured(PER_GPU), "x"))
     row = answer.rows[0]
     by_gpu, by_hour = row.gain_in(Objective.PER_GPU_HOUR), row.gain_in(Objective.PER_HOUR)
     assert by_gpu is not None
@@ -98,10 +98,8 @@ def test_both_gains_are_stated_with_intervals_that_move_together() -> None:
 
 def test_hours_and_money_are_those_of_the_gpus_each_side_holds() -> None:
     trials = measured(PER_GPU)
-    run = whole_run(PER_GPU, trials, recommend(PER_GPU, trials, "x"), 360, price=2.0)
-    assert run is not None
-    document = whole_run_json(run)
-    assert document is not None
+    run = not_none(whole_run(PER_GPU, trials, recommend(PER_GPU, trials, "x"), 360, price=2.0))
+    document = not_none(whole_run_json(run))
     hours, cost = document["hours"], document["cost"]
     assert (document["gpus_before"], document["gpus"]) == (8, 4)
     assert hours["before"]["value"] == pytest.approx(0.8, rel=0.01)
@@ -126,8 +124,7 @@ def test_where_every_trial_held_as_many_it_is_said_that_both_rank_alike() -> Non
     assert other is not None
     assert any("held 8 GPUs" in note and "rank alike" in note for note in alike.notes)
     assert not any("rank alike" in note for note in other.notes)
-    silent = recommend(SPEC, trials, "x")
-    assert silent is not None
+    silent = not_none(recommend(SPEC, trials, "x"))
     assert not any("rank alike" in note for note in silent.notes)
 
 
@@ -155,8 +152,7 @@ def test_a_stopped_trials_bound_is_in_tokens_per_hour_and_ranked_in_the_objectiv
     (observation,) = evidence([ended])
     assert observation.standing is OptunaTrialStatus.CENSORED
     assert observation.value == pytest.approx(math.log(judge.ceiling.at_most / 8))
-    by_hour = judge_of(SPEC, running.with_(per_gpu=False), measured(SPEC), lambda: 1e9)
-    assert by_hour is not None
+    by_hour = not_none(judge_of(SPEC, running.with_(per_gpu=False), measured(SPEC), lambda: 1e9))
     by_hour.see(running.with_(per_gpu=False))
     assert by_hour.ceiling is None
 
@@ -170,8 +166,7 @@ def _second_choice(objective: Objective) -> int:
     trials = [f.finished(0, kind=TrialKind.BASELINE, configuration=ALL, cycle_seconds=8.0)]
     while True:
         trials[-1] = trials[-1].with_(gpus=held_gpus(trials[-1].configuration, MACHINE), per_gpu=per_gpu)
-        proposed = proposer.propose(trials, len(trials))
-        assert proposed is not None
+        proposed = not_none(proposer.propose(trials, len(trials)))
         configuration, source = proposed
         if source.startswith("grey"):
             return training_gpus(configuration, MACHINE)

@@ -12,6 +12,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.recommendation.whole_run import WholeRun, _saved, check_asked, whole_run, whole_run_json, whole_run_words
 from autotune.statistics import evidence
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SPEC = f.study_spec(resources=f.resources(gpus=4, device="cuda"))
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -57,8 +58,7 @@ def test_a_cycle_of_several_updates_counts_once_for_each() -> None:
 
 def test_money_is_for_all_gpus_held_and_follows_the_interval() -> None:
     run = _run(_trials(), price=2.5)
-    before = run.cost["before"]
-    assert before is not None
+    before = not_none(run.cost["before"])
     assert run.before is not None
     assert before.value == pytest.approx(2.5 * 4 * run.before.value)
     assert before.low == pytest.approx(2.5 * 4 * run.before.low)
@@ -72,8 +72,7 @@ def test_money_is_for_all_gpus_held_and_follows_the_interval() -> None:
 def test_without_a_price_nothing_is_said_of_money() -> None:
     run = _run(_trials())
     assert "cost" not in " ".join(whole_run_words(run))
-    document = whole_run_json(run)
-    assert document is not None
+    document = not_none(whole_run_json(run))
     assert document["cost"] is None
     assert document["hours"]["saved"]["low"] <= document["hours"]["saved"]["value"]
 
@@ -122,9 +121,7 @@ def test_a_price_is_refused_where_it_says_nothing() -> None:
 
 def test_on_several_nodes_what_is_saved_has_the_level_of_the_gain() -> None:
     trials = [t.with_(node="b" if t.number == 0 else "a") for t in _trials()]  # type: ignore[attr-defined]
-    gain = evidence.gain(trials, FASTER, SPEC.baseline)
-    assert gain is not None
-    saved = _saved(1.0, gain)
-    assert saved is not None
+    gain = not_none(evidence.gain(trials, FASTER, SPEC.baseline))
+    saved = not_none(_saved(1.0, gain))
     assert saved.level == 0.999
     assert "99.9 % interval" in saved.words(str)

@@ -12,6 +12,7 @@ import pytest
 from autotune.running import proc
 from autotune.running.proc import Stat
 from autotune.running.watchdog import compiles
+from tests.support.not_none import not_none
 
 
 def named(name: str) -> Stat:
@@ -37,12 +38,9 @@ def test_a_program_is_called_by_the_name_it_was_started_by(tmp_path: Path) -> No
     program.symlink_to(Path(sys.executable).resolve())
     code = "import sys; sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()"
     with subprocess.Popen([program, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.read(1) == b"."
-        stat = proc.read_stat(process.pid)
-        assert stat is not None
+        assert not_none(process.stdout).read(1) == b"."
+        stat = not_none(proc.read_stat(process.pid))
         assert (stat.name, compiles(stat)) == ("cc1plus", True)
         process.communicate()
-    itself = proc.read_stat(os.getpid())
-    assert itself is not None
+    itself = not_none(proc.read_stat(os.getpid()))
     assert not compiles(itself)

@@ -8,6 +8,7 @@ from autotune.errors import MachineError
 from autotune.machine.nvml import Gpu, GpuProcess
 from autotune.running.gpu_guard import GpuGuard
 from tests.support.fakes import FakeClock
+from tests.support.not_none import not_none
 
 GIB = 1 << 30
 FREE = Gpu(0, "GPU-a", "Example", 80 * GIB, 10 << 20, (9, 0), "580.1")
@@ -43,8 +44,7 @@ def holding(size: int, *pids: int) -> tuple[Gpu, ...]:
 @pytest.mark.parametrize("gpus", [holding(10 << 20, 77), holding(20 * GIB), holding(20 * GIB, 77)])
 def test_a_gpu_in_use_is_refused_after_a_bounded_wait(bench: Bench, gpus: tuple[Gpu, ...]) -> None:
     bench.gpus = gpus
-    refusal = bench.guard().before(bench.clock)
-    assert refusal is not None
+    refusal = not_none(bench.guard().before(bench.clock))
     assert "GPU 0 is in use" in refusal
     assert 0 < bench.clock.monotonic() < 60
 
@@ -69,8 +69,7 @@ def test_a_stranger_is_named_the_second_time_it_is_seen(bench: Bench) -> None:
     guard.before(bench.clock)
     bench.gpus = holding(30 * GIB, 5, 88)
     assert guard.during({5}) is None
-    found = guard.during({5})
-    assert found is not None
+    found = not_none(guard.during({5}))
     assert "88" in found
     assert "5" not in found
 
@@ -105,8 +104,7 @@ def test_a_gpu_is_not_in_use_by_an_id_that_is_nobodys_here(bench: Bench) -> None
     bench.gpus = holding(10 << 20, 40_005)
     assert bench.guard(here=set()).before(bench.clock) is None
     bench.gpus = holding(20 * GIB, 40_005)
-    refusal = bench.guard(here=set()).before(bench.clock)
-    assert refusal is not None
+    refusal = not_none(bench.guard(here=set()).before(bench.clock))
     assert "40005" not in refusal
     assert "20.0 GiB taken" in refusal
 
@@ -115,8 +113,7 @@ def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> No
     guard = bench.guard(pids_are_ours=False)
     guard.before(bench.clock)
     bench.gpus = holding(9 * GIB)
-    held = guard.after(bench.clock)
-    assert held is not None
+    held = not_none(guard.after(bench.clock))
     assert "9.0 GiB" in held
 
 

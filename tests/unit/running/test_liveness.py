@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
+from tests.support.not_none import not_none
 
 LIMITS = HangLimits(quiet_s=30.0, phase_s=100.0, by_phase={"load": 300.0})
 
@@ -25,14 +26,12 @@ def silent(seconds: int, cores: float, phase: str = "update") -> list[Pulse]:
 
 
 def test_idle_silence_is_a_hang_after_the_quiet_time() -> None:
-    hung = watch(silent(200, cores=0.01))
-    assert hung is not None
+    hung = not_none(watch(silent(200, cores=0.01)))
     assert 30 <= hung[0] <= 36
 
 
 def test_busy_silence_is_a_hang_only_at_the_phases_limit() -> None:
-    hung = watch(silent(200, cores=1.0))
-    assert hung is not None
+    hung = not_none(watch(silent(200, cores=1.0)))
     assert hung[0] == 100
     assert watch(silent(200, cores=1.0, phase="load")) is None
 
@@ -40,8 +39,7 @@ def test_busy_silence_is_a_hang_only_at_the_phases_limit() -> None:
 def test_work_that_stops_is_noticed_however_long_it_lasted() -> None:
     busy = silent(90, cores=2.0, phase="load")
     stuck = [Pulse(90.0 + t, 0, 0, busy[-1].cpu_s, "load") for t in range(100)]
-    hung = watch(busy + stuck)
-    assert hung is not None
+    hung = not_none(watch(busy + stuck))
     assert hung[0] <= 90 + 30 + 10
 
 

@@ -23,6 +23,7 @@ from autotune.running.process_tree import Child, become_subreaper
 from tests.support import nvidia
 from tests.support.fake_framework import copy_child, write_trial
 from tests.support.fakes import FakeStop
+from tests.support.not_none import not_none
 from tests.support.waiting import wait_for
 from trainer.child.contract import Result, RunPaths, read_result
 
@@ -68,9 +69,7 @@ def bench(start: Path, tmp_path: Path) -> Iterator[Bench]:
 
 def finished(child: Child) -> int:
     wait_for(lambda: child.poll() is not None, "the end of the trial")
-    code = child.poll()
-    assert code is not None
-    return code
+    return not_none(child.poll())
 
 
 def test_trials_are_forked_from_one_process_that_imported_once(bench: Bench) -> None:
@@ -301,8 +300,7 @@ def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
     tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(start), str(tmp_path)], cwd=root)
     wait_for(lambda: (tmp_path / "trial" / "held").exists() or tuner.poll() is not None)
     forked = int((tmp_path / "trial" / "held").read_text())
-    stat = proc.read_stat(forked)
-    assert stat is not None
+    stat = not_none(proc.read_stat(forked))
     preload = stat.parent
     assert (proc.read_tag(preload) or "").startswith("autotune:preloads:5:preload")
     tuner.kill()

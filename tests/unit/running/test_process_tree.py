@@ -14,6 +14,7 @@ import pytest
 from autotune.running import proc
 from autotune.running.process_tree import ProcessTree, become_subreaper
 from tests.contracts.runner_suite import RealClock
+from tests.support.not_none import not_none
 from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import TAG_VARIABLE
 
@@ -40,8 +41,7 @@ def test_a_stat_line_is_read_whatever_the_process_is_called(tmp_path: Path) -> N
     odd.symlink_to("/bin/sleep")
     child = subprocess.Popen([odd, "60"])
     try:
-        stat = proc.read_stat(child.pid)
-        assert stat is not None
+        stat = not_none(proc.read_stat(child.pid))
         assert (stat.pid, stat.parent, stat.ended) == (child.pid, os.getpid(), False)
     finally:
         child.kill()
@@ -64,16 +64,14 @@ def test_a_tag_is_found_first_last_or_not_at_all() -> None:
 
 
 def test_proportional_memory_is_at_most_the_resident(sleeper: subprocess.Popen[bytes]) -> None:
-    exact = proc.read_proportional(sleeper.pid)
-    assert exact is not None
+    exact = not_none(proc.read_proportional(sleeper.pid))
     assert 0 < exact <= proc.read_resident(sleeper.pid)[0] + (1 << 20)
     assert proc.read_proportional(2**22 + 1) is None
     assert proc.read_resident(2**22 + 1) == (0, 0)
 
 
 def test_a_signal_goes_to_the_process_meant_and_not_to_its_successor(sleeper: subprocess.Popen[bytes]) -> None:
-    stat = proc.read_stat(sleeper.pid)
-    assert stat is not None
+    stat = not_none(proc.read_stat(sleeper.pid))
     earlier = proc.Stat(stat.pid, stat.parent, stat.session, stat.state, stat.started - 1, 0)
     proc.send(earlier, signal.SIGKILL)
     proc.send(stat, signal.SIGTERM)
@@ -204,8 +202,7 @@ def test_a_helper_nobody_waited_for_does_not_stay_as_a_zombie(session: str) -> N
     root = subprocess.Popen(argv, env={TAG_VARIABLE: "unit:3"}, start_new_session=True, stdout=subprocess.PIPE)
     other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(7)"])
     try:
-        assert root.stdout is not None
-        helper = int(root.stdout.readline())
+        helper = int(not_none(root.stdout).readline())
         for pid in (helper, other.pid):
             _until_ended(pid)
         tree = ProcessTree(lambda tag: tag == "unit:3", root)
@@ -226,12 +223,10 @@ def test_an_orphan_that_ended_before_anybody_looked_is_reaped_and_no_child_of_ou
     root = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
     failing = [sys.executable, "-S", "-c", "raise SystemExit(7)"]
     others = [subprocess.Popen(failing, start_new_session=apart) for apart in (True, False)]
-    assert root.stdout is not None
-    helper = int(root.stdout.readline())
+    helper = int(not_none(root.stdout).readline())
     for pid in (helper, *(other.pid for other in others)):
         _until_ended(pid)
-    stat = proc.read_stat(helper)
-    assert stat is not None
+    stat = not_none(proc.read_stat(helper))
     rank = stat.parent
     os.kill(rank, signal.SIGKILL)
     root.kill()
@@ -266,8 +261,7 @@ def test_a_process_whose_first_thread_ended_is_reaped_when_the_last_has() -> Non
     argv, pipe = [sys.executable, "-c", code], subprocess.PIPE
     root = subprocess.Popen(argv, env={TAG_VARIABLE: "unit:4"}, stdin=pipe, stdout=pipe)
     assert root.stdin is not None
-    assert root.stdout is not None
-    orphan = int(root.stdout.readline())
+    orphan = int(not_none(root.stdout).readline())
     tree = ProcessTree(lambda tag: tag == "unit:4", root)
     tree.refresh()
     root.stdin.write(b"\n")

@@ -18,6 +18,7 @@ from autotune.running.proc import Stat
 from autotune.running.process_tree import FULL_EVERY, ProcessTree
 from autotune.running.shared_memory import FOLDER, Segments, mapped
 from tests.contracts.runner_suite import RealClock
+from tests.support.not_none import not_none
 
 HOLDER = "import mmap, sys, time; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, flush=True)"
 
@@ -36,26 +37,22 @@ def make(path: Path) -> None:
 def hold(path: Path) -> tuple[subprocess.Popen[bytes], Stat]:
     """A process that maps it."""
     child = subprocess.Popen([sys.executable, "-c", HOLDER + "; time.sleep(600)", str(path)], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    stat = proc.read_stat(child.pid)
-    assert stat is not None
+    not_none(child.stdout).readline()
+    stat = not_none(proc.read_stat(child.pid))
     return child, stat
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    not_none(child.stdout).close()
 
 
 def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
     maker = [sys.executable, "-c", f"open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(600)"]
     maker[2] = "import sys; " + maker[2]
     child = subprocess.Popen([*maker, str(segment)], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
+    not_none(child.stdout).readline()
     stat, segments = proc.read_stat(child.pid), Segments()
     assert stat is not None
     segments.note([stat])
@@ -69,8 +66,7 @@ def test_what_a_tree_leaves_whose_processes_were_all_killed_at_once_is_unlinked(
     maker = f"import sys; open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(600)"
     words = [sys.executable, "-c", maker, str(segment)]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
-    assert child.stdout is not None
-    child.stdout.readline()
+    not_none(child.stdout).readline()
     tree = ProcessTree(lambda tag: False, child)
     for _ in range(FULL_EVERY):
         tree.refresh()
@@ -117,8 +113,7 @@ def test_a_users_file_that_was_there_before_is_kept(segment: Path) -> None:
 
 
 def test_what_somebody_still_maps_is_kept(segment: Path) -> None:
-    own = proc.read_stat(os.getpid())
-    assert own is not None
+    own = not_none(proc.read_stat(os.getpid()))
     make(segment)
     with segment.open("r+b") as stream, mmap.mmap(stream.fileno(), 0):
         segments = Segments()

@@ -20,6 +20,7 @@ from autotune.ports import Assignment, RunReport
 from autotune.running.timeline import SAVE_S, Timeline
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeClock, FakeStop
+from tests.support.not_none import not_none
 from tests.support.scripted import assignment, keeper, local_runner, searched
 from trainer.child.contract import CurrentPhase, RunPaths
 
@@ -126,15 +127,13 @@ def test_it_may_be_taken_while_the_watchdog_looks(bench: Bench) -> None:
         assert len(taken.host) <= MOST_POINTS
         assert [p.used for p in taken.host] == sorted(p.used for p in taken.host)
     watchdog.join()
-    top = peak(bench.timeline.taken().host)
-    assert top is not None
+    top = not_none(peak(bench.timeline.taken().host))
     assert top.used == count - 1
 
 
 def run(given: Assignment, **options: Any) -> tuple[RunReport, MemoryTimeline]:
     report = local_runner(HOME, **options).run(given, Seen(), FakeStop())
-    found = read(RunPaths(given.directory).memory)
-    assert found is not None
+    found = not_none(read(RunPaths(given.directory).memory))
     return report, found
 
 
@@ -143,8 +142,7 @@ def test_an_attempt_leaves_its_memory_with_the_peak_it_reports(tmp_path: Path) -
     acts = [{"do": "allocate", "at": 1, "bytes": 96 * MIB}, {"do": "sleep", "at": 1, "seconds": 0.5}]
     report, found = run(assignment(tmp_path / "attempt", {"acts": acts}))
     assert report.outcome.ok, report.outcome.sentence()
-    top = peak(found.host)
-    assert top is not None
+    top = not_none(peak(found.host))
     assert top.used == report.host_peak
     assert top.used > 96 * MIB
     assert top.cycle >= 0, "it was taken in a cycle"
@@ -163,8 +161,7 @@ def test_what_was_killed_for_its_memory_shows_it_above_the_limit(tmp_path: Path)
     given = replace(given, study=replace(given.study, spec=replace(given.study.spec, memory_limit=limit)))
     report, found = run(given)
     assert report.outcome.reason is FailureReason.OOM
-    top = peak(found.host)
-    assert top is not None
+    top = not_none(peak(found.host))
     assert top.used == report.host_peak
     assert top.used > limit
 

@@ -1,7 +1,4 @@
-"""A CPU without instructions for bf16: nobody waits for what a framework does by itself, and what the user says counts.
-
-If one of these fails, a first study on such a machine spends its whole budget on the warm-up of its baseline.
-"""
+"""A CPU without instructions for bf16: nobody waits for what a framework does, and what the user says counts."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from autotune.specification.build import load_space
 from autotune.specification.request import CPU_SIZE, Request, with_defaults
 from autotune.specification.sizing import Open, Sized, Sizing
 from tests.support import factories as f
+from tests.support.not_none import not_none
 from tests.unit.specification.test_fewer_layers import _model as a_model
 from trainer.child.contract import Result
 
@@ -136,8 +137,7 @@ def test_a_study_whose_baseline_has_not_ended_is_forecast_anew_and_keeps_its_siz
 
 def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path) -> None:
     first = settled(Python(10 * IDLE), tmp_path)
-    assert first.plan is not None
-    plan = first.plan.corrected(100.0, 8.0, 60.0, 500.0)
+    plan = not_none(first.plan).corrected(100.0, 8.0, 60.0, 500.0)
     settle = sizing_of(Python(10 * IDLE), tmp_path)
     whole = with_defaults(Request(), CPU_SIZE, str(tmp_path / "bundled"))
     sized = settle.by_plan(whole, plan, first.written)
@@ -145,8 +145,7 @@ def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path
     assert size(sized) < size(first)
     again = settled(Python(10 * IDLE), tmp_path, there=as_stored(sized), measured=False)
     assert again.request == sized.request
-    assert again.plan is not None
-    assert len(again.plan.steps) == 1
+    assert len(not_none(again.plan).steps) == 1
 
 
 @pytest.mark.parametrize(("cost", "seconds"), [((2.0, 0.0), 2.0), ((1.0, 0.5), 5.0)])

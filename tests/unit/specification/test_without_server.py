@@ -1,8 +1,4 @@
-"""Rollout servers: searched where trials can have one, refused by name where none can.
-
-If one of these fails, a study on several GPUs does not try the split it is for, or spends its budget on trials that
-cannot start.
-"""
+"""Rollout servers: searched where trials can have one, refused by name where none can."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from autotune.statistics.evidence import Row
 from autotune.statistics.noise import NoisePrior
 from autotune.study import judging
 from tests.support import factories as f
+from tests.support.not_none import not_none
 from tests.support.properties import is_full
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -151,12 +152,10 @@ def test_it_covers_it_while_the_machine_drifts_and_begins_cold(rounds: int, proc
                 trials.append(
                     f.finished(len(trials), configuration=configuration, kind=kind, cycle_seconds=measured, pair=pair)
                 )
-        found = evidence.gain(trials, FASTER, BASELINE)
-        assert found is not None
+        found = not_none(evidence.gain(trials, FASTER, BASELINE))
         held += found.low <= 0.25 <= found.high
         cycles = tuple(replace(c, seconds=c.seconds / 1.2) for c in trials[0].cycles)
-        warm = evidence.gain([trials[0].with_(cycles=cycles), *trials[1:]], FASTER, BASELINE)
-        assert warm is not None
+        warm = not_none(evidence.gain([trials[0].with_(cycles=cycles), *trials[1:]], FASTER, BASELINE))
         assert (warm.low, warm.high) == pytest.approx((found.low, found.high))
     assert 0.9 * studies <= held <= studies
 
@@ -181,9 +180,7 @@ def _measured(rng: random.Random, rounds: int, process: float, cycle: float, *, 
 
 
 def _gain(trials: list[Trial]) -> Gain:
-    found = evidence.gain(trials, FASTER, BASELINE)
-    assert found is not None
-    return found
+    return not_none(evidence.gain(trials, FASTER, BASELINE))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -274,8 +271,7 @@ def test_where_all_cycles_were_disturbed_there_is_no_gain_but_a_bound() -> None:
 
 def test_a_gain_of_a_single_undisturbed_cycle_is_not_decided() -> None:
     trials = [f.finished(0, cycle_seconds=[10.0, 10.1, 9.9]), f.finished(1, configuration=FASTER, cycle_seconds=[1.0])]
-    found = evidence.gain(trials, FASTER, BASELINE)
-    assert found is not None
+    found = not_none(evidence.gain(trials, FASTER, BASELINE))
     assert found.low > 0
     assert not found.decided
 
@@ -285,8 +281,7 @@ def test_a_disturbed_run_of_a_round_gives_way_to_its_repetition() -> None:
     lost = rounds[-1].with_(number=90, cycles=tuple(replace(c, noisy=True) for c in rounds[-1].cycles))  # type: ignore[attr-defined]
     again = rounds[-1].with_(number=91)  # type: ignore[attr-defined]
     found = evidence.gain([*rounds[:-1], lost, again], FASTER, BASELINE)  # type: ignore[list-item]
-    assert found is not None
-    assert found.value == pytest.approx(1.0, rel=0.02)
+    assert not_none(found).value == pytest.approx(1.0, rel=0.02)
 
 
 def test_two_processes_differ_within_their_interval_as_often_as_it_says() -> None:
@@ -352,8 +347,7 @@ def _study(*, fast: float = 10.0 / 1.5, again: float | None = None, rounds: int 
 
 
 def _width(trials: list[Trial], process: NoisePrior | None = None) -> float:
-    found = evidence.gain(trials, FASTER, BASELINE, process)
-    assert found is not None
+    found = not_none(evidence.gain(trials, FASTER, BASELINE, process))
     return math.log1p(found.high) - math.log1p(found.low)
 
 

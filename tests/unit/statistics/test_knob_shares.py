@@ -22,6 +22,7 @@ from autotune.statistics.knob_shares import MOST_TRIALS, KnobShares, Share, knob
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 TABLES = Path(__file__).resolve().parents[3] / "benchmarks" / "tables"
 SECONDS = {"generate": 2.5, "logprob": 0.8, "update": 2.5, "sync": 0.3, "idle": 0.05}
@@ -136,9 +137,7 @@ class World:
 
 
 def found_in(trials: tuple[Trial, ...], changes: Changes) -> KnobShares:
-    found = knob_shares(trials, BASE, BASE.with_(**changes))
-    assert found is not None
-    return found
+    return not_none(knob_shares(trials, BASE, BASE.with_(**changes)))
 
 
 def ends(share: Share) -> tuple[float, float]:
@@ -203,8 +202,7 @@ def test_shares_add_up_in_any_order_of_the_trials(seed: int, trials: int, jumps:
         return
     found = found_in(made, best)
     assert sorted(knob for share in found.shares for knob in share.knobs) == sorted(best)
-    whole = gain(made, BASE.with_(**best), BASE)
-    assert whole is not None
+    whole = not_none(gain(made, BASE.with_(**best), BASE))
     assert (found.together.value, found.together.low, found.together.high) == (whole.value, whole.low, whole.high)
     parts = sum(math.log1p(s.value) for s in found.shares) + math.log1p(found.elsewhere)
     assert parts == pytest.approx(math.log1p(whole.value), abs=1e-9)
@@ -295,8 +293,7 @@ def test_steps_of_an_equal_share_of_an_update_are_one_value() -> None:
     half = whole.with_(steps_per_generation=2)
     four = half.with_(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=1)
     trials = tuple(f.finished(n, configuration=c, cycle_seconds=10.0 - n) for n, c in enumerate((whole, half, four)))
-    found = knob_shares(trials, whole, four)
-    assert found is not None
+    found = not_none(knob_shares(trials, whole, four))
     assert sorted(s.knobs for s in found.shares) == [("micro_batch_size",), ("steps_per_generation",)]
 
 
@@ -350,8 +347,7 @@ def test_on_recorded_machines_shares_are_those_of_all_four_corners() -> None:
         for a, b, c, d, knob in chance.sample(squares(every), 30):
             trials = dict.fromkeys((a, b, d, *chance.sample(every, 6)))
             trials.pop(c, None)
-            found = knob_shares(tuple(by[one].with_(number=n) for n, one in enumerate(trials)), a, d)
-            assert found is not None
+            found = not_none(knob_shares(tuple(by[one].with_(number=n) for n, one in enumerate(trials)), a, d))
             share = next(s for s in found.shares if knob in s.knobs)
             low, high = ends(share)
             log = {one: math.log(by[one].merit or 1.0) for one in (a, b, c, d)}

@@ -14,6 +14,7 @@ from autotune.study import schedule
 from autotune.study.budget import Spent, searched
 from tests.contracts.proposer_suite import Landscape, complete, landscape
 from tests.support import factories as f
+from tests.support.not_none import not_none
 from tests.unit.proposals.test_proposer import built
 
 SPEC = f.study_spec()
@@ -37,8 +38,7 @@ def test_a_failure_a_later_retry_disproved_no_longer_counts() -> None:
     trials.append(passed(2, FASTER))
     assert disproved(trials) == {1}
     assert [t.number for t in evidence.feasible(trials)[FASTER]] == [2]
-    found = recommend(SPEC, trials, "")
-    assert found is not None
+    found = not_none(recommend(SPEC, trials, ""))
     assert found.rows[0].configuration == FASTER
 
 
@@ -81,8 +81,7 @@ def test_the_figure_is_the_retries_not_the_search_trial_that_was_picked_for_bein
 
 def test_confirmations_go_before_retries_and_a_retry_is_no_confirmation() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), passed(2, FASTER, 5.0)]
-    found = recommend(SPEC, trials, "")
-    assert found is not None
+    found = not_none(recommend(SPEC, trials, ""))
     assert not found.rows[0].confirmed
     trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0, cycle_seconds=7.0))
     assert evidence.speed(evidence.feasible(trials)[FASTER]) == pytest.approx(trials[3].tokens_per_hour)
@@ -96,11 +95,9 @@ def test_retries_say_how_noisy_the_machine_is() -> None:
 
 def test_a_mended_baseline_is_the_baseline_again() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=SPEC.baseline), f.finished(1, configuration=FASTER)]
-    before = recommend(SPEC, trials, "")
-    assert before is not None
+    before = not_none(recommend(SPEC, trials, ""))
     assert before.baseline.startswith("OOM")
-    after = recommend(SPEC, [*trials, passed(2, SPEC.baseline, 20.0)], "")
-    assert after is not None
+    after = not_none(recommend(SPEC, [*trials, passed(2, SPEC.baseline, 20.0)], ""))
     assert (after.baseline, after.reference) == ("ok", 2)
 
 

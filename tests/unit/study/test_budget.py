@@ -11,6 +11,7 @@ from autotune.store import open_store
 from autotune.study.budget import READ_AGAIN, Cost, Ledger, Spent, limit_reached, predict, predict_search, remaining_s
 from tests.support import factories as f
 from tests.support.fakes import FakeClock
+from tests.support.not_none import not_none
 
 
 def test_the_first_limit_reached_is_named() -> None:
@@ -48,8 +49,7 @@ def test_no_time_limit_means_no_remaining() -> None:
 def test_prediction_comes_from_the_configuration_itself_when_it_has_run() -> None:
     slow = f.configuration(gradient_checkpointing=True, logprob_rows=1)
     trials = [f.finished(0, cycle_seconds=2.0), f.finished(1, configuration=slow, cycle_seconds=20.0)]
-    own = predict(trials, slow)
-    assert own is not None
+    own = not_none(predict(trials, slow))
     assert own.cycle == 20.0
     assert predict([], slow) is None
     assert predict([f.failed(0)], slow) is None
@@ -64,10 +64,8 @@ def test_a_trial_that_was_cut_corrects_the_forecast_of_the_next(how: str) -> Non
     cut = (f.failed(1, outcome) if outcome else f.broken_off(1)).with_(cycles=cycles, seconds=110.0)
     before, after = (predict_search(trials, f.numbered(2), kept=False) for trials in ([baseline], [baseline, cut]))
     assert before is not None
-    assert after is not None
-    assert (before.cycle, after.cycle) == (10.0, 25.0)
-    own = predict([cut], cut.configuration)
-    assert own is not None
+    assert (before.cycle, not_none(after).cycle) == (10.0, 25.0)
+    own = not_none(predict([cut], cut.configuration))
     assert (own.cycle, own.maximum_cycle) == (40.0, 40.0)
     assert own.start_up == 3.5, "the cycle it was cut in is no start"
     assert predict([baseline, f.failed(1)], f.numbered(2)) == predict([baseline], f.numbered(2)), "memory tells no time"
@@ -83,8 +81,7 @@ def test_cost_counts_every_cycle_of_the_protocol() -> None:
 def test_start_up_is_what_is_left_beside_the_cycles() -> None:
     trial = f.finished(0, cycle_seconds=10.0, seconds=50.0)
     warm = f.cycle(9, seconds=4.0, cycle_kind=CycleKind.WARMUP)
-    cost = predict([trial.with_(cycles=(*trial.cycles, warm))])
-    assert cost is not None
+    cost = not_none(predict([trial.with_(cycles=(*trial.cycles, warm))]))
     assert (cost.start_up, cost.maximum_cycle) == (50.0 - 34.0, 4.0)
 
 
@@ -106,16 +103,14 @@ def test_ledger_adds_up_over_runs_and_survives_being_killed() -> None:
 
 def test_a_trial_that_may_be_ended_early_is_predicted_by_what_such_trials_took() -> None:
     looks = f.protocol(recorded=8, looks=(3, 5, 8))
-    nothing_known = predict([f.finished(0, cycle_seconds=2.0)])
-    assert nothing_known is not None
+    nothing_known = not_none(predict([f.finished(0, cycle_seconds=2.0)]))
     assert nothing_known.total(looks) == nothing_known.total(f.protocol(recorded=3))
     assert nothing_known.total(f.protocol(recorded=8)) > nothing_known.total(looks)
     stopped = [
         f.finished(n, cycle_seconds=[2.0] * made, protocol=looks, state=TrialState.PRUNED)
         for n, made in enumerate((1, 1, 2, 5), start=1)
     ]
-    cost = predict([f.finished(0, cycle_seconds=2.0), *stopped])
-    assert cost is not None
+    cost = not_none(predict([f.finished(0, cycle_seconds=2.0), *stopped]))
     assert cost.looked == 5
     assert cost.total(looks) == cost.total(f.protocol(recorded=5))
     assert predict(stopped) is not None
@@ -140,8 +135,7 @@ def test_a_start_up_a_used_process_was_spared_is_expected_all_the_same() -> None
     assert cold is not None
     assert cold.start_up == pytest.approx(40.0)
     assert warm.start_up == pytest.approx(40.0)  # of the two alike, the upper
-    alone = predict([trials[0], trials[2]], trials[2].configuration)
-    assert alone is not None
+    alone = not_none(predict([trials[0], trials[2]], trials[2].configuration))
     assert alone.start_up == pytest.approx(5.0)  # nothing is known of that engine's cold start
 
 
@@ -174,19 +168,16 @@ def started(number: int, engine_s: float, spawn: bool = True, **knobs: object) -
 def test_that_one_engine_compiled_says_nothing_of_those_that_do_not() -> None:
     plain, compiled = started(0, 2.0, enforce_eager=True), started(1, 50.0, enforce_eager=False)
     for trial in (plain, started(0, 2.0, spawn=False, enforce_eager=True)):
-        cost = predict([trial, compiled], trial.configuration)
-        assert cost is not None
+        cost = not_none(predict([trial, compiled], trial.configuration))
         assert cost.start_up == pytest.approx(5.0)
 
 
 def test_what_was_compiled_is_expected_to_be_read_once_a_start_has_shown_it() -> None:
     first = started(0, 50.0, enforce_eager=False)
-    alone = predict([first], first.configuration)
-    assert alone is not None
+    alone = not_none(predict([first], first.configuration))
     assert alone.start_up == pytest.approx(3.0 + READ_AGAIN * 50.0)
     other = started(1, 6.0, enforce_eager=False, micro_batch_size=2)
-    cost = predict([first, other], first.configuration)
-    assert cost is not None
+    cost = not_none(predict([first, other], first.configuration))
     assert cost.start_up == pytest.approx(9.0)
     used = started(2, 0.1, spawn=False, enforce_eager=False, micro_batch_size=1)
     again = predict([first, other, used], first.configuration)  # a kept engine is no start
@@ -196,8 +187,7 @@ def test_what_was_compiled_is_expected_to_be_read_once_a_start_has_shown_it() ->
 def test_a_configuration_that_never_ran_may_have_to_compile() -> None:
     first, other = started(0, 50.0, enforce_eager=False), started(1, 6.0, enforce_eager=False, micro_batch_size=2)
     new = f.configuration(rollout_engine="vllm", enforce_eager=False, micro_batch_size=1)
-    cost = predict([first, other], new)
-    assert cost is not None
+    cost = not_none(predict([first, other], new))
     assert cost.start_up == pytest.approx(53.0)
 
 
@@ -205,8 +195,7 @@ def test_the_start_of_an_engine_a_leader_never_had_is_not_counted_twice() -> Non
     """A leader measured in a used process was once expected to need its engine's first start twice over."""
     first = started(0, 50.0, enforce_eager=False)
     used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
-    cost = predict([first, used], used.configuration)
-    assert cost is not None
+    cost = not_none(predict([first, used], used.configuration))
     assert cost.start_up == pytest.approx(3.0 + READ_AGAIN * 50.0)
 
 
@@ -219,8 +208,7 @@ def test_a_search_trial_in_a_living_process_is_expected_to_be_spared_its_start()
     assert kept.start_up == pytest.approx(2.9)
     assert fresh.start_up == pytest.approx(53.0)
     used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
-    again = predict_search([first, used], new, kept=True)
-    assert again is not None
+    again = not_none(predict_search([first, used], new, kept=True))
     assert again.start_up == pytest.approx(3.5)
 
 
@@ -237,13 +225,10 @@ def test_imports_that_could_not_be_shared_are_not_paid_by_the_next_start() -> No
             predict_search([baseline, t], new, kept=kept) for t in (started(1, 50.0, enforce_eager=False), tried)
         )
         assert before is not None
-        assert after is not None
-        assert after.start_up == pytest.approx(before.start_up), "whatever it took beyond the least is gone"
-    own = predict([baseline, tried], tried.configuration)
-    assert own is not None
+        assert not_none(after).start_up == pytest.approx(before.start_up), "whatever it took beyond the least is gone"
+    own = not_none(predict([baseline, tried], tried.configuration))
     assert own.start_up == pytest.approx(73.0 - spared - (1 - READ_AGAIN) * 50.0)
     again = started(2, 50.0, enforce_eager=False, micro_batch_size=2)
     again = again.with_(seconds=(again.seconds or 0.0) + 20.0)
-    paid = predict_search([baseline, tried, again], new, kept=False)
-    assert paid is not None
+    paid = not_none(predict_search([baseline, tried, again], new, kept=False))
     assert paid.start_up == pytest.approx(73.0), "what the second start paid as well is paid always"

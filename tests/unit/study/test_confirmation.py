@@ -7,6 +7,7 @@ from dataclasses import replace
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from autotune.study import confirmation
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 STUDY = f.study()
 UNRECORDED = f.study(lengths=())
@@ -68,15 +69,13 @@ def test_a_leader_that_fails_gives_its_place_to_the_next() -> None:
     trials = [*_searched(), f.finished(2, configuration=SECOND, cycle_seconds=7.0)]
     trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
     trials.append(f.failed(4, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0))
-    plan = confirmation.next_trial(STUDY, trials)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(STUDY, trials))
     assert plan.draft.configuration == SECOND
 
 
 def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
-    plan = confirmation.next_trial(STUDY, trials)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(STUDY, trials))
     assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer"
     ran = _play(trials, {FASTER: 10.0})
     assert ran == [(0, FASTER)]
@@ -130,8 +129,7 @@ def test_the_other_half_of_a_round_follows_at_once() -> None:
     trials = _searched()
     assert confirmation.half_done(STUDY, trials) is None
     trials.append(f.finished(2, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
-    plan = confirmation.half_done(STUDY, trials)
-    assert plan is not None
+    plan = not_none(confirmation.half_done(STUDY, trials))
     assert plan.draft.configuration == FASTER
     trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0, cycle_seconds=5.0))
     assert confirmation.half_done(STUDY, trials) is None
@@ -140,16 +138,14 @@ def test_the_other_half_of_a_round_follows_at_once() -> None:
 def test_on_a_small_budget_the_barest_round_has_its_time_with_a_little_to_spare() -> None:
     """A study of 32 minutes once kept 16 of them for a round with all its repeats, and searched three trials."""
     trials = _searched()
-    plan = confirmation.next_trial(STUDY, trials)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(STUDY, trials))
     bare = confirmation.bare(plan.draft.protocol)
     barest = sum(confirmation.predict_s(plan.narrow(bare, c), trials, c) for c in plan.round)
     assert barest < confirmation.reserve_s(STUDY, trials, 1.0) <= 1.2 * barest
 
 
 def test_what_the_gain_is_over_is_measured_for_the_gain_alone_where_the_rounds_do_not_all_fit() -> None:
-    plan = confirmation.next_trial(STUDY, _searched())
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(STUDY, _searched()))
     whole = plan.draft.protocol
     narrow = plan.narrow(whole, BASELINE)
     assert (narrow.natural, narrow.maximum, narrow.double) == (0, 0, 0)
@@ -184,8 +180,7 @@ def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:
 
 
 def test_confirmation_replays_the_recorded_lengths_with_maximum_cycles_between() -> None:
-    plan = confirmation.next_trial(STUDY, _searched())
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(STUDY, _searched()))
     assert plan.draft.protocol.lengths == f.LENGTHS
     assert plan.draft.protocol.maximum >= 1
     assert plan.draft.protocol.natural >= 1

@@ -22,6 +22,7 @@ from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner, cycle_seconds
 
 SPACE = SearchSpace.from_json(
@@ -289,8 +290,7 @@ def test_a_resumed_search_proposes_what_it_would_have(sampler: str) -> None:
     done = [f.finished(0)]
     pending: list[Trial] = []
     for number in range(1, 6):
-        found = made.propose([*done, *pending], number)
-        assert found is not None
+        found = not_none(made.propose([*done, *pending], number))
         pending.append(f.trial(number, configuration=found[0], state=TrialState.RUNNING, attempt=1, source=found[1]))
     assert len({t.configuration for t in pending}) == 5
     again = make_proposer(SPACE, node.spec.baseline, node.spec.resources, sampler, node.spec.seed)
@@ -358,8 +358,7 @@ def test_without_time_for_copies_the_search_goes_on_and_confirms_alone() -> None
 
 def test_a_copy_that_fails_says_that_neighbours_disturb() -> None:
     failed = [f.failed(n, f.oom(), kind=TrialKind.VERIFY, source="beside/2") for n in (1, 2)]
-    check = neighbours.checked([f.finished(0), *failed], 2)
-    assert check is not None
+    check = not_none(neighbours.checked([f.finished(0), *failed], 2))
     assert not check.fine
     assert "not all held" in check.sentence()
 

@@ -18,6 +18,7 @@ from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner
 
 SPACE = SearchSpace.from_json({"knobs": {"micro_batch_size": [1, 2, 4, 8], "precision": ["fp32", "bf16"]}})
@@ -90,12 +91,10 @@ def test_what_ended_after_the_answer_is_known_to_have() -> None:
     """The clock goes back between two runs of the tuner."""
     node = Study()
     node.run(3)
-    before = node.store.recommendation(1)
-    assert before is not None
+    before = not_none(node.store.recommendation(1))
     node.clock.behind += HOUR_S
     node.run(4)
     found = read_study(node.store, node.study)
     assert found.source is AnswerSource.RECOMMENDATION
-    assert found.stored is not None
-    assert found.stored.created_at > before.created_at
+    assert not_none(found.stored).created_at > before.created_at
     assert max(t.finished_at or 0.0 for t in found.trials) > before.created_at

@@ -9,6 +9,7 @@ from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, Trial
 from autotune.statistics.noise import NoisePrior
 from autotune.study import judging
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SPEC = f.study_spec()
 LOOKED = f.protocol(recorded=8, looks=(3, 5, 8))
@@ -24,9 +25,7 @@ def running(seconds: list[float], number: int = 9, **changes: object) -> Trial:
 
 
 def judge(others: list[Trial], **changes: object) -> judging.Judge:
-    found = judging.judge_of(SPEC, running([], **changes), others, FOREVER)
-    assert found is not None
-    return found
+    return not_none(judging.judge_of(SPEC, running([], **changes), others, FOREVER))
 
 
 def test_only_search_trials_with_looks_are_judged() -> None:
@@ -41,8 +40,7 @@ def test_a_slow_trial_is_told_to_end_once_and_for_all() -> None:
     one = judge([f.finished(0, cycle_seconds=10.0)])
     one.see(running([80.0]))
     assert one.enough
-    first = one.ceiling
-    assert first is not None
+    first = not_none(one.ceiling)
     assert first.rival == 0
     one.see(running([80.0, 1.0, 1.0]))
     assert one.enough
@@ -57,8 +55,7 @@ def test_on_a_gpu_processes_are_presumed_to_differ_by_more() -> None:
     on_gpu = judging.known_of(replace(SPEC, resources=replace(SPEC.resources, device="cuda")), others, configuration)
     assert on_gpu.between > 2 * on_cpu.between
     assert on_gpu.rival is not None
-    assert on_cpu.rival is not None
-    assert on_gpu.rival.low < on_cpu.rival.low
+    assert on_gpu.rival.low < not_none(on_cpu.rival).low
 
 
 def test_warm_up_natural_and_maximum_cycles_are_no_evidence() -> None:
@@ -88,8 +85,7 @@ def test_other_numerics_never_end_a_trial_with_the_same_learning() -> None:
     assert same.ceiling is None
     permitted = judge([baseline, other], configuration=f.configuration(precision="bf16", logprob_rows=1))
     permitted.see(running([9.0, 9.1, 9.0]))
-    assert permitted.ceiling is not None
-    assert permitted.ceiling.rival == 1
+    assert not_none(permitted.ceiling).rival == 1
 
 
 def test_nothing_that_is_not_feasible_is_a_rival() -> None:

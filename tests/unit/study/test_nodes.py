@@ -25,6 +25,7 @@ from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner
 
 BASE, FAST = f.configuration(), f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -91,8 +92,7 @@ def test_halves_on_two_nodes_are_no_pair() -> None:
     apart = evidence.gain([*copies(), *halves], FAST, BASE)
     together = evidence.gain([*copies(), halves[0], ran(10, "a", kind=TrialKind.CONFIRM, pair=0)], FAST, BASE)
     assert apart is not None
-    assert together is not None
-    assert (apart.pairs, together.pairs) == (0, 1)
+    assert (apart.pairs, not_none(together).pairs) == (0, 1)
 
 
 def _with_rounds(trials: list[Trial], seconds: float, rounds: int) -> list[Trial]:
@@ -140,8 +140,7 @@ def test_a_gain_from_search_trials_is_as_uncertain_as_the_nodes_are() -> None:
 def test_a_node_that_came_later_runs_the_baseline_once() -> None:
     study, trials = f.study(), copies()
     spot = Spot(node="c", nodes=("a", "b", "c"))
-    draft = due(study, trials, spot)
-    assert draft is not None
+    draft = not_none(due(study, trials, spot))
     assert (draft.kind, draft.configuration, draft.source) == (TrialKind.VERIFY, study.spec.baseline, "node/c")
     running = f.trial(30, kind=TrialKind.VERIFY, configuration=BASE, state=TrialState.RUNNING).with_(node="c")
     assert due(study, [*trials, running], spot) is None
@@ -179,8 +178,7 @@ def test_a_half_whose_node_is_gone_is_owed_again_with_its_other_half() -> None:
     kept = whole_rounds(trials, ("a",))
     assert half not in kept
     assert whole_rounds(trials, ("a", "b")) is trials
-    plan = confirmation.next_trial(f.study(), kept)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(f.study(), kept))
     assert set(plan.round) == {BASE, FAST}
     other = ran(10, "b", kind=TrialKind.CONFIRM, pair=0)
     assert whole_rounds([*trials, other], ("a",)) == [*trials, other], "a whole round stands, wherever it ran"
@@ -202,14 +200,12 @@ def test_a_figure_from_outside_the_cluster_is_as_uncertain_as_an_unknown_node() 
         ran(1, "", kind=TrialKind.VERIFY),
         ran(2, "a", 9.0, configuration=FAST),
     ]
-    found = evidence.gain(nodes.levelled(trials), FAST, BASE)
-    assert found is not None
+    found = not_none(evidence.gain(nodes.levelled(trials), FAST, BASE))
     assert found.low < 0 < found.high, "that node may be the faster one"
 
 
 def test_neighbours_are_compared_on_the_node_where_the_baseline_ran_alone() -> None:
-    check = neighbours.checked(copies(), 8)
-    assert check is not None
+    check = not_none(neighbours.checked(copies(), 8))
     assert check.slower == pytest.approx(0.0, abs=1e-3)
 
 
@@ -267,8 +263,7 @@ def test_a_study_on_two_nodes_confirms_on_one_and_has_a_baseline_on_each() -> No
             rounds.setdefault(trial.pair, set()).add(trial.node)
     assert rounds
     assert all(len(places) == 1 for places in rounds.values())
-    assert result.recommendation is not None
-    gain = result.recommendation.rows[0].gain
+    gain = not_none(result.recommendation).rows[0].gain
     assert gain is None or gain.pairs > 0
 
 
@@ -305,6 +300,5 @@ def test_a_study_broken_off_in_a_round_ends_it_on_one_machine_without_the_cluste
     halves = [t for t in result.trials if t.kind is TrialKind.CONFIRM and t.pair == 0]
     assert {t.node for t in halves} == {"", *{t.node for t in halves[:1]}}
     assert len({t.configuration for t in halves if t.node == ""}) >= 2, "the whole round again"
-    assert result.recommendation is not None
-    gain = result.recommendation.rows[0].gain
+    gain = not_none(result.recommendation).rows[0].gain
     assert gain is None or gain.pairs > 0

@@ -18,6 +18,7 @@ from autotune.tables import repeats
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_names
 from tests.support import factories as f
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner, natural_lengths
 from tests.unit.study.test_study import House
 
@@ -90,8 +91,7 @@ def test_none_is_ended_early_and_none_ends_one_at_the_baselines_lengths(study: S
     fast = f.finished(1, configuration=WARM, cycle_seconds=1.0)
     rounded = SPEC.baseline.with_(precision="bf16")  # answers the second row, as the fast one does
     known = judging.known_of(SPEC, [f.finished(0, configuration=SPEC.baseline), fast], rounded)
-    assert known.rival is not None
-    assert known.rival.trial == 0
+    assert not_none(known.rival).trial == 0
 
 
 def test_only_who_asks_gets_another_temperature_and_never_in_the_headlines_candidates() -> None:
@@ -127,8 +127,7 @@ def test_where_only_another_temperature_holds_the_answer_is_told_as_permitted() 
     ]
     (leader,) = evidence.leaders(trials, SPEC.baseline, "trl")
     assert leader.row is Row.PERMITTED
-    found = recommend(SPEC, trials, "")
-    assert found is not None
+    found = not_none(recommend(SPEC, trials, ""))
     assert [row.title for row in found.rows] == ["If you allow temperature 2.0"]
 
 
@@ -160,11 +159,9 @@ def test_at_the_same_lengths_nothing_is_left_open() -> None:
     warm = WARM.with_(micro_batch_size=4, gradient_accumulation_steps=2)
     pairs, widths = [(SPEC.baseline, faster), (WARM, warm)], []
     for over, configuration in pairs:
-        found = evidence.gain([drawn(0, over), drawn(1, configuration, 8.0)], configuration, over)
-        assert found is not None
+        found = not_none(evidence.gain([drawn(0, over), drawn(1, configuration, 8.0)], configuration, over))
         widths.append(math.log1p(found.high) - math.log1p(found.low))
-    other = evidence.gain([drawn(0, SPEC.baseline), drawn(1, WARM, 8.0)], WARM, SPEC.baseline)
-    assert other is not None
+    other = not_none(evidence.gain([drawn(0, SPEC.baseline), drawn(1, WARM, 8.0)], WARM, SPEC.baseline))
     assert widths[0] == pytest.approx(widths[1])
     assert widths[0] < math.log1p(other.high) - math.log1p(other.low)
 
@@ -172,8 +169,7 @@ def test_at_the_same_lengths_nothing_is_left_open() -> None:
 def test_a_round_of_confirmations_holds_it_too() -> None:
     trials = [drawn(0, SPEC.baseline), drawn(1, WARM)]
     pairs = [t.with_(number=t.number + 2, kind=TrialKind.CONFIRM, pair=0) for t in trials]
-    found = evidence.gain([*trials, *pairs], WARM, SPEC.baseline)
-    assert found is not None
+    found = not_none(evidence.gain([*trials, *pairs], WARM, SPEC.baseline))
     assert found.pairs == 1
     assert found.low < 0
 

@@ -17,6 +17,7 @@ from autotune.study.budget import GRACE_S, Spent, predict, predict_search
 from autotune.study.schedule import NextTrial, StudyEnd
 from autotune.verify import long_run
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 STUDY = f.study(lengths=())
 WITH_LENGTHS = f.study()
@@ -138,8 +139,7 @@ def _leading() -> list[Trial]:
 
 def _round_s(trials: Sequence[Trial]) -> float:
     """Predicted seconds of the leader's barest first round."""
-    plan = confirmation.next_trial(WITH_LENGTHS, trials, at_most=1)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(WITH_LENGTHS, trials, at_most=1))
     barest = confirmation.bare(plan.draft.protocol)
     return sum(confirmation.predict_s(plan.narrow(barest, c), trials, c) for c in plan.round)
 
@@ -147,8 +147,7 @@ def _round_s(trials: Sequence[Trial]) -> float:
 def test_no_search_trial_is_ended_for_a_confirmation_that_cannot_follow() -> None:
     """A study of five minutes once ended a trial 40 s in for one, and then stopped with two of them left."""
     trials = _leading()
-    cost = predict_search(trials, NEW, kept=False)
-    assert cost is not None
+    cost = not_none(predict_search(trials, NEW, kept=False))
     needed = cost.total(protocols.search_protocol(WITH_LENGTHS, trials))
     kinds = []
     for left in range(10, 600, 5):
@@ -186,8 +185,7 @@ def test_the_search_does_not_begin_again_where_a_second_round_does_not_fit() -> 
 def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_beside_it() -> None:
     baseline = f.finished(0, cycle_seconds=9.0)
     waiting = f.trial(1, configuration=FASTER)
-    cost = predict([baseline])
-    assert cost is not None
+    cost = not_none(predict([baseline]))
     needed = cost.total(waiting.protocol)
     spent, wall = Spent(80.0, 0.0), 270.0
     assert wall - spent.wall_s < needed + confirmation.reserve_s(STUDY, [baseline], 1e9)
@@ -197,8 +195,7 @@ def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_
 def test_while_nothing_leads_the_search_goes_on_with_the_time_kept_for_confirming() -> None:
     """Slow trials on a short budget: kept for a confirmation of nothing, the time would end the study unused."""
     trials = [f.finished(0), *(f.finished(n, cycle_seconds=20.0, configuration=FASTER) for n in (1, 2))]
-    cost = predict_search(trials, NEW, kept=False)
-    assert cost is not None
+    cost = not_none(predict_search(trials, NEW, kept=False))
     needed = cost.total(protocols.search_protocol(WITH_LENGTHS, trials))
     budget, spent = Budget(wall_s=4000.0), Spent(4000.0 - 1.1 * needed, 0.0)
     assert 1.1 * needed < needed + schedule.reserve_s(WITH_LENGTHS, trials, budget)
@@ -223,8 +220,7 @@ def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> 
     for left in range(60, 400, 10):
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(1000.0 - left, 0.0), PROPOSES_NEW)
         if isinstance(step, NextTrial) and step.draft.kind is TrialKind.SEARCH:
-            own = predict_search(trials, NEW, kept=False)
-            assert own is not None
+            own = not_none(predict_search(trials, NEW, kept=False))
             kept = schedule.reserve_s(WITH_LENGTHS, trials, Budget(wall_s=1000.0))
             assert left - own.total(step.draft.protocol) >= kept or left < _round_s(trials)
 
@@ -240,8 +236,7 @@ def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
 def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: float, double: int) -> None:
     """A study of 32 minutes once ended unconfirmed with 11 of them left."""
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
-    plan = confirmation.next_trial(replace(STUDY, lengths=(8, 8)), trials, at_most=1)
-    assert plan is not None
+    plan = not_none(confirmation.next_trial(replace(STUDY, lengths=(8, 8)), trials, at_most=1))
     whole = plan.draft.protocol
     left = share * sum(confirmation.predict_s(plan.narrow(whole, c), trials, c) for c in plan.round)
     ran: list[Configuration] = []
@@ -257,8 +252,7 @@ def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: fl
             assert step.draft.protocol.natural >= double
             assert step.draft.protocol.double >= double
         ran.append(step.draft.configuration)
-        cost = predict(trials, step.draft.configuration)
-        assert cost is not None
+        cost = not_none(predict(trials, step.draft.configuration))
         left -= cost.total(step.draft.protocol)
         done = f.finished(len(trials), kind=TrialKind.CONFIRM, pair=step.draft.pair)
         trials.append(done.with_(configuration=step.draft.configuration))
@@ -328,8 +322,7 @@ def test_a_trial_has_the_time_to_start_a_process_of_its_own_though_another_might
     study = replace(WITH_LENGTHS, spec=replace(STUDY.spec, resources=f.resources(gpus=1, device="cuda")))
     slow = {"spawn": 20.0, "import": 400.0, "load": 30.0}
     baseline = replace(f.finished(0, cycle_seconds=2.0), startup=slow, seconds=500.0)
-    kept = predict_search([baseline], FASTER, kept=True)
-    assert kept is not None
+    kept = not_none(predict_search([baseline], FASTER, kept=True))
     trial = f.trial(1, configuration=FASTER)
     assert schedule.TIMEOUT_FACTOR * kept.total(trial.protocol) < 450.0, "which is less than the start takes"
     assert schedule.deadline(study, trial, [baseline], Budget(), NOTHING).seconds >= 2 * 450.0
@@ -427,8 +420,7 @@ def test_where_a_round_of_two_leaders_does_not_fit_the_one_with_the_same_learnin
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=whole), spent, OneProposal(None))
         if isinstance(step, StudyEnd):
             break
-        cost = predict(trials, step.draft.configuration)
-        assert cost is not None
+        cost = not_none(predict(trials, step.draft.configuration))
         left -= cost.total(step.draft.protocol)
         ran.append(step.draft.configuration)
         seconds = 5.0 if step.draft.configuration == FASTER else 10.0
@@ -492,8 +484,7 @@ def test_a_search_trial_that_its_share_ended_says_so_counts_for_nothing_and_warn
     assert outcome.message == "its share of the study's budget ended"
     cut = f.failed(1, outcome, seconds=500.0)
     budget = Budget(wall_s=2000.0, max_trials=2)
-    cost = predict_search([f.finished(0)], NEW, kept=False)
-    assert cost is not None
+    cost = not_none(predict_search([f.finished(0)], NEW, kept=False))
     assert cost.total(protocols.search_protocol(WITH_LENGTHS, [f.finished(0)], NEW)) < 300.0
     step = schedule.next_step(WITH_LENGTHS, [f.finished(0), cut], budget, NOTHING, PROPOSES_NEW)
     assert isinstance(step, NextTrial)
@@ -549,8 +540,7 @@ def test_the_second_half_of_a_round_may_use_a_part_of_the_grace_and_comes_before
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=10_000.0), NOTHING, PROPOSES_NEW)
     assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.configuration) == (TrialKind.CONFIRM, FASTER)
-    cost = predict(trials, FASTER)
-    assert cost is not None
+    cost = not_none(predict(trials, FASTER))
     least = cost.total(confirmation.barest(step.draft.protocol))
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=least - GRACE_S / 2 + 1), NOTHING, PROPOSES_NEW)
     assert isinstance(step, NextTrial)

@@ -27,6 +27,7 @@ from autotune.study.loop import StudyLoop, StudyResult
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner, cycle_seconds, host_bytes
 
 SPACE = SearchSpace.from_json(
@@ -119,11 +120,9 @@ def test_a_trial_is_shown_as_it_starts_and_not_with_its_first_record() -> None:
 
 
 def test_a_study_ends_by_itself_with_a_confirmed_gain(an_hour: StudyResult) -> None:
-    assert an_hour.recommendation is not None
-    row = an_hour.recommendation.rows[0]
+    row = not_none(an_hour.recommendation).rows[0]
     assert row.confirmed
-    assert row.gain is not None
-    assert row.gain.low > 0
+    assert not_none(row.gain).low > 0
     assert row.configuration["micro_batch_size"] == 4
     assert row.configuration["gradient_checkpointing"] is False
     assert row.configuration["precision"] == "fp32"
@@ -131,8 +130,7 @@ def test_a_study_ends_by_itself_with_a_confirmed_gain(an_hour: StudyResult) -> N
 
 
 def test_the_second_row_says_what_more_would_be_possible(an_hour: StudyResult) -> None:
-    assert an_hour.recommendation is not None
-    second = an_hour.recommendation.rows[1]
+    second = not_none(an_hour.recommendation).rows[1]
     assert second.configuration["precision"] == "bf16"
     assert "precision bf16" in second.title
 
@@ -151,8 +149,7 @@ def test_a_study_keeps_to_its_budget(minutes: int) -> None:
 def test_the_search_leaves_time_to_confirm_what_leads(minutes: int) -> None:
     house = House()
     result = house.run(Budget(wall_s=60.0 * minutes), runner=SimulatedRunner(house.clock, noise=0.03))
-    assert result.recommendation is not None
-    first = result.recommendation.rows[0]
+    first = not_none(result.recommendation).rows[0]
     assert first.confirmed or first.gain is None
 
 
@@ -184,8 +181,7 @@ def test_no_trial_after_an_oom_asks_for_more_of_that_pool() -> None:
             met.append(trial.configuration)
     assert met
     assert all(host_bytes(c) > limit for c in _limited(result.trials))
-    assert result.recommendation is not None
-    assert all(host_bytes(r.configuration) <= limit for r in result.recommendation.rows)
+    assert all(host_bytes(r.configuration) <= limit for r in not_none(result.recommendation).rows)
 
 
 def test_a_baseline_that_runs_out_of_memory_gives_a_gain_over_the_reference() -> None:
@@ -194,13 +190,11 @@ def test_a_baseline_that_runs_out_of_memory_gives_a_gain_over_the_reference() ->
     )
     house = House(f.study_spec(space=SPACE.as_json(), baseline=hungry))
     result = house.run(Budget(wall_s=7200.0), runner=SimulatedRunner(house.clock, memory_limit=4 * f.GIB))
-    found = result.recommendation
-    assert found is not None
+    found = not_none(result.recommendation)
     assert found.baseline.startswith("OOM in update")
     assert found.reference is not None
     assert found.reference > 0
-    assert result.trials[0].outcome is not None
-    assert result.trials[0].outcome.reason is FailureReason.OOM
+    assert not_none(result.trials[0].outcome).reason is FailureReason.OOM
     assert found.rows[0].confirmed
 
 
@@ -295,8 +289,7 @@ def test_infra_is_repeated_once_and_then_recorded() -> None:
 
     result = house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, tamper=broken))
     assert [n for n, *_ in house.runner.ran].count(1) == 2
-    assert result.trials[1].outcome is not None
-    assert result.trials[1].outcome.reason is FailureReason.INFRA
+    assert not_none(result.trials[1].outcome).reason is FailureReason.INFRA
 
 
 def _drowns_while_compiling(house: House, *, attempts: int, compiling: int) -> SimulatedRunner:
@@ -331,8 +324,7 @@ def test_what_runs_out_of_memory_again_or_without_a_compiler_is_out_of_memory(
     runner = _drowns_while_compiling(house, attempts=attempts, compiling=compiling)
     result = house.run(Budget(max_trials=3), runner=runner)
     assert [n for n, *_ in runner.ran].count(1) == ran
-    assert result.trials[1].outcome is not None
-    assert result.trials[1].outcome.reason is FailureReason.OOM
+    assert not_none(result.trials[1].outcome).reason is FailureReason.OOM
 
 
 def test_a_study_in_which_everything_crashes_alike_stops_early() -> None:
@@ -389,8 +381,7 @@ def test_a_trial_that_cannot_win_is_stopped_never_named_and_frees_budget() -> No
         assert best.tokens_per_hour is not None
         true_speed = 3600 * sum(f.LENGTHS) / cycle_seconds(trial.configuration)
         assert true_speed < trial.at_most < trial.outcome.ceiling.best_at_least < best.tokens_per_hour
-    found = result.recommendation
-    assert found is not None
+    found = not_none(result.recommendation)
     assert not {t.configuration for t in stopped} & {r.configuration for r in found.rows}
     eight = full.run(budget, runner=DeafRunner(full.clock))
     counts = [sum(t.kind is TrialKind.SEARCH for t in r.trials) for r in (result, eight)]

@@ -14,6 +14,7 @@ from autotune.study import protocols
 from autotune.study.loop import StudyLoop
 from tests.support import factories as f
 from tests.support.fakes import FakeStop
+from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner
 from tests.unit.study.test_study import SPACE, House
 
@@ -55,8 +56,7 @@ def test_one_trial_is_run_and_the_answer_of_an_ended_study_made_anew() -> None:
     assert (trial.kind, trial.source) == (TrialKind.VERIFY, retries.SOURCE)
     assert (trial.configuration, trial.feasible) == (house.spec.baseline, True)
     assert trial.protocol.lengths == house.store.study(1).lengths, "on other lengths the figures could not be compared"
-    renewed = house.store.recommendation(1)
-    assert renewed is not None
+    renewed = not_none(house.store.recommendation(1))
     assert answer is not None
     assert renewed.created_at > answer.created_at
     assert renewed.ended_by == answer.ended_by
@@ -68,12 +68,10 @@ def test_a_failed_baseline_retried_on_a_mended_machine_is_the_reference_again() 
     house = House()
     tight = SimulatedRunner(house.clock, memory_limit=f.GIB * 7 // 5)
     house.run(Budget(max_trials=4), runner=tight)
-    before = house.store.recommendation(1)
-    assert before is not None
+    before = not_none(house.store.recommendation(1))
     assert before.baseline.startswith("OOM")
     assert retry(house, 0).feasible
-    after = house.store.recommendation(1)
-    assert after is not None
+    after = not_none(house.store.recommendation(1))
     assert after.baseline == "ok"
 
 
@@ -115,8 +113,7 @@ def test_a_machine_fault_is_repeated_once_and_not_for_ever() -> None:
     runner = SimulatedRunner(house.clock, tamper=lambda _: Outcome(FailureReason.INFRA, message="GPU taken"))
     trial = retry(house, 1, runner=runner)
     assert (trial.state, trial.attempt) == (TrialState.FAIL, 2)
-    assert trial.outcome is not None
-    assert trial.outcome.reason is FailureReason.INFRA
+    assert not_none(trial.outcome).reason is FailureReason.INFRA
 
 
 def test_its_budget_ends_it_without_a_verdict() -> None:
@@ -124,8 +121,7 @@ def test_its_budget_ends_it_without_a_verdict() -> None:
     house.run(Budget(max_trials=3))
     runner = SimulatedRunner(house.clock)
     trial = retry(house, 1, budget=Budget(wall_s=house.store.spent(1)[0] - 20.0), runner=runner)
-    assert trial.outcome is not None
-    assert trial.outcome.reason is FailureReason.CANCELLED
+    assert not_none(trial.outcome).reason is FailureReason.CANCELLED
 
 
 def test_while_a_tuner_runs_it_is_refused_and_nothing_stored() -> None:

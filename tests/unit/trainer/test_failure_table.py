@@ -1,8 +1,4 @@
-"""What becomes of every known failure: as an exception in the trial's process, and as text in its log.
-
-If one of these fails, a failure is taken for another: the search then learns the wrong thing from it, and the user
-is told to turn the wrong knob, or to turn it the wrong way.
-"""
+"""What becomes of every known failure: as an exception in the trial's process, and as text in its log."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.support.not_none import not_none
 from tests.support.waiting import wait_for
 from trainer.child import guard
 from trainer.child.contract import SERVER_VARIABLE
@@ -96,8 +97,7 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
         guards = (ClockGuard(Kernel(1.0, 1.0), server_pid()), ClockGuard(Kernel(1.0, 1.0)))
         for each in guards:
             each.before()
-        assert server.stdout is not None
-        server.stdout.readline()
+        not_none(server.stdout).readline()
         verdicts = [each.after(of_all) for each in guards]
         for pid in [*descendants(server.pid), server.pid]:
             os.kill(pid, signal.SIGKILL)
@@ -151,8 +151,7 @@ def test_a_busy_neighbour_on_the_same_cpu_is_seen_and_an_idle_machine_is_not() -
     cpus = os.sched_getaffinity(0)
     spin = f"import os; os.sched_setaffinity(0, {{{min(cpus)}}})\nprint(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE, start_new_session=True) as neighbour:
-        assert neighbour.stdout is not None
-        neighbour.stdout.readline()
+        not_none(neighbour.stdout).readline()
         os.sched_setaffinity(0, {min(cpus)})
         try:
             before, began = tree_use(), time.process_time()
@@ -172,8 +171,7 @@ def test_what_a_thread_waited_before_it_was_first_seen_counts() -> None:
 
 
 def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
-    counted = machine_cpu()
-    assert counted is not None
+    counted = not_none(machine_cpu())
     assert counted.cpus >= 1
     assert tree_use().cpu <= counted.busy + 1.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.not_none import not_none
 from trainer.child.contract import FailureReason, Pool
 from trainer.frameworks.open_r1 import diagnose, suggest
 from trainer.frameworks.open_r1.failures import OWN, SUGGESTIONS
@@ -43,15 +44,13 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", [sign.name for sign in OWN])
 def test_each_text_is_recognised_and_has_an_advice(name: str) -> None:
-    found = diagnose(f"Traceback (most recent call last):\n{TEXTS[name]}\n")
-    assert found is not None
+    found = not_none(diagnose(f"Traceback (most recent call last):\n{TEXTS[name]}\n"))
     assert found.reason is next(sign.reason for sign in OWN if sign.name == name)
     assert found.suggestion == SUGGESTIONS[name] != ""
 
 
 def test_out_of_memory_is_told_as_everywhere() -> None:
-    found = diagnose("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
-    assert found is not None
+    found = not_none(diagnose("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"))
     assert (found.reason, found.pool) == (FailureReason.OOM, Pool.DEVICE)
 
 

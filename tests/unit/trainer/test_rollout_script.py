@@ -1,7 +1,4 @@
-"""A pair of scripts, one that trains and one that serves its rollouts, as one baseline.
-
-Were the pair read wrongly, trial 0 would not be what the user runs: another split, or another engine.
-"""
+"""A pair of scripts, one that trains and one that serves its rollouts, as one baseline."""
 
 from __future__ import annotations
 

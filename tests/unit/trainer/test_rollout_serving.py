@@ -1,7 +1,6 @@
 """Lengths row by row through the rollout servers of TRL 0.18 and ms-swift, which know one limit for a whole request.
 
-The engines here are stand-ins; the real ones are tried in the frameworks' own environments. Were one of these to fail,
-trials with a server would be ranked on whatever lengths the model happened to choose, or rows would change places.
+The engines here are stand-ins; the real ones are tried in the frameworks' own environments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The rollout server's command line, as TRL 1.16 and vLLM 0.31 want it.
 
-Were one of these wrong, a study on several GPUs would lose every trial with a server at its launch, or measure
-a server that is not the one its configuration describes. What a launch does on a GPU is not yet measured.
+What a launch does on a GPU is not yet measured.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from autotune.ports import Assignment, Companion, Place
 from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check
 from tests.support import factories
+from tests.support.not_none import not_none
 from trainer.frameworks.common.serving import SERVE, split
 from trainer.frameworks.trl import server
 
@@ -170,16 +170,14 @@ def companion(held: int, tmp_path: Path, vllm: str = "0.31.0", **knobs: Any) -> 
 
 @pytest.mark.parametrize("vllm", ["0.29.0", "0.30.0"])
 def test_the_vllm_of_the_study_decides(vllm: str, tmp_path: Path) -> None:
-    found = companion(4, tmp_path, vllm, **OPEN_R1)
-    assert found is not None
+    found = not_none(companion(4, tmp_path, vllm, **OPEN_R1))
     assert ("--enable-scale-out" in found.argv) is (vllm == "0.30.0")
 
 
 @pytest.mark.parametrize(("held", "ranks"), [(4, 3), (8, 7)])
 def test_trainer_and_server_are_told_of_each_other(held: int, ranks: int, tmp_path: Path) -> None:
     """Open-R1's 3 + 1 and Swift's 7 + 1."""
-    found = companion(held, tmp_path, **OPEN_R1)
-    assert found is not None
+    found = not_none(companion(held, tmp_path, **OPEN_R1))
     assert found.spec.world_size == ranks
     assert found.trial_environment["CUDA_VISIBLE_DEVICES"] == ",".join(gpus(held)[:-1])
     assert found.environment["CUDA_VISIBLE_DEVICES"] == gpus(held)[-1]
@@ -194,8 +192,7 @@ def test_trainer_and_server_are_told_of_each_other(held: int, ranks: int, tmp_pa
 
 def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
     """vLLM's development mode runs what it is sent."""
-    found = companion(4, tmp_path, **OPEN_R1)
-    assert found is not None
+    found = not_none(companion(4, tmp_path, **OPEN_R1))
     assert option(found.argv, "--host") == "127.0.0.1"
     for environment in (found.environment, found.trial_environment):
         assert environment["VLLM_HOST_IP"] == "127.0.0.1"
@@ -205,14 +202,12 @@ def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
 def test_no_secret_is_in_what_everybody_can_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     monkeypatch.setenv("VLLM_API_KEY", "verysecret")
-    found = companion(4, tmp_path, **OPEN_R1)
-    assert found is not None
+    found = not_none(companion(4, tmp_path, **OPEN_R1))
     assert not any("secret" in word for word in (*found.argv, *found.environment.values()))
 
 
 def test_two_attempts_are_told_apart(tmp_path: Path) -> None:
-    found = companion(4, tmp_path, **OPEN_R1)
-    assert found is not None
+    found = not_none(companion(4, tmp_path, **OPEN_R1))
     assert found.answer.endswith('-2"'), "the number of the attempt"
 
 
@@ -263,9 +258,7 @@ def other(name: str, held: int, tmp_path: Path, passthrough: dict[str, Any] | No
     )
     assignment, framework = Assignment(factories.study(spec=spec), trial, tmp_path, 60.0), framework_named(name)
     place = Place("/env/bin/python", gpus(held), 8123, 8124)
-    found = framework.companion(assignment, framework.render(assignment), place)
-    assert found is not None
-    return found
+    return not_none(framework.companion(assignment, framework.render(assignment), place))
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.support.not_none import not_none
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, StartupPart
 from trainer.frameworks import verl
 from trainer.frameworks.verl.failures import SUGGESTIONS, VERL
@@ -91,8 +92,7 @@ EACH = pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts i
 @EACH
 def test_a_text_is_known_and_says_what_to_try(name: str, text: str) -> None:
     sign = next(sign for sign in VERL if sign.name == name)
-    found = verl.diagnose(f"step 1\n{text}\n")
-    assert found is not None
+    found = not_none(verl.diagnose(f"step 1\n{text}\n"))
     assert (found.reason, found.pool, found.phase) == (sign.reason, sign.pool, sign.phase)
     assert found.suggestion == SUGGESTIONS[name]
     assert found.message == text.strip()[:400]
@@ -103,8 +103,7 @@ def test_rays_echo_of_it_does_not_hide_it(name: str, text: str) -> None:
     if name == "ray_killed":
         return
     echo = "ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=7, ip=127.0.0.1)"
-    found = verl.diagnose(f"{text}\n{echo}\n(TaskRunner pid=7) Error executing job with overrides\n")
-    assert found is not None
+    found = not_none(verl.diagnose(f"{text}\n{echo}\n(TaskRunner pid=7) Error executing job with overrides\n"))
     assert found.message == text.strip()[:400]
 
 
@@ -123,8 +122,7 @@ def test_memory_is_still_memory_behind_ray() -> None:
         "ray.exceptions.RayTaskError(OutOfMemoryError): ray::WorkerDict.actor_rollout_update_actor() (pid=9)\n"
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     )
-    found = verl.diagnose(log)
-    assert found is not None
+    found = not_none(verl.diagnose(log))
     assert (found.reason, found.pool) == (OOM, Pool.DEVICE)
     host = verl.diagnose("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.")
     assert host is not None

@@ -1,7 +1,4 @@
-"""A misspelt key of verl's is found, and no key that some verl has is called one.
-
-Taken in silence, a misspelt share or batch would be another baseline than the user means.
-"""
+"""A misspelt key of verl's is found, and no key that some verl has is called one."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.not_none import not_none
 from tests.support.trl_trials import tiny_spec
 from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child import warm
@@ -54,8 +55,7 @@ def listens(pid: int) -> bool:
 def test_a_worker_goes_when_its_starter_is_gone(tmp_path: Path) -> None:
     command = start(Mailbox(tmp_path / "box"))
     with subprocess.Popen([sys.executable, "-c", HOLD, *command], stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        worker = psutil.Process(int(starter.stdout.readline()))
+        worker = psutil.Process(int(not_none(starter.stdout).readline()))
         wait_for(lambda: listens(worker.pid), "an idle worker")
         starter.kill()
     psutil.wait_procs([worker], timeout=PATIENCE_S)
@@ -113,8 +113,7 @@ def test_what_a_process_holds_is_counted_with_its_children(tmp_path: Path) -> No
     alone = warm.tree_pss()
     command = [sys.executable, "-c", "b = bytearray(b'x') * (64 << 20); print('there', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+        not_none(child.stdout).readline()
         assert warm.tree_pss() - alone > 60 << 20
         child.communicate("\n")
 

@@ -22,6 +22,7 @@ from autotune.verify.compare_run import (
     together,
 )
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 LINE = (
     "{'loss': '0.003936', 'grad_norm': '2.232', 'num_tokens': '418', 'completions/mean_length': '15.88', "
@@ -97,8 +98,7 @@ def test_cycles_that_others_disturbed_count_only_where_most_were() -> None:
 
 
 def test_the_first_update_never_counts() -> None:
-    observed = observe(steps(500.0, 10.0, 10.0, 20.0), SHAPE)
-    assert observed is not None
+    observed = not_none(observe(steps(500.0, 10.0, 10.0, 20.0), SHAPE))
     assert observed.seconds == (10.0, 10.0, 20.0)
     assert observed.tokens_per_hour == pytest.approx(3600 * 3 * 8 * 50.0 / 40.0)
     assert observe(steps(500.0), SHAPE) is None
@@ -111,8 +111,7 @@ def test_a_generation_that_serves_several_updates_is_counted_once() -> None:
     lines = [
         step if number % 2 == 0 else replace(step, mean_length=None, longest=None) for number, step in enumerate(lines)
     ]
-    observed = observe(lines, shape)
-    assert observed is not None
+    observed = not_none(observe(lines, shape))
     assert observed.seconds == (12.0, 12.0)  # the last update has no partner, the first cycle never counts
     assert observed.tokens_per_hour == pytest.approx(3600 * 16 * 50.0 / 12.0)
 
@@ -127,8 +126,7 @@ def test_the_shape_of_a_cycle_follows_the_batch_and_the_iterations() -> None:
 
 def test_stated_lengths_are_those_of_the_speed_cycles() -> None:
     shape = replace(SHAPE, generation_rows=4)
-    stated = stated_by([f.finished(0)], 1000.0, shape)
-    assert stated is not None
+    stated = not_none(stated_by([f.finished(0)], 1000.0, shape))
     assert stated.mean_length == pytest.approx(sum(f.LENGTHS) / 8)
     assert stated.longest == pytest.approx((40 + 128) / 2)  # of the two generations of a cycle
     assert stated.width == pytest.approx(40 + 128)
@@ -138,8 +136,7 @@ def test_stated_lengths_are_those_of_the_speed_cycles() -> None:
 
 
 def test_equal_lengths_need_no_correction() -> None:
-    observed = observe(steps(1.0, 8.0, 8.0), SHAPE)
-    assert observed is not None
+    observed = not_none(observe(steps(1.0, 8.0, 8.0), SHAPE))
     verdict = judge(observed, STATED, SHAPE)
     assert verdict.expected == pytest.approx(STATED.tokens_per_hour)
     assert verdict.ratio == pytest.approx(1.0)
@@ -147,8 +144,7 @@ def test_equal_lengths_need_no_correction() -> None:
 
 
 def test_shorter_completions_under_the_same_longest_give_fewer_tokens_in_the_same_time() -> None:
-    observed = observe(steps(1.0, 8.0, 8.0, mean=25.0), SHAPE)
-    assert observed is not None
+    observed = not_none(observe(steps(1.0, 8.0, 8.0, mean=25.0), SHAPE))
     verdict = judge(observed, STATED, SHAPE)
     assert verdict.observed == pytest.approx(90_000.0)
     assert verdict.ratio == pytest.approx(1.0)
@@ -164,8 +160,7 @@ def test_the_correction_is_the_documented_formula(prompt: float | None, shift: f
 
 @pytest.mark.parametrize(("slower", "agrees"), [(0.96, True), (1.04, True), (1.06, False), (0.94, False)])
 def test_more_than_five_percent_in_either_direction_is_no_agreement(slower: float, agrees: bool) -> None:
-    observed = observe(steps(1.0, 8.0 * slower, 8.0 * slower), SHAPE)
-    assert observed is not None
+    observed = not_none(observe(steps(1.0, 8.0 * slower, 8.0 * slower), SHAPE))
     assert judge(observed, STATED, SHAPE).agrees is agrees
 
 
@@ -173,11 +168,9 @@ def test_prompt_lengths_are_what_the_tokens_of_the_counted_cycles_leave() -> Non
     logged = [
         replace(step, tokens=1000.0 + 8 * (50.0 + 70.0) * number) for number, step in enumerate(steps(9.0, 8.0, 8.0))
     ]
-    observed = observe(logged, SHAPE)
-    assert observed is not None
+    observed = not_none(observe(logged, SHAPE))
     assert observed.prompt == pytest.approx(70.0)
-    silent = observe([*logged[:2], replace(logged[2], tokens=None)], SHAPE)
-    assert silent is not None
+    silent = not_none(observe([*logged[:2], replace(logged[2], tokens=None)], SHAPE))
     assert silent.prompt is None
 
 

@@ -10,6 +10,7 @@ from autotune.verify.compare_run import TAKEN, CycleShape, LoggedUpdate, observe
 from autotune.verify.in_turns import ANSWER, BASELINE, Step, compare, interval_holds, order, steps_of
 from autotune.verify.sentences import turns_lines
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SHAPE = CycleShape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 
@@ -61,12 +62,10 @@ def test_a_machine_that_tells_nothing_of_others_counts_every_step() -> None:
 def test_the_share_of_others_is_read_between_the_lines_of_the_log() -> None:
     busy = [(0.0, 100.0), (10.0, 100.2), (20.0, 103.2), (30.0, 103.1), (40.0, None), (50.0, 104.0)]
     lines = [LoggedUpdate(at, 25.0, 32.0, None, others) for at, others in busy]
-    observed = observe(lines, SHAPE, warming=2)
-    assert observed is not None
+    observed = not_none(observe(lines, SHAPE, warming=2))
     assert observed.seconds == (10.0,) * 4
     assert observed.taken == (pytest.approx(0.3), 0.0, None, None)
-    once = observe(lines, SHAPE)
-    assert once is not None
+    once = not_none(observe(lines, SHAPE))
     assert once.taken[1:] == observed.taken
     assert observe(lines[:2], SHAPE, warming=2) is None
 
@@ -81,8 +80,7 @@ def test_updates_that_share_their_completions_are_steps_of_their_mean() -> None:
     shape = replace(SHAPE, updates=2, rows=16, trained_rows=32)
     lengths = (30.0, None, 20.0, None, 10.0, None)
     lines = [LoggedUpdate(at, mean, mean, None, 0.0) for at, mean in zip((1, 2, 7, 8, 10, 14), lengths, strict=True)]
-    observed = observe(lines, shape)
-    assert observed is not None
+    observed = not_none(observe(lines, shape))
     assert steps_of(observed, ANSWER, 3, 2) == [Step(ANSWER, 3, 3.0, 160.0, 0.0), Step(ANSWER, 3, 3.0, 80.0, 0.0)]
 
 

@@ -12,6 +12,7 @@ from autotune.domain import CycleKind, CycleRecord, Phase, Trial
 from autotune.verify.compare_run import CycleShape, longest_rows
 from autotune.verify.length_model import LengthPrediction, predict_from, work_of
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SHAPE = CycleShape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 HALVES = replace(SHAPE, generation_rows=4)
@@ -42,9 +43,7 @@ def trial(shape: CycleShape = HALVES, speed: float = 1.0, longer: bool = True) -
 
 
 def predicted(trials: list[Trial], shape: CycleShape = HALVES, stated: float | None = None) -> LengthPrediction:
-    found = predict_from(trials, stated or trials[0].tokens_per_hour or 0.0, shape)
-    assert found is not None
-    return found
+    return not_none(predict_from(trials, stated or trials[0].tokens_per_hour or 0.0, shape))
 
 
 def test_at_the_recorded_lengths_it_is_the_stated_figure_whatever_that_is() -> None:
@@ -94,8 +93,7 @@ def test_other_trials_of_the_configuration_tell_what_lengths_cost_and_nothing_el
     slower = slower.with_(cycles=(free, *slower.cycles))
 
     def seconds(*alike: Trial) -> float:
-        found = predict_from([once], once.tokens_per_hour or 0.0, SHAPE, alike)
-        assert found is not None
+        found = not_none(predict_from([once], once.tokens_per_hour or 0.0, SHAPE, alike))
         assert found.cycles == {"1x": 3, "2x": 0, "maximum": 0}
         return sum(found.seconds(other).values())
 

@@ -14,6 +14,7 @@ from autotune.verify import long_run
 from autotune.verify.long_run import LongVerdict
 from autotune.verify.sentences import long_lines, long_sentence
 from tests.support import factories as f
+from tests.support.not_none import not_none
 from tests.unit.verify.test_length_model import HALVES, machine, predicted, trial
 
 
@@ -27,9 +28,7 @@ def natural(count: int, slower: dict[str, float] | None = None, noisy: int = 0) 
 
 
 def compared(cycles: list[CycleRecord]) -> LongVerdict:
-    found = long_run.compare(predicted([trial()]), cycles)
-    assert found is not None
-    return found
+    return not_none(long_run.compare(predicted([trial()]), cycles))
 
 
 @pytest.mark.parametrize(
@@ -120,12 +119,10 @@ def test_a_trial_that_should_have_measured_and_did_not_is_still_a_crash() -> Non
 
 
 def test_when_the_tuner_dies_a_long_run_ends_and_any_other_trial_is_repeated() -> None:
-    ended = schedule.lost(long_trial())
-    assert ended is not None
+    ended = not_none(schedule.lost(long_trial()))
     assert ended.reason is FailureReason.CANCELLED
     assert schedule.lost(f.trial(1, attempt=1)) is None
-    given_up = schedule.lost(f.trial(1, attempt=schedule.LOST_ATTEMPTS))
-    assert given_up is not None
+    given_up = not_none(schedule.lost(f.trial(1, attempt=schedule.LOST_ATTEMPTS)))
     assert given_up.reason is FailureReason.CRASH
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.proposals.times import SHEETS, presumed, probed, sheet_of
 from search_spaces.configuration import Resources
+from tests.support.not_none import not_none
 
 ANSWER: dict[str, Any] = {
     "device": "cpu",
@@ -40,8 +41,7 @@ ANSWER: dict[str, Any] = {
     ],
 )
 def test_a_name_in_any_spelling_finds_its_sheet(name: str, sheet: str) -> None:
-    found = sheet_of(name)
-    assert found is not None
+    found = not_none(sheet_of(name))
     assert found.name == sheet
 
 
@@ -64,8 +64,7 @@ def test_sheets_are_in_proportion() -> None:
 
 
 def test_a_probe_is_of_plain_data() -> None:
-    found = probed(ANSWER)
-    assert found is not None
+    found = not_none(probed(ANSWER))
     assert (found.shared, found.measured, found.flops["bf16"], found.kernel_s) == (True, True, 3e11, 2e-6)
     assert found.rate("bf16") > 3e11, "a data sheet would say more than what was reached"
 
