@@ -1,6 +1,6 @@
 """Failures that really happen, each through the tuner's own runner: reason, place, pool, and the knob to turn.
 
-What a CPU cannot produce is in ``tests/support/failure_texts.py`` as it is written elsewhere; ranks that fail or are
+What a CPU cannot produce is in ``tests/fixtures/failures.yaml`` as it is written elsewhere; ranks that fail or are
 killed are in ``test_two_ranks.py``, rewards and NaN in ``test_trl_trial.py``.
 """
 

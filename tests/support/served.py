@@ -85,7 +85,8 @@ def _run(store: Store, name: str, changes: Mapping[str, Any]) -> Study:
     return store.study(study.id)
 
 
-def _begin(store: Store) -> Study:
+def usual_study(store: Store) -> Study:
+    """A baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
     made = store.create_study(factories.study_spec(), factories.NOW)
     faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
     bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
@@ -94,8 +95,13 @@ def _begin(store: Store) -> Study:
     record(store, made, factories.failed(2, configuration=bigger))
     record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
     record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
-    store.add_event(made.id, factories.event("session_started", data={"wall_s": 600.0, "max_trials": 9}))
     store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
+    return made
+
+
+def _begin(store: Store) -> Study:
+    made = usual_study(store)
+    store.add_event(made.id, factories.event("session_started", data={"wall_s": 600.0, "max_trials": 9}))
     return made
 
 

@@ -30,15 +30,6 @@ def test_tool_imports_neither_torch_nor_a_framework() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
-    code = (
-        "import sys, autotune.cli.app\n"
-        "print([m for m in ('numpy', 'scipy', 'optuna', 'sqlalchemy', 'fastapi', 'jinja2') if m in sys.modules])"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
-
-
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages with nothing in them but what each test adds."""

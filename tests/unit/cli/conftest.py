@@ -11,10 +11,9 @@ import pytest
 from autotune import wiring as real_wiring
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.domain import Budget, Outcome, Study, TrialKind, TrialState
+from autotune.domain import Budget, Outcome, Study
 from autotune.frameworks import framework_named
 from autotune.machine.clock import SystemClock
-from autotune.ports import Store
 from autotune.proposals.proposer import make_proposer
 from autotune.settings import HomePaths, read_settings
 from autotune.specification.config_faults import Faults
@@ -23,13 +22,14 @@ from autotune.study.loop import StudyLoop
 from search_spaces.frameworks import SHORT
 from search_spaces.space import SearchSpace
 from tests.support import factories
-from tests.support.recorded import copied_study, record
+from tests.support.recorded import copied_study
+from tests.support.served import usual_study
 from tests.support.simulated import SimulatedRunner
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""
 
-LOG = "/where/the/log/is"
+LOG = factories.oom().log_path
 
 
 @pytest.fixture
@@ -84,20 +84,6 @@ def autotune(home: HomePaths, wiring: Any, capsys: pytest.CaptureFixture[str]) -
         return code, captured.out, captured.err
 
     return run
-
-
-def usual_study(store: Store) -> Study:
-    """A baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
-    made = store.create_study(factories.study_spec(), factories.NOW)
-    faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
-    bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
-    record(store, made, factories.finished(0, cycle_seconds=10.0))
-    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=faster))
-    record(store, made, factories.failed(2, factories.oom(log_path=LOG), configuration=bigger))
-    record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
-    record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
-    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
-    return made
 
 
 @pytest.fixture

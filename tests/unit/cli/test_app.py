@@ -287,8 +287,8 @@ def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
         "sys.argv = ['autotune', '--help']\n"
         "from autotune.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
-        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'scipy', 'fastapi', 'pydantic', 'yaml'}\n"
-        "heavy &= set(sys.modules)\n"
+        "heavy = 'sqlalchemy optuna torch alembic numpy scipy fastapi pydantic yaml jinja2'.split()\n"
+        "heavy = set(heavy) & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "sys.exit(code)\n"
     )

@@ -10,7 +10,8 @@ from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.support import factories
-from tests.unit.cli.conftest import Run, record
+from tests.support.recorded import record
+from tests.unit.cli.conftest import Run
 from tests.unit.cli.drawing import text
 
 HOSTILE = "\x1b[31mevil\x1b]0;title\x07 \u202ename <script>"

@@ -31,7 +31,8 @@ from autotune.store import open_store
 from autotune.verify import compare_run, exported_run, in_turns
 from tests.contracts.served_suite import Stranger
 from tests.support import factories
-from tests.unit.cli.conftest import Run, record
+from tests.support.recorded import record
+from tests.unit.cli.conftest import Run
 from trainer.frameworks.common.exported import ExportRequest
 
 SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)

@@ -9,7 +9,8 @@ from autotune.errors import StudyDiffersError
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.support import factories
-from tests.unit.cli.conftest import Run, Runs, record
+from tests.support.recorded import record
+from tests.unit.cli.conftest import Run, Runs
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from autotune.settings import HomePaths, Settings, read_settings
 from autotune.store import open_store
 from tests.support import factories
 from tests.support.recorded import copied_study, record
-from tests.support.served import Reader, Served, settings_in, whole_study
-from tests.unit.cli.conftest import Run, usual_study
+from tests.support.served import Reader, Served, settings_in, usual_study, whole_study
+from tests.unit.cli.conftest import Run
 from trainer.child.contract import PhaseMark
 
 TOKEN = "correct-horse-battery-staple"

@@ -14,7 +14,8 @@ from autotune.settings import HomePaths
 from autotune.store import open_store
 from autotune.verify import long_run
 from tests.support import factories
-from tests.unit.cli.conftest import Run, Runs, record
+from tests.support.recorded import record
+from tests.unit.cli.conftest import Run, Runs
 
 LEADER = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 FAST_S = 15.4

@@ -133,18 +133,6 @@ def test_every_gpu_is_watched_whichever_side_of_a_split_it_is_on(bench: Bench) -
     assert "GPU 3 still holds 5.0 GiB" in str(guard.after(bench.clock))
 
 
-def test_the_most_memory_seen_is_kept_for_each_gpu_whoever_the_ids_are_of(bench: Bench) -> None:
-    """Of a rollout server's GPUs no process of the trainer can tell."""
-    two = tuple(replace(FREE, index=n, uuid=f"GPU-{n}") for n in (2, 5))
-    bench.gpus = two
-    guard = bench.guard(pids_are_ours=False)
-    guard.before(bench.clock)
-    for used in ((10, 30), (20, 25), (5, 1)):
-        bench.gpus = tuple(replace(gpu, memory_used=size * GIB) for gpu, size in zip(two, used, strict=True))
-        guard.during({5})
-    assert guard.peaks == {"2": 20 * GIB, "5": 30 * GIB}
-
-
 def test_a_gpu_that_does_not_answer_is_a_reason_not_an_exception(bench: Bench) -> None:
     def lost() -> tuple[Gpu, ...]:
         raise MachineError("GPU is lost")
@@ -170,7 +158,8 @@ def test_the_next_trial_of_the_same_processes_is_not_refused_for_their_own_memor
     assert "99" in (guard.during({5}) or "")
 
 
-def test_the_fullest_gpu_is_told_as_it_was_seen_last(bench: Bench) -> None:
+def test_the_fullest_gpu_is_told_as_it_was_seen_last_and_the_most_is_kept_for_each(bench: Bench) -> None:
+    """Whoever the process ids are of: of a rollout server's GPUs no process of the trainer can tell."""
     two = tuple(replace(FREE, index=n, uuid=f"GPU-{n}") for n in (2, 5))
     bench.gpus = two
     guard = bench.guard(pids_are_ours=False)
@@ -180,6 +169,7 @@ def test_the_fullest_gpu_is_told_as_it_was_seen_last(bench: Bench) -> None:
         bench.gpus = tuple(replace(gpu, memory_used=size * GIB) for gpu, size in zip(two, sizes, strict=True))
         guard.during({5})
         assert guard.used == max(sizes) * GIB
+    assert guard.peaks == {"2": 20 * GIB, "5": 30 * GIB}
 
 
 def test_of_a_gpu_that_is_lost_nothing_is_told() -> None:

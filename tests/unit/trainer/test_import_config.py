@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Resources
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
+from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import handling_of
@@ -106,51 +107,7 @@ def test_a_mixture_is_a_dataset() -> None:
     assert found.passthrough == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "knobs"),
-    [
-        ("beta: 0", {}),
-        ("bf16: true", {"precision": "bf16"}),
-        ("fp16: false", {"precision": "bf16"}),
-        ("bf16: null\nfp16: true", {"precision": "fp16"}),
-        ("bf16: 'no'", {"precision": "fp32"}),
-        ("bf16: false\nfp16: true", {"precision": "fp16"}),
-        ("use_vllm: false", {"rollout_engine": "transformers"}),
-        ("use_vllm: true", {"rollout_engine": "vllm"}),
-        ("vllm_max_model_length: null", {}),
-        ("vllm_enable_sleep_mode: true", {"sleep_level": 2}),
-        ("vllm_mode: server", {"rollout_mode": "server"}),
-        ("use_transformers_continuous_batching: true", {"continuous_batching": True}),
-        (
-            "transformers_continuous_batching_config: {max_memory_percent: 0.4, scheduler: fifo}",
-            {"continuous_batching_memory": 0.4},
-        ),
-        ("optim: adamw_bnb_8bit", {"optimizer": "adamw_bnb_8bit"}),
-        ("deepspeed: null", {"zero_stage": 0}),
-        ("deepspeed: {zero_optimization: {stage: 3, overlap_comm: auto}}", {"zero_stage": 3}),
-        ("fsdp: ''", {"fsdp": "none"}),
-        ("fsdp: true", {"fsdp": "fsdp2"}),
-        ("fsdp: full_shard auto_wrap", {"fsdp": "fsdp2", "fsdp_reshard_after_forward": True}),
-        (
-            "fsdp: true\nfsdp_config: {fsdp_version: 2, fsdp_cpu_offload: true, fsdp_reshard_after_forward: 'false'}",
-            {"fsdp": "fsdp2", "fsdp_offload": True, "fsdp_reshard_after_forward": False},
-        ),
-        ("gradient_checkpointing_kwargs: {use_reentrant: true}", {"checkpointing_reentrant": True}),
-        ("model_init_kwargs: {use_kernels: true}", {"hub_kernels": True}),
-        ("steps_per_generation: null", {}),
-        ("steps_per_generation: none_", None),
-        ("tf32: 'null'", None),
-        ("pad_to_multiple_of: auto", {}),
-        ("pad_to_multiple_of: '64'", {"pad_to_multiple": 64}),
-        ("torch_empty_cache_steps: none", {"empty_cache_steps": 0}),
-        (
-            "torch_compile: false\ntorch_compile_mode: default",
-            {"torch_compile": True, "torch_compile_mode": "default"},
-        ),
-        ("attn_implementation: kernels-community/flash-attn", {"attn_implementation": "kernels-community/flash-attn"}),
-        ("generation_batch_size: 24", {"steps_per_generation": 3}),
-    ],
-)
+@pytest.mark.parametrize(("text", "knobs"), of("knobs_are_what_trl_would_make_of_the_keys"))
 def test_knobs_are_what_trl_would_make_of_the_keys(text: str, knobs: dict[str, Any] | None) -> None:
     if knobs is None:
         refusal(text)
@@ -168,76 +125,9 @@ def test_generation_batch_is_shared_by_the_processes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("beta: 0\nnum_generation: 4", ", line 2: TRL's GRPO script has no key num_generation; did you mean num_gener"),
-        ("zzz: 4", ", line 1: TRL's GRPO script has no key zzz; remove it."),
-        ("max_prompt_length: 5", ", line 1: max_prompt_length: TRL has no such key; filter the prompts by length"),
-        ("torch_dtype: float32", "use dtype"),
-        ("num_machines: 2", "belongs to accelerate's launch"),
-        ("per_device_train_batch_size: 8.0", "per_device_train_batch_size: expected a whole number, got 8.0."),
-        ("per_device_train_batch_size: 0", "expected a whole number from 1 to 65536, got 0."),
-        ("per_device_train_batch_size:", "expected a whole number, got nothing."),
-        ("num_generations: null", "num_generations: expected a whole number from 1 to 4096, got nothing."),
-        ("gradient_checkpointing: 1", "gradient_checkpointing: expected true or false, got 1."),
-        ("beta: lots", "beta: expected a number, got lots."),
-        ("beta: [0.1]", "beta: expected a number, got a list with 0.1."),
-        ("learning_rate: .nan", "expected a finite number"),
-        ("learning_rate: '1e999'", "expected a number, got 1e999."),
-        ("seed: 99999999999999999999", "at most 63 bits"),
+        *of("what_cannot_be_taken_is_one_sentence_with_its_line"),
         ("seed: " + "9" * 5000, "is not a number that can be read"),
-        ("run_name: 5", "run_name: expected text, got 5; write it in quotes."),
-        ("save_strategy: no", 'YAML takes that word for false, so write it in quotes ("no").'),
-        ("lr_scheduler_type: cosin", "got cosin; did you mean cosine."),
-        ("lr_scheduler_type: greedy", "greedy needs evaluation, which a trial leaves out"),
-        ("optim: lomo", "optim: expected one of adamw_torch_fused"),
-        ("dtype: auto", "dtype: a trial holds weights in float32 or bfloat16, got auto."),
-        ("reward_funcs: accuracy_reward", "expected a list of names, got accuracy_reward; write [accuracy_reward]."),
-        ("reward_weights: [1e-1]", "reward_weights: expected a list of numbers, got a list with 1e-1."),
-        ("reward_funcs: [a.b, c.d]\nreward_weights: [1.0]", ", line 2: reward_weights: expected one for each of the 2"),
-        ("bf16: true\nfp16: true", ", line 2: fp16: bf16 and fp16 cannot both be true"),
-        ("steps_per_generation: 1\ngeneration_batch_size: 8", "cannot be set beside steps_per_generation"),
-        ("generation_batch_size: 12", "expected a multiple of 8 (per_device_train_batch_size 8), got 12."),
-        ("torch_empty_cache_steps: 0", "expected a whole number of at least 1, or null, got 0."),
-        ("max_completion_length: null", "expected a whole number of at least 1, got nothing."),
-        ("max_completion_length: 0", "expected a whole number of at least 1, got 0."),
-        ("vllm_mode: beside", "vllm_mode: expected one of colocate, server, got beside."),
-        ("vllm_gpu_memory_utilization: 1.5", "expected a number from 0.01 to 0.98, got 1.5."),
-        ("deepspeed: ds.json", "deepspeed: expected a mapping, got ds.json."),
-        (
-            "\ndeepspeed:\n  optimizer: {type: Adam}",
-            ", line 3: deepspeed.optimizer: DeepSpeed's optimizer would go befo",
-        ),
-        (
-            "deepspeed: {zero_optimization: {stage: 4}}",
-            ", line 1: deepspeed.zero_optimization.stage: expected a whole",
-        ),
-        ("deepspeed: {zero_optimization: [1]}", "deepspeed.zero_optimization: expected a mapping, got"),
-        ("fsdp: hybrid_shard", "fsdp: expected true or the words full_shard"),
-        ("fsdp: true\nfsdp_config: {version: 1}", "fsdp_config.version: a trial shards with FSDP2, got 1."),
-        ("torch_compile_mode: faster", "torch_compile_mode: expected one of default"),
-        ("reward_model_name_or_path: org/rm", "use reward_funcs."),
-        ("auto_find_batch_size: true", "GRPO refuses it"),
-        ("use_transformers_paged: true", "write use_transformers_continuous_batching."),
-        ("hub_token: hf_sentinel", "hub_token: a secret would be stored"),
-        ("accelerator_config: a.json", "accelerator_config: expected a mapping, got a.json."),
-        ("\nmodel_init_kwargs:\n  dtype: bfloat16", ", line 3: model_init_kwargs.dtype: write it as a key of its own"),
-        ("model_init_kwargs: '{\"dtype\": 1}'", ", line 1: model_init_kwargs.dtype: write it as a key of its own"),
-        ("generation_kwargs: {max_new_tokens: 4}", "use max_completion_length."),
-        ("generation_kwargs: {temperature: 0.7}", "write it as a key of its own, where it can be tuned."),
-        ("temperature: 0.0", ", line 1: temperature: expected a number from 0.01 to 5, got 0.0."),
-        ("chat_template_kwargs: {chat_template: x}", "into the model folder as chat_template.jinja."),
-        ("env: [A=1]", "env: expected a mapping of names to values, got a list."),
-        ("env: {A-B: 1}", "env: A-B is not a name"),
-        ("env: {A: [1]}", "env.A: expected text or a number, got a list."),
-        ("env: {CUDA_VISIBLE_DEVICES: 1}", "env.CUDA_VISIBLE_DEVICES: the tuner sets it"),
-        ("env: {WANDB_API_KEY: sentinel}", "env.WANDB_API_KEY: a secret would be stored"),
-        ("beta: 1\nbeta: 2", ", line 2: beta is given twice, first in line 1."),
-        ("beta: 0\n---\nbeta: 1", ", line 2: a config holds one document."),
-        ("- beta", ", line 1: expected a mapping of TRL's keys, got a list."),
-        ("", ": expected a mapping of TRL's keys, got nothing."),
-        ("beta: {", "this is not YAML"),
-        ("beta: !!python/object/apply:os.system [ls]", "tags ("),
         ("beta: 0\nrun_name: a\udcff", ", line 2: this is not UTF-8 text."),
-        ('run_name: "a\\0b"', "a surrogate or NUL"),
         ("x: " + "y" * MAX_BYTES, "bytes are more than a config may have"),
     ],
 )

@@ -40,23 +40,20 @@ def timed(records: list[CycleRecord]) -> list[float]:
     return [record.seconds for record in records if record.cycle_kind is CycleKind.RECORDED and record.accepted]
 
 
-def test_what_an_h100_showed_is_dropped_and_made_up_for() -> None:
-    """Transformers' generation, 1.5B: warm-up, then 32 s, and 17 s from then on."""
-    records, plan = run(SEARCH, [26.46, 32.17, 16.99, 17.18, 17.0])
-    assert timed(records) == [16.99, 17.18, 17.0]
-    assert plan.repeats == 1
-
-
-def test_cycles_that_agree_are_all_told_and_none_is_added() -> None:
-    records, plan = run(SEARCH, [9.0, 6.0, 5.5, 5.8])
-    assert timed(records) == [6.0, 5.5, 5.8]
-    assert plan.repeats == 0
-
-
-def test_it_goes_on_until_two_agree() -> None:
-    records, plan = run(SEARCH, [30.0, 20.0, 10.0, 5.0, 5.0])
-    assert timed(records) == [5.0, 5.0, 5.0]
-    assert plan.repeats == 2
+@pytest.mark.parametrize(
+    ("seconds", "told", "repeats"),
+    [
+        ([26.46, 32.17, 16.99, 17.18, 17.0], [16.99, 17.18, 17.0], 1),  # an H100, generation by transformers, 1.5B
+        ([9.0, 6.0, 5.5, 5.8], [6.0, 5.5, 5.8], 0),  # they agree
+        ([30.0, 20.0, 10.0, 5.0, 5.0], [5.0, 5.0, 5.0], 2),  # until two agree
+        ([9.0, 5.0, 9.0, 5.0], [5.0, 9.0, 5.0], 0),  # a slow one later on is no warm-up
+    ],
+)
+def test_cycles_are_dropped_and_made_up_for_until_two_agree(
+    seconds: list[float], told: list[float], repeats: int
+) -> None:
+    records, plan = run(SEARCH, seconds)
+    assert (timed(records), plan.repeats) == (told, repeats)
 
 
 def test_without_repeats_the_cycle_stays_and_is_marked() -> None:
@@ -64,11 +61,6 @@ def test_without_repeats_the_cycle_stays_and_is_marked() -> None:
     assert timed(records) == [20.0, 10.0, 10.0]
     assert [record.noisy for record in records] == [False, True, False, False]
     assert plan.repeats == 0
-
-
-def test_a_slow_cycle_later_on_is_no_warm_up() -> None:
-    records, _ = run(SEARCH, [9.0, 5.0, 9.0, 5.0])
-    assert timed(records) == [5.0, 9.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -4,58 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.failure_texts import OF_FRAMEWORKS
 from trainer.child.contract import FailureReason, Phase, Pool
 from trainer.frameworks import ms_swift
 from trainer.frameworks.ms_swift.failures import ALL, OWN, SUGGESTIONS
 
-TEXTS = {
-    "swift_groups": [
-        "ValueError: generation_batch_size (6) must be divisible by the global batch size (4).",
-        "ValueError: generation_batch_size (9) must equal per_device_train_batch_size * world_size * "
-        "steps_per_generation = 8.",
-        "ValueError: generation_batch_size (3) must be evenly divisible by num_generations (4). Valid values: [3].",
-        "ValueError: steps_per_generation must be > 0, got 0.",
-    ],
-    "swift_evaluation": [
-        "ValueError: The global eval batch size (1 x 3) must be evenly divisible by num_generations_eval (8). "
-        "Valid values: [1, 3]."
-    ],
-    "swift_one_generation": ["ValueError: num_generations must be greater than 1 for GRPO"],
-    "swift_mode": [
-        "ValueError: vllm_mode is required when use_vllm is true",
-        "ValueError: vllm_mode is not supported when use_vllm is false",
-    ],
-    "swift_async": ["AssertionError: async generate require vllm_mode == server, "],
-    "swift_processes": [
-        "ValueError: GRPO with vLLM is not compatible with `device_map`. Please set NPROC_PER_NODE equal to "
-        "num_processes.",
-        "ValueError: DeepSpeed is not compatible with `device_map`. n_gpu: 2, local_world_size: 1.",
-    ],
-    "swift_liger": ["ValueError: Liger loss does not support two-sided GRPO loss yet."],
-    "swift_liger_version": [
-        "ValueError: Please update liger-kernel to 0.7.0 or later: pip install -U liger-kernel",
-        "AssertionError: use_liger_kernel requires liger_kernels, try `pip install liger-kernel`",
-    ],
-    "tensor_parallel": ["ValueError: vllm_tensor_parallel_size (3) must divide world size (4) evenly."],
-    "swift_server_gpus": [
-        "ValueError: Error: local_device_count (1) must be greater than or equal to the product of "
-        "vllm_data_parallel_size (2) and vllm_tensor_parallel_size (1). Current required_device_count = 2."
-    ],
-    "swift_flash": ['ValueError: The "padding_free" feature requires a flash attention implementation. Please use'],
-    "swift_fsdp1": ["NotImplementedError: FSDP1 is not supported. Please use FSDP2 (fsdp_version=2) instead."],
-    "swift_fsdp_zero": ["ValueError: FSDP2 is not compatible with DeepSpeed."],
-    "long_prompt": ["ValueError: Input length (8431) leaves no room for generation with max_model_len (8192) and x"],
-    "swift_overlong": ["AssertionError: The soft_cache_length must be set when using soft overlong rewards."],
-    "swift_argument": ["ValueError: remaining_argv: ['--num_infer_workers', '2']"],
-    "swift_cached": ["ValueError: cached_dataset is not supported for GRPO."],
-    "swift_truncation": ["ValueError: GRPO requires `truncation_strategy 'left' or 'delete'`, Current value: `right`"],
-    "swift_rewards": ["ValueError: You must specify reward_funcs or reward_model"],
-    "swift_model_type": [
-        "ValueError: Failed to automatically match `model_type` for `/m`. Multiple possible types found: ['a', 'b']."
-    ],
-    "swift_torchvision": ["RuntimeError: operator torchvision::nms does not exist"],
-    "swift_msgspec": ["ModuleNotFoundError: No module named 'msgspec'"],
-}
+TEXTS = OF_FRAMEWORKS["ms_swift"]
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.knobs import defaults
+from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks.common.config_entries import ConfigError
@@ -147,40 +148,7 @@ def test_a_named_file_is_read_by_the_caller() -> None:
 BASE = "swift rlhf --rlhf_type grpo --model m "
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("echo hello", "run.sh: expected one command `swift rlhf --rlhf_type grpo ...`, found none."),
-        (f"{BASE}\n{BASE}", "run.sh, line 2: expected one command `swift rlhf --rlhf_type grpo ...`, found 2;"),
-        ("swift rlhf --model m", "run.sh: rlhf_type: expected grpo, got nothing, which means dpo."),
-        ("swift rlhf --rlhf_type dpo", "run.sh, line 1: rlhf_type: expected grpo, got dpo."),
-        (f"\n{BASE}--num_infer_workers 2", "line 2: ms-swift has no argument num_infer_workers; it was removed in 3.6"),
-        (f"{BASE}--num_generation 2", "ms-swift has no argument num_generation; did you mean num_generations."),
-        (f"{BASE}\\\n --num_generations many", "run.sh, line 2: num_generations: expected a whole number, got many."),
-        (f"{BASE}--num_generations 2 3", "num_generations: expected a whole number, got 2 words."),
-        (f"{BASE}--num_generations", "num_generations: expected a whole number, got nothing."),
-        (f"{BASE}--use_vllm maybe", "use_vllm: expected true or false, got maybe."),
-        (f"{BASE}--loss_type $L", "run.sh, line 1: loss_type: $L is known to a shell only; write its value out."),
-        (f"{BASE}--beta $(date +%s)", "beta: $(date +%s) is known to a shell only; write its value out."),
-        (f"{BASE}--model 'm", "run.sh, line 1: a quote (') is not closed."),
-        ("swift rlhf grpo.yaml", "the arguments are in grpo.yaml; give that file instead."),
-        (f"{BASE}--reward_model r", "reward_model: a trial scores with functions, not with a reward model"),
-        (f"{BASE}--reward_funcs a b --reward_weights 1", "expected one for each of the 2 reward_funcs, got 1."),
-        (f"{BASE}--reward_funcs soft_overlong", "reward_funcs: soft_overlong needs soft_cache_length."),
-        (f"{BASE}--generation_batch_size 3 --per_device_train_batch_size 2", "expected a multiple of 2"),
-        (
-            f"{BASE}--generation_batch_size 8 --per_device_train_batch_size 2 --steps_per_generation 2",
-            "generation_batch_size: expected 4 (2 x steps_per_generation 2), got 8.",
-        ),
-        (f"{BASE}--torch_dtype float16", "torch_dtype: a trial holds weights in float32 or bfloat16, got float16."),
-        (f"{BASE}--bf16 true --fp16 true", "fp16: bf16 and fp16 cannot both be true; remove one of them."),
-        (f"{BASE}--torch_dtype float32 --bf16 true", "without fp16 false it makes ms-swift set both"),
-        (f'{BASE}--fsdp \'{{"fsdp_config": {{"fsdp_version": 1}}}}\'', "GRPO needs 2, got 1."),
-        (f"NPROC_PER_NODE=x {BASE}", "NPROC_PER_NODE: expected a whole number of at least 1, got x."),
-        (f"WANDB_API_KEY=1 {BASE}", "WANDB_API_KEY: a secret would be stored with the study"),
-        (f"{BASE}--deepspeed '{{\"a\":'", "deepspeed:"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), of("what_is_wrong_is_told_in_one_sentence"))
 def test_what_is_wrong_is_told_in_one_sentence(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         import_config(text, "run.sh", FIELDS)
@@ -213,20 +181,7 @@ def test_quoted_words_are_read_as_a_shell_reads_them(words: list[str]) -> None:
     assert [word.text for word in commands(text)[0].words] == ["run", *words]
 
 
-@pytest.mark.parametrize(
-    ("launcher", "processes"),
-    [
-        ("torchrun --nproc_per_node 8 --nnodes 4 --node_rank $RANK w/swift/cli/rlhf.py", 32),
-        ("torchrun --nproc-per-node=8 --nnodes=2 w/swift/cli/rlhf.py", 16),
-        ("python -m torch.distributed.run --nproc_per_node 4 -m swift.cli.rlhf", 4),
-        ("NPROC_PER_NODE=2 torchrun --nproc_per_node 8 swift/cli/rlhf.py", 8),
-        ("accelerate launch --num_processes 6 swift/cli/rlhf.py", 6),
-        ("accelerate launch swift/cli/rlhf.py", 0),
-        ("deepspeed --num_gpus 4 --num_nodes 2 swift/cli/rlhf.py", 8),
-        ("NPROC_PER_NODE=4 NNODES=2 swift rlhf", 8),
-        ("swift rlhf", 0),
-    ],
-)
+@pytest.mark.parametrize(("launcher", "processes"), of("the_launchers_processes_are_counted"))
 def test_the_launchers_processes_are_counted(launcher: str, processes: int) -> None:
     found = import_config(f"{launcher} --rlhf_type grpo --model m", "run.sh", FIELDS)
     assert (found.processes, found.notes) == (processes, ())

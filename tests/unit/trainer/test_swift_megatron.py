@@ -18,6 +18,7 @@ from search_spaces.legality import check
 from search_spaces.legality.knob_rules import resting
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.native import acting
+from tests.support.imports import of
 from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from tests.support.swift_megatron_cases import EXAMPLES, LONGEST, VALUES, Combination, legal, machine
@@ -70,38 +71,7 @@ def test_no_trial_of_it_runs_and_one_sentence_says_so(name: str) -> None:
         ms_swift.render(configuration=knobs, passthrough={}, rows_per_update=8)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (f"{BASE}--teacher_model t", "teacher_model: a trial trains with rewards alone"),
-        (f"{BASE}--multi_turn_scheduler gym_scheduler", "multi_turn_scheduler: multi-turn generation"),
-        (f"{BASE}--train_type full", "no argument train_type; since 4.0 it is tuner_type"),
-        (f"{BASE}--max_epochs 1", "no argument max_epochs; it is now num_train_epochs"),
-        (f"{BASE}--load_safetensors true", "no argument load_safetensors; weights are always loaded so"),
-        (f"{BASE}--deepspeed zero2", "no argument deepspeed"),
-        (f"{BASE}--per_device_train_batch_size 2", "no argument per_device_train_batch_size"),
-        (f"{BASE}--vllm_data_parallel_size 2", "no argument vllm_data_parallel_size"),
-        (f"{BASE}--mcore_model m", "mcore_model: a trial begins with the model itself"),
-        (f"{BASE}--num_iterations 2", "num_iterations: Megatron-SWIFT trains once on a completion"),
-        (f"{BASE}--async_generate true", "async_generate: Megatron-SWIFT refuses it for GRPO"),
-        (f"{BASE}--use_megatron_fsdp true", "use_megatron_fsdp: Megatron-FSDP"),
-        (f"{BASE}--pipeline_model_parallel_layout Et*3", "pipeline_model_parallel_layout: a layout"),
-        (f"{BASE}--tensor_model_parallel_size 3", "tensor_model_parallel_size: 3 GPUs cannot hold a model evenly on 8"),
-        (f"{BASE}--context_parallel_size 16", "context_parallel_size: 16 GPUs cannot hold a model evenly on 8 GPUs"),
-        (f"{BASE}--global_batch_size 12", "global_batch_size: 12 rows are no whole micro-batches of 1 rows on 8"),
-        (f"{BASE}--recompute_method uniform", "recompute_method: it goes with recompute_granularity full, and this"),
-        (f"{BASE}--recompute_num_layers 1", "recompute_num_layers: it goes with recompute_granularity full"),
-        (f"{BASE}--generation_batch_size 24", "generation_batch_size: expected a multiple of 16, got 24"),
-        (
-            f"{BASE}--generation_batch_size 32 --steps_per_generation 3",
-            "generation_batch_size: expected 48 (global_batch_size 16 x steps_per_generation 3), got 32",
-        ),
-        (f"{BASE}--pipeline_model_parallel_size 0", "pipeline_model_parallel_size: expected a whole number from 1"),
-        (f"{BASE}--bf16 true --fp16 true", "fp16: bf16 and fp16 cannot both be true"),
-        (f"{BASE}--rlhf_type dpo", "rlhf_type: expected grpo, got dpo"),
-        (f"{BASE}\nswift rlhf --rlhf_type grpo", "found 2; give a script with one of them"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), of("what_cannot_be_read_is_refused_by_its_line"))
 def test_what_cannot_be_read_is_refused_by_its_line(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(text)

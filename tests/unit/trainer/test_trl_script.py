@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.imports import of
 from tests.support.trl_fields import FIELDS
 from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import ConfigError
@@ -72,39 +73,7 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
     assert import_config(text, "run.sh", FIELDS, files=files).knobs["zero_stage"] == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            "accelerate launch --config_file z.yaml grpo.py --config grpo.yaml --beta 0.1",
-            r"line 1: the keys are in grpo.yaml; give that file, with --accelerate z.yaml, and write --beta into it",
-        ),
-        ("accelerate launch --config_file z.yaml grpo.py", "line 1: --config_file: .*give it with --accelerate z.yaml"),
-        ("accelerate launch --use_deepspeed --zero_stage 2 grpo.py", "line 1: --zero_stage: a trial reads it from an"),
-        (
-            "accelerate launch --num_processes 2 train.py --beta 0",
-            "line 1: train.py is a program of your own, and a trial",
-        ),
-        ("python my_grpo_run.py --num_generations 4", "my_grpo_run.py is a program of your own"),
-        ("python src/open_r1/grpo.py --beta 0", "Open-R1's script, read with --framework openr1"),
-        ("accelerate launch --use_megatron_lm grpo.py --beta 0.1", "--use_megatron_lm: Megatron is not supported"),
-        ("accelerate launch grpo_vlm.py --beta 0.1", "line 1: grpo_vlm.py trains with a vision model"),
-        ("python examples/scripts/grpo_agent.py --beta 0.1", "trains with tools"),
-        ("python examples/scripts/openenv/grpo_wordle.py", "an environment of several turns"),
-        ("trl grpo --beta $B", r"line 1: beta: \$B is known to a shell only"),
-        ("trl grpo --num_generation 4", "TRL's GRPO script has no key num_generation; did you mean num_generations"),
-        (
-            "trl grpo --max_staleness 4",
-            "line 1: max_staleness: AsyncGRPOTrainer's .*asynchronous GRPO is not supported",
-        ),
-        ("python examples/scripts/async_grpo.py --beta 0.1", "trains with asynchronous GRPO"),
-        ("trl grpo --reward_model_name_or_path r", "with functions, not with a reward model"),
-        ("echo hello", "expected one command that trains .*found 0"),
-        ("trl grpo --beta 0.1\ntrl grpo --beta 0.2", "line 2: expected one command that trains .*found 2"),
-        ("trl grpo 'x", "line 1: a quote"),
-        ("HF_TOKEN=abc trl grpo --beta 0", "env.HF_TOKEN: a secret would be stored"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), of("what_cannot_be_read_says_what_to_do"))
 def test_what_cannot_be_read_says_what_to_do(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         import_config(text, "run.sh", FIELDS)

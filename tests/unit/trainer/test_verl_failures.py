@@ -6,86 +6,14 @@ import re
 
 import pytest
 
+from tests.support.failure_texts import OF_FRAMEWORKS
 from tests.support.not_none import not_none
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, StartupPart
 from trainer.frameworks import verl
 from trainer.frameworks.verl.failures import SUGGESTIONS, VERL
 
 ILLEGAL, OOM, INFRA = FailureReason.ILLEGAL, FailureReason.OOM, FailureReason.INFRA
-MET: dict[str, tuple[str, ...]] = {
-    "verl_rollout_rows": (
-        "AssertionError: real_train_batch_size (12) must be divisible by minimal possible batch size (8)",
-    ),
-    "verl_rollout_smaller": ("ValueError: train_batch_size (8) must be >= actor.ppo_mini_batch_size (16)",),
-    "verl_micro_batch": (
-        "AssertionError: [actor] Please set at least one of 'actor.ppo_micro_batch_size' or "
-        "'actor.ppo_micro_batch_size_per_gpu' if use_dynamic_bsz is not enabled.",
-        "ValueError: [actor_rollout_ref.ref] Please set at least one of "
-        "'actor_rollout_ref.ref.log_prob_micro_batch_size' or 'actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
-        "ValueError: [actor] You have set both 'actor.ppo_micro_batch_size' AND 'actor.ppo_micro_batch_size_per_gpu'. "
-        "Please remove 'actor.ppo_micro_batch_size' because only '*_ppo_micro_batch_size_per_gpu' is supported",
-        "ValueError: [actor_rollout_ref.rollout] You have set both "
-        "'actor_rollout_ref.rollout.log_prob_micro_batch_size' "
-        "AND 'actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu'. Please remove "
-        "'actor_rollout_ref.rollout.log_prob_micro_batch_size' because only",
-    ),
-    "verl_mini_batch_ranks": ("AssertionError: Got mini_batch_size=12 and self.engine.get_data_parallel_size()=8",),
-    "verl_micro_rows": ("AssertionError: data size must be divisible by force_group_size * micro_batch_size_per_gpu",),
-    "verl_token_budget": (
-        "AssertionError: max_token_len must be greater than the sequence length. Got max_token_len=512 and "
-        "max_seq_len=tensor(600)",
-    ),
-    "verl_rollout_world": ("AssertionError: rollout world_size: 6 is not divisible by infer_world_size: 4",),
-    "verl_remove_padding": (
-        "ValueError: When using sequence parallelism for actor/ref policy, you must enable `use_remove_padding`.",
-    ),
-    "verl_equal_chunks": ("AssertionError: only support equal chunk. Got size of DataProto 10 and chunk 8.",),
-    "verl_ulysses_heads": ("AssertionError: num_attention_heads 14 must be divisible by ulysses_sp_size 4",),
-    "verl_model_length": (
-        "ValueError: max_model_len (9000) should be less than or equal to max_position_embeddings (8192)",
-    ),
-    "verl_rollout_mode": ("ValueError: Rollout mode 'sync' has been removed. Please set `actor_rollout_ref",),
-    "verl_pipeline": (
-        "NotImplementedError: Current rollout self.name='vllm' not implemented pipeline_model_parallel_size > 1 yet.",
-    ),
-    "verl_quantization": ("ValueError: Currently only support ['fp8', 'torchao', 'ascend'] quantization, got: int4",),
-    "verl_prompts": ("ZeroDivisionError: integer division or modulo by zero",),
-    "verl_prompt_length": (
-        "ValueError: Prompt length (700) leaves no room to generate within the model's maximum context length (700)",
-    ),
-    "verl_file_format": ("ValueError: Unsupported file format: train.csv",),
-    "verl_optimizer": (
-        "ImportError: Failed to import module 'torchao.optim'. Make sure the package is installed. Error: No module",
-    ),
-    "verl_transfer_queue": ("ModuleNotFoundError: No module named 'transfer_queue'",),
-    "verl_no_vllm": ("ModuleNotFoundError: No module named 'vllm'",),
-    "verl_flash_attention": (
-        "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error",
-        "ModuleNotFoundError: No module named 'flash_attn'",
-    ),
-    "verl_unknown_key": (
-        "Could not override 'actor_rollout_ref.actor.ppo_mini_batchsize'.",
-        "Key 'ppo_mini_batchsize' is not in struct",
-        "Could not append to config. An item is already at 'trainer.logger'.",
-    ),
-    "verl_missing_value": (
-        "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: actor_rollout_ref.rollout.name",
-        "Missing mandatory value: actor_rollout_ref.rollout.name",
-    ),
-    "verl_gpus": ("ValueError: Total available GPUs 2 is less than total desired GPUs 8",),
-    "ray_start": (
-        "ConnectionError: Failed to connect to the default Ray cluster address at 10.0.0.1:6379",
-        "Exception: The current node timed out during startup. This could happen because the raylet failed to startup",
-    ),
-    "ray_socket": ("OSError: validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /tmp/x",),
-    "ray_store": (
-        "ray.exceptions.ObjectStoreFullError: Failed to put object",
-        "The local object store is full of objects that are still in scope and cannot be evicted.",
-    ),
-    "ray_get": ("ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",),
-    "ray_disk": ("ray.exceptions.OutOfDiskError: Local disk is full",),
-    "ray_killed": ("(raylet) Worker unexpectedly exits with a connection error code 2. End of file. There are some",),
-}
+MET = OF_FRAMEWORKS["verl"]
 EACH = pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in MET.items() for text in texts])
 
 

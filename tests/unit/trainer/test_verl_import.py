@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.imports import of
 from tests.support.properties import examples
 from trainer.frameworks.common.asked import KNOB
 from trainer.frameworks.common.config_entries import ConfigError
@@ -145,55 +146,12 @@ def test_ranks_that_share_a_sequence_have_rows_together() -> None:
         assert found["gradient_accumulation_steps"] == 16
 
 
-@pytest.mark.parametrize(
-    ("line", "knob", "value"),
-    [
-        ("actor_rollout_ref.rollout.free_cache_engine=False", "sleep_level", 0),
-        ("actor_rollout_ref.rollout.quantization=null", "rollout_quantization", "none"),
-        ("actor_rollout_ref.rollout.dtype=float16", "rollout_dtype", "fp16"),
-        ("actor_rollout_ref.actor.strategy=fsdp", "fsdp", "fsdp1"),
-        ("actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,64]", "cuda_graph_max_batch", 64),
-        ("actor_rollout_ref.actor.pad_to_length=True", "pad_to_multiple", 1024),
-        ("actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket=64", "pad_to_multiple", None),
-        ("+actor_rollout_ref.actor.optim.override_optimizer_config={fused:true}", "optimizer", "adamw_torch_fused"),
-        ("++actor_rollout_ref.model.override_config={attn_implementation:sdpa}", "attn_implementation", "sdpa"),
-        ("actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true", "custom_all_reduce", False),
-        ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len", None),
-        ("actor_rollout_ref.rollout.name=sglang", "rollout_engine", "sglang"),
-    ],
-)
+@pytest.mark.parametrize(("line", "knob", "value"), of("each_word_of_verls"))
 def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
     assert read(line).knobs.get(knob) == value
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM is not supported: verl's vLLM and SGLang are"),
-        ("trainer.v1.trainer_mode=separate_async", "say how many with actor_rollout_ref.rollout.n_gpus_per_node"),
-        ("model_engine=veomni", "VeOmni is not supported: a verl trial trains with FSDP"),
-        ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "it is Megatron's, and the run trains with"),
-        ("actor_rollout_ref.rollout.mode=sync", "verl 0.9.1 has no other than async; expected async, got sync"),
-        ("actor_rollout_ref.rollout.pipeline_model_parallel_size=2", "verl's rollout has no pipeline"),
-        ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "does not take rows over all GPUs"),
-        ("actor_rollout_ref.ref.log_prob_micro_batch_size=8", "use actor_rollout_ref.ref.log_prob_micro_batch_size_"),
-        ("critic.enable=true", "GRPO has no critic"),
-        ("algorithm.adv_estimator=gae", "only GRPO is tuned, which has no critic; expected grpo, got gae"),
-        ("actor_rollout_ref.actor.ppo_mini_batch_size=0", "expected a whole number of at least 1, got 0"),
-        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "32 rows are no whole micro-batches of 3 rows on 2"),
-        ("trainer.n_gpus_per_node=3", "32 rows of an update cannot be shared by 3 ranks (3 GPUs)"),
-        ("actor_rollout_ref.actor.optim.optimizer=Muon", "a trial knows bitsandbytes.optim.AdamW8bit"),
-        ("actor_rollout_ref.actor.use_dynamic_bsz=maybe", "expected true or false, got maybe"),
-        ("actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=true\nactor_rollout_ref.actor.use_dynamic_bsz=false",
-         "verl takes these for one thing, and they differ"),
-        ("actor_rollout_ref.rollout.gpu_memory_utilization=1.5", "expected a number from 0.01 to 0.98, got 1.5"),
-        ("actor_rollout_ref.rollout.n=4,8", "expected one value, got several"),
-        ("~trainer.logger", "expected key=value"),
-        ("data.max_response_length=-1", "expected a whole number of at least 1, got -1"),
-        ("actor_rollout_ref.model.path=null\nactor_rollout_ref.model.path=7", "expected a path or a name, got 7"),
-        ("trainer.n_gpus_per_node=1000000", "expected a whole number of at least 1, got 1000000"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "words"), of("what_a_trial_cannot_honour_is_refused_by_its_line"))
 def test_what_a_trial_cannot_honour_is_refused_by_its_line(line: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(line)
@@ -286,19 +244,7 @@ def test_every_key_has_one_fate() -> None:
     assert len(set(NATIVE.values())) == len(NATIVE)
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("main_ppo a=1", ["main_ppo", "a=1"]),
-        ("main_ppo \\\n a=1 # no\n b=2", ["main_ppo", "a=1"]),
-        ("X=1; main_ppo a=$X b=${X} c=${Y:-2} d='$X' e=\"$X\"", ["main_ppo", "a=1", "b=1", "c=2", "d=$X", "e=1"]),
-        ("A=(x=1 y='2 3') ; A+=(z=4)\nmain_ppo \"${A[@]}\"", ["main_ppo", "x=1", "y=2 3", "z=4"]),
-        ("cd /x && main_ppo a=1 > log 2>&1 &", ["main_ppo", "a=1"]),
-        ("main_ppo a=1 | tee b=2", ["main_ppo", "a=1"]),
-        ('main_ppo \'a=[1, 2]\' b="{c: \\"d\\"}" $@ "$@"', ["main_ppo", "a=[1, 2]", 'b={c: "d"}']),
-        ("main_ppo a=''", ["main_ppo", "a="]),
-    ],
-)
+@pytest.mark.parametrize(("script", "words"), of("words_of_a_command"))
 def test_words_of_a_command(script: str, words: list[str]) -> None:
     (call,) = calls_of(script, "main_ppo")
     assert [word.text for word in call.words] == words

@@ -14,6 +14,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Source, framework_named
 from autotune.specification.request import Request
 from autotune.specification.user_config import with_config
+from tests.support.imports import of
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl.import_config import import_config
@@ -178,23 +179,7 @@ def test_words_of_the_caller_are_told() -> None:
     assert "run.sh, line 9: $EXTRA is not set in the script; a trial is given no words for it." in read("$EXTRA").notes
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ("actor@actor_rollout_ref.actor=mlite_actor", "Megatron Lite"),
-        ("--config-path=./config --config-name=ppo_torchtitan_trainer", "TorchTitan"),
-        ("--config-path=./config --config-name=ppo_trainer model_engine=veomni", "VeOmni"),
-        ("actor_rollout_ref.ref.strategy=fsdp_turbo", "FSDP Turbo"),
-        ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM"),
-        ("trainer.device=npu", "an NPU"),
-        ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi-turn"),
-        ("--config-path=/x/config --config-name=gsm8k_multiturn_grpo", "multi-turn and tools"),
-        ("actor_rollout_ref.rollout.multi_turn.tool_config_path=t.yaml", "tools"),
-        ("actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "agent loops and tools"),
-        ("reward.reward_model.enable=True", "a reward model"),
-        ("reward_model.enable=True", "a reward model"),
-    ],
-)
+@pytest.mark.parametrize(("line", "name"), of("what_the_tool_does_not_support_is_refused_by_that_name"))
 def test_what_the_tool_does_not_support_is_refused_by_that_name(line: str, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(f"actor_rollout_ref.rollout.dtype=strange {line}")

