@@ -201,7 +201,7 @@ class TestExits:
 
     def test_sigkill_from_outside_is_not_called_an_oom_without_evidence(self, tmp_path: Path) -> None:
         report = run(tmp_path, act("signal", number=int(signal.SIGKILL)))
-        assert report.outcome.reason is FailureReason.CRASH
+        assert report.outcome.reason is FailureReason.INFRA
         assert "from outside" in report.outcome.message
 
     def test_the_log_is_asked_last(self, tmp_path: Path) -> None:

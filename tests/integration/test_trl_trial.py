@@ -173,7 +173,7 @@ def test_a_completion_at_the_maximum_counts_as_clipped_and_no_other(hostile: Ran
     ("name", "reason", "phase", "said"),
     [
         ("raising", FailureReason.REWARD_ERROR, Phase.REWARD, "no answer column"),
-        ("nan", FailureReason.NAN, Phase.REWARD, "reward of row 0 is nan"),
+        ("nan", FailureReason.REWARD_ERROR, Phase.REWARD, "nan for completion 0; rewards must be finite"),
         ("short", FailureReason.REWARD_ERROR, Phase.REWARD, "returned 1 rewards"),
         ("missing", FailureReason.INFRA, None, "nowhere.py"),
         ("rows", FailureReason.ILLEGAL, None, "rows per update"),

@@ -151,7 +151,7 @@ def test_groups_without_a_spread_of_rewards_are_counted(tmp_path: Path) -> None:
         ({"fail": "oom_update", "at": 2}, "OOM", Pool.DEVICE, "update", "CUDA out of memory"),
         ({"fail": "oom_generate", "at": 2}, "OOM", Pool.DEVICE, "generate", "CUDA out of memory"),
         ({"fail": "unknown_key", "at": 0}, "ILLEGAL", None, "import", "Key 'mine' is not in struct"),
-        ({"fail": "killed", "at": 2}, "CRASH", None, None, "killed from outside by SIGKILL"),
+        ({"fail": "killed", "at": 2}, "INFRA", None, None, "killed from outside by SIGKILL"),
         ({"torn": True, "at": 3}, "CRASH", None, None, "ValueError: the disk is gone"),
         ({"lost": True, "at": 2}, "CRASH", None, None, "step 2 has 7 of 8 completions"),
     ],
@@ -175,8 +175,8 @@ def test_a_failure_is_told_in_one_sentence(
     ("body", "reason", "said"),
     [
         ("raise KeyError('answer')", FailureReason.REWARD_ERROR, "the reward raised KeyError"),
-        ("return None", FailureReason.REWARD_ERROR, "None instead of a list of numbers"),
-        ("return [float('nan')]", FailureReason.NAN, "the reward of a completion is nan"),
+        ("return None", FailureReason.REWARD_ERROR, "score returned None; it must return a list"),
+        ("return [float('nan')]", FailureReason.REWARD_ERROR, "nan for completion 0; rewards must be finite"),
     ],
 )
 def test_a_reward_that_fails_ends_the_trial_though_verl_would_go_on(
@@ -225,7 +225,7 @@ def test_a_child_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
 
     seen.react = lambda record: kill(record) if isinstance(record, CycleRecord) and record.index == 1 else None
     report = run(assignment(tmp_path), seen, step_s=0.3)
-    assert report.outcome.reason is FailureReason.CRASH
+    assert report.outcome.reason is FailureReason.INFRA
     assert "killed from outside by SIGKILL" in report.outcome.message
 
 

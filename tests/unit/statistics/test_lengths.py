@@ -47,20 +47,20 @@ def test_a_discarded_cycle_and_another_ranks_do_not_count() -> None:
     assert [x.tokens_per_hour for x in lengths.figures([plain], 1.0)] == [1.0, None, None]
 
 
-def test_what_was_not_measured_says_so_and_is_never_a_figure() -> None:
+def test_what_was_not_measured_is_never_a_figure() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     found = recommend(SPEC, trials, "")
     assert found is not None
     said = lengths_words(found.rows[0])
-    assert "2x not measured" in said
-    assert "maximum not measured" in said
+    assert "twice" not in said
+    assert "limit" not in said
     assert found.rows[0].maximum_tokens_per_hour is None
     assert len(found.rows[0].lengths) == 3
 
 
 def test_a_row_an_earlier_version_stored_says_what_it_knew() -> None:
     row = f.recommendation_row(lengths=())
-    assert lengths_words(row) == "226.0k at 1x, 2x not measured, 180.0k at maximum"
+    assert lengths_words(row) == "226.0k at this policy's lengths, 180.0k at the limit"
 
 
 def test_a_confirmation_runs_one_cycle_at_twice_the_lengths_and_its_cost_is_planned() -> None:
