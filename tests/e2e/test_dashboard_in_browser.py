@@ -229,6 +229,7 @@ def test_every_button_copies_its_text(chromium: Any, small: str) -> None:
     said: list[str] = []
     tab = tab_of(chromium, said, permissions=["clipboard-read", "clipboard-write"])
     tab.goto(f"{small}/studies/1/recommendation")
+    tab.evaluate("document.querySelectorAll('#row-1 details').forEach(one => { one.open = true; })")
     buttons = tab.locator("#row-1 button.copy")
     assert buttons.count() >= 5
     for i in range(buttons.count()):
