@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -89,7 +90,11 @@ def running(target: Any, address: str, argument: Any) -> Iterator[tuple[BaseProc
     """A process of its own, killed when the block ends."""
     ours, theirs = FORKED.Pipe()
     process = FORKED.Process(target=target, args=(address, theirs, argument), daemon=True)
-    process.start()
+    try:
+        process.start()
+    except ChildProcessError:  # another test of this worker has ended the server of forks; a new one is started
+        vars(forkserver._forkserver).update(_forkserver_pid=None, _forkserver_address=None, _forkserver_alive_fd=None)
+        process.start()
     theirs.close()
     try:
         yield process, ours

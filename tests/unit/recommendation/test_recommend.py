@@ -90,10 +90,7 @@ def test_the_second_row_names_what_must_be_allowed() -> None:
 
 def test_a_permitted_lead_that_is_not_proven_gives_no_second_row() -> None:
     noisy = [4.0, 10.0, 16.0]
-    trials = [
-        f.finished(0, cycle_seconds=noisy),
-        f.finished(1, configuration=IN_BF16, cycle_seconds=[3.9, 9.9, 15.9]),
-    ]
+    trials = [f.finished(0, cycle_seconds=noisy), f.finished(1, configuration=IN_BF16, cycle_seconds=[3.9, 9.9, 15.9])]
     found = not_none(recommend(SPEC, trials, ""))
     assert [row.configuration for row in found.rows] == [SPEC.baseline]
 

@@ -109,14 +109,7 @@ class TestOneProcess:
         study.runner.close()
         assert not own.exists()
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"kind": TrialKind.CONFIRM},
-            {"kind": TrialKind.VERIFY},
-            {"attempt": 2},
-        ],
-    )
+    @pytest.mark.parametrize("changes", [{"kind": TrialKind.CONFIRM}, {"kind": TrialKind.VERIFY}, {"attempt": 2}])
     def test_what_must_be_sure_has_a_process_of_its_own_beside_nobody(
         self, study: Study, changes: dict[str, Any]
     ) -> None:

@@ -212,11 +212,7 @@ def test_while_nothing_leads_the_search_goes_on_with_the_time_kept_for_confirmin
 
 
 def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> None:
-    trials = [
-        f.finished(0),
-        f.finished(1, configuration=FASTER, cycle_seconds=5.0),
-        f.finished(2, cycle_seconds=20.0),
-    ]
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     for left in range(60, 400, 10):
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(1000.0 - left, 0.0), PROPOSES_NEW)
         if isinstance(step, NextTrial) and step.draft.kind is TrialKind.SEARCH:
