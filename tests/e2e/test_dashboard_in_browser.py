@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.e2e.browser import complaints
+from tests.e2e.forked import Forked
 from tests.e2e.test_serve import Server, begin_study
 from tests.support import factories
 from tests.support.large_study import large_study
@@ -325,7 +326,9 @@ def test_an_open_page_has_the_answer_before_the_server_of_a_study_ends(page: Any
     assert page.locator("#stale").is_hidden(), "nothing is missing"
 
 
-def test_a_killed_tuner_is_told_on_the_page_and_by_every_reader(page: Any, home: Settings, tmp_path: Path) -> None:
+@contextmanager
+def followed(page: Any, home: Settings, tmp_path: Path) -> Iterator[tuple[Forked, Path, str]]:
+    """A study of a process of its own whose first trial is held by a script, on the page that shows it."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"held": [[0, 1]]}))
     tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
@@ -334,43 +337,38 @@ def test_a_killed_tuner_is_told_on_the_page_and_by_every_reader(page: Any, home:
             page.goto(f"{url}/")
             page.locator("#studies tbody a").first.click(timeout=SOON_MS)
             page.locator("#running .now").wait_for(timeout=SOON_MS)
-            tuner.kill()
-            tuner.communicate()
-            page.locator("#head .badge.interrupted").wait_for(timeout=SOON_MS)
-            assert page.locator(".pulse").count() == 0
-            assert "no tuner runs this study" in page.locator("#running").inner_text()
-            told = json.loads(page.request.get(f"{url}/api/v1/studies/1").text())
-            assert (told["study"]["state"], told["running"]) == ("interrupted", [])
-            assert 'autotune_tuner_up{study="1"} 0' in page.request.get(f"{url}/metrics").text()
+            yield tuner, script, url
     finally:
+        write_atomic(script, "{}")  # the trial ends, also one whose tuner was killed
         if tuner.poll() is None:
             tuner.kill()
             tuner.communicate()
+
+
+def test_a_killed_tuner_is_told_on_the_page_and_by_every_reader(page: Any, home: Settings, tmp_path: Path) -> None:
+    with followed(page, home, tmp_path) as (tuner, _, url):
+        tuner.kill()
+        tuner.communicate()
+        page.locator("#head .badge.interrupted").wait_for(timeout=SOON_MS)
+        assert page.locator(".pulse").count() == 0
+        assert "no tuner runs this study" in page.locator("#running").inner_text()
+        told = json.loads(page.request.get(f"{url}/api/v1/studies/1").text())
+        assert (told["study"]["state"], told["running"]) == ("interrupted", [])
+        assert 'autotune_tuner_up{study="1"} 0' in page.request.get(f"{url}/metrics").text()
 
 
 def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp_path: Path) -> None:
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps({"held": [[0, 1]]}))
-    tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
-    try:
-        with serving(home, print, port=0) as url:
-            page.goto(f"{url}/")
-            page.locator("#studies tbody a").first.click(timeout=SOON_MS)
-            page.locator("#running .now").wait_for(timeout=SOON_MS)
-            page.locator("#running .now a").click()
-            page.wait_for_url("**/trials/*")
-            page.go_back()
-            write_atomic(script, "{}")
-            page.locator(".badge.done").wait_for(timeout=4 * SOON_MS)
-            assert page.locator("#trials tbody tr").count() >= 5
-            assert page.locator("#running .now").count() == 0
-            _, err = tuner.communicate(timeout=PATIENCE_S)
-            assert tuner.returncode == 0, err
-            page.goto(f"{url}/studies/1/trials/0")
-            assert "config.json" in page.locator("#files").inner_text()
-            assert "sh study-1-trial-0/run.sh" in page.locator("#take").inner_text()
-            assert sys.executable in page.locator("#take").text_content()
-    finally:
-        if tuner.poll() is None:
-            tuner.kill()
-            tuner.communicate()
+    with followed(page, home, tmp_path) as (tuner, script, url):
+        page.locator("#running .now a").click()
+        page.wait_for_url("**/trials/*")
+        page.go_back()
+        write_atomic(script, "{}")
+        page.locator(".badge.done").wait_for(timeout=4 * SOON_MS)
+        assert page.locator("#trials tbody tr").count() >= 5
+        assert page.locator("#running .now").count() == 0
+        _, err = tuner.communicate(timeout=PATIENCE_S)
+        assert tuner.returncode == 0, err
+        page.goto(f"{url}/studies/1/trials/0")
+        assert "config.json" in page.locator("#files").inner_text()
+        assert "sh study-1-trial-0/run.sh" in page.locator("#take").inner_text()
+        assert sys.executable in page.locator("#take").text_content()
