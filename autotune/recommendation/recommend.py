@@ -164,11 +164,11 @@ def _doubt(
     measured = f"{_changes_sentence(configuration, anchor)} measured {gained} against {name}"
     if found is not None and found.cycles >= ENOUGH_CYCLES:
         return _Unproven(configuration, False, f"{measured}: the interval includes no gain, so it is not recommended.")
-    sides = ((anchor, name), (configuration, "it"))
+    sides = ((anchor, name), (configuration, "the candidate"))
     worst, which = max(sides, key=lambda side: operator.truediv(*_disturbed(trials, side[0])))
     lost, of = _disturbed(trials, worst)
-    why = f"not decided: {which} was disturbed in {lost} of {of} cycles; give the study more time on a quieter machine."
-    return _Unproven(configuration, True, f"{measured}: {why}")
+    why = f"A gain is not decided: {which} was disturbed in {lost} of {of} cycles"  # first: screens cut long sentences
+    return _Unproven(configuration, True, f"{why}; give the study more time on a quieter machine ({measured}).")
 
 
 def _disturbed(trials: Sequence[Trial], configuration: Configuration) -> tuple[int, int]:
