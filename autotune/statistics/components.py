@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
+from scipy import linalg, optimize
 
 from autotune.statistics.distributions import normal_below
 from autotune.statistics.noise import NoisePrior, Run
@@ -118,10 +118,9 @@ def _likelihood(runs: Sequence[Run]) -> Array | None:
     groups: dict[Hashable, list[int]] = {}
     for number, run in enumerate(runs):
         groups.setdefault(run.configuration, []).append(number)
-    contrasts = [row for members in groups.values() for row in _contrasts(members, len(runs))]
-    if not contrasts:
+    if len(groups) == len(runs):
         return None
-    k = np.array(contrasts)
+    k = np.concatenate([_contrasts(members, len(runs)) for members in groups.values()])
     moments = {moment: at for at, moment in enumerate(dict.fromkeys(run.moment for run in runs))}
     shared = k @ np.eye(len(moments))[[moments[run.moment] for run in runs]]
     within = (k * np.array([run.variance for run in runs])) @ k.T
@@ -135,14 +134,10 @@ def _likelihood(runs: Sequence[Run]) -> Array | None:
     return found
 
 
-def _contrasts(members: Sequence[int], count: int) -> list[Array]:
-    """Returns Helmert contrasts of the members: orthonormal rows of length ``count`` that sum to zero."""
-    rows = []
-    for n in range(1, len(members)):
-        row = np.zeros(count)
-        row[list(members[:n])] = 1.0
-        row[members[n]] = -float(n)
-        rows.append(row / math.sqrt(n * (n + 1.0)))
+def _contrasts(members: Sequence[int], count: int) -> Array:
+    """Returns Helmert contrasts of the members, shape (members - 1, count): orthonormal rows that sum to zero."""
+    rows = np.zeros((len(members) - 1, count))
+    rows[:, members] = linalg.helmert(len(members))
     return rows
 
 

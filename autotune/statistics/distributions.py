@@ -1,4 +1,4 @@
-"""Student's t, the normal distribution and the derivatives of log gamma, by scipy.
+"""Student's t, the normal distribution and a fit of variances, by scipy.
 
 Each function imports scipy when it is called: the import takes longer than a short command.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,36 +36,23 @@ def student_quantile(probability: float, degrees: float) -> float:
     return float(special.stdtrit(degrees, probability))
 
 
-def digamma(x: float) -> float:
-    """Returns the derivative of log gamma, for x > 0."""
-    from scipy import special
+def fit_variances(variances: Sequence[float], degrees: Sequence[float]) -> tuple[float, float] | None:
+    """Fits a scaled inverse chi-squared distribution to variances with their degrees; returns its scale and degrees.
 
-    return float(special.psi(x))
-
-
-def trigamma(x: float) -> float:
-    """Returns the second derivative of log gamma, for x > 0."""
-    from scipy import special
-
-    return float(special.zeta(2.0, x))
-
-
-def inverse_trigamma(value: float) -> float:
-    """Returns the x > 0 whose ``trigamma`` is ``value`` > 0."""
-    from scipy import optimize
-
-    # 1 / x < trigamma(x) < 1 / (x - 1/2), and the second is exact to value² / 12 of it.
-    low, high = 1.0 / value, 0.5 + 1.0 / value
-    return high if value < 1e-5 else float(optimize.brentq(lambda x: trigamma(x) - value, low, high))
-
-
-@functools.lru_cache(maxsize=1)
-def _normal_table(per_unit: int, far: int) -> Array:
-    """Tabulates the distribution function from ``-far`` on; scipy's import takes longer than all lookups."""
+    Smyth (2004), section 6.2 (limma's ``fitFDist``). ``None`` if the variances differ no more than by chance.
+    """
     import numpy as np
+    from scipy import optimize, special
 
-    points = range(-far * per_unit, far * per_unit + 2)
-    return np.array([0.5 * math.erfc(-point / per_unit / math.sqrt(2.0)) for point in points])
+    half = np.asarray(degrees) / 2.0
+    logs = np.log(variances) - special.psi(half) + np.log(half)
+    excess = float(np.var(logs, ddof=1) - special.zeta(2.0, half).mean())
+    if excess <= 0.0:
+        return None
+    # 1 / x < trigamma(x) < 1 / (x - 1/2), and the second is exact to excess² / 12 of it.
+    low, high = 1.0 / excess, 0.5 + 1.0 / excess
+    found = high if excess < 1e-5 else float(optimize.brentq(lambda x: special.zeta(2.0, x) - excess, low, high))
+    return math.exp(float(logs.mean() + special.psi(found)) - math.log(found)), 2.0 * found
 
 
 def normal_density(values: Array) -> Array:
@@ -75,26 +63,18 @@ def normal_density(values: Array) -> Array:
     return found
 
 
-def normal_below(values: Array, per_unit: int = 400, far: int = 10) -> Array:
-    """Returns the standard normal distribution function, exact to 12 digits, by Hermite's interpolation of a table."""
-    import numpy as np
+def normal_below(values: Array) -> Array:
+    """Returns the distribution function of the standard normal distribution."""
+    from scipy import special
 
-    along = (np.clip(np.asarray(values, dtype=np.float64), -far, far) + far) * per_unit
-    place = along.astype(np.intp)
-    table, t = _normal_table(per_unit, far), along - place
-    low, high = (normal_density((place + step) / per_unit - far) / per_unit for step in (0, 1))
-    rise = t * t * (3.0 - 2.0 * t) * (table[place + 1] - table[place])
-    found: Array = table[place] + rise + t * (1.0 - t) * (low * (1.0 - t) - high * t)
+    found: Array = special.ndtr(values)
     return found
 
 
 def normal_hazard(values: Array) -> Array:
-    """Returns density over distribution function of the standard normal; about -x far below."""
+    """Returns density over distribution function of the standard normal distribution; about -x far below."""
     import numpy as np
+    from scipy import special
 
-    values = np.asarray(values, dtype=np.float64)
-    ratio = away = np.maximum(-values, 4.0)
-    for term in range(24, 0, -1):  # Laplace's continued fraction of the inverse Mills ratio
-        ratio = away + term / ratio
-    near = np.clip(values, -4.0, 38.0)
-    return np.where(values < -4.0, ratio, normal_density(near) / normal_below(near))
+    found: Array = np.exp(-0.5 * np.square(values) - special.log_ndtr(values)) / math.sqrt(2.0 * math.pi)
+    return found

@@ -142,9 +142,7 @@ def _known(trials: Iterable[Trial]) -> _Known:
 def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
     """Returns the trial that gains are stated over: the baseline's, or the first feasible one if that failed."""
     held = feasible(trials)
-    if baseline in held:
-        return held[baseline][0]
-    first = [runs[0] for runs in held.values()]
+    first = held[baseline][:1] if baseline in held else [runs[0] for runs in held.values()]
     return min(first, key=lambda t: t.number, default=None)
 
 
@@ -164,8 +162,7 @@ def basis(runs: Sequence[Trial]) -> list[Trial]:
 
 def speed(runs: Sequence[Trial]) -> float:
     """Returns the tokens/hour of a configuration: the geometric mean over its ``basis``."""
-    values = [t.tokens_per_hour for t in basis(runs)]
-    return math.exp(statistics.fmean(math.log(v) for v in values if v))
+    return math.exp(statistics.fmean(math.log(t.tokens_per_hour) for t in basis(runs) if t.tokens_per_hour))
 
 
 def merit(runs: Sequence[Trial]) -> float:
@@ -183,12 +180,9 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
         return ()
     anchor = baseline if baseline in held else ranked_first(held)
     ranked = _ranked(held, anchor, held)
-    found: list[Leader] = []
     same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
-    found.append(Leader(Row.SAME_LEARNING if same_learning(same, baseline, framework) else Row.PERMITTED, same))
-    if ranked[0] != same:
-        found.append(Leader(Row.PERMITTED, ranked[0]))
-    return tuple(found)
+    first = Leader(Row.SAME_LEARNING if same_learning(same, baseline, framework) else Row.PERMITTED, same)
+    return (first,) if ranked[0] == same else (first, Leader(Row.PERMITTED, ranked[0]))
 
 
 def runners_up(

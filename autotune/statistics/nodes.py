@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Trial, TrialKind, TrialState
+from autotune.domain import Trial, TrialKind
 from autotune.statistics.noise import recorded_process
 
 NODE_SPREAD = 0.2
@@ -108,8 +108,3 @@ def unlike(here: Sequence[Trial], there: Sequence[Trial]) -> float:
     if "" in names:
         return 2.0 * NODE_SPREAD**2
     return sum(max((t.node_variance for t in side), default=0.0) for side in (here, there))
-
-
-def running_on(trials: Sequence[Trial], node: str) -> list[Trial]:
-    """Returns the trials that run on ``node`` now."""
-    return [t for t in trials if t.state is TrialState.RUNNING and t.node == node]

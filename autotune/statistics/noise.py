@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.domain import CycleRecord, Trial
-from autotune.statistics.distributions import digamma, inverse_trigamma, trigamma
+from autotune.statistics.distributions import fit_variances
 
 CYCLE_SPREAD = 0.03
 """Standard deviation of an undisturbed cycle's logarithm before the study has measured any."""
@@ -53,8 +53,7 @@ class Sample:
     @property
     def variance(self) -> float:
         """Variance between cycles; 0 for fewer than two."""
-        squares = math.fsum((log - self.mean) ** 2 for log in self.logs)
-        return squares / (len(self.logs) - 1) if len(self.logs) > 1 else 0.0
+        return statistics.variance(self.logs, self.mean) if len(self.logs) > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,8 @@ def fit_prior(samples: Sequence[Sample]) -> NoisePrior:
     if len(shown) < FITTED_FROM:
         counted = PRESUMED_DEGREES + degrees
         return NoisePrior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + squares) / counted, counted)
-    moved = [math.log(v) - digamma(d / 2) + math.log(d / 2) for v, d in shown]
-    excess = statistics.variance(moved) - statistics.fmean(trigamma(d / 2) for _, d in shown)
-    if excess <= 0.0:  # no more different than chance makes them: one variance for all
-        return NoisePrior(squares / degrees, degrees)
-    half = inverse_trigamma(excess)
-    return NoisePrior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
+    fitted = fit_variances([v for v, _ in shown], [d for _, d in shown])
+    return NoisePrior(squares / degrees, degrees) if fitted is None else NoisePrior(fitted[0], min(fitted[1], degrees))
 
 
 def recorded_process(*, on_gpu: bool) -> NoisePrior:

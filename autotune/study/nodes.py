@@ -3,11 +3,11 @@ node both halves of a round of confirmation; a half whose node is gone runs agai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.domain import Study, Trial, TrialDraft, TrialKind
-from autotune.statistics.nodes import running_on
+from autotune.domain import Study, Trial, TrialDraft, TrialKind, TrialState
 from autotune.study.protocols import protocol_of
 
 SOURCE = "node"
@@ -61,9 +61,9 @@ def confirming(trials: Sequence[Trial], pair: int | None, spot: Spot) -> bool:
     if len(set(spot.nodes)) < 2:
         return True
     where = node_of_round(trials, pair)
-    if where in spot.nodes:
-        return spot.node == where
-    return spot.node == min(set(spot.nodes), key=lambda name: (len(running_on(trials, name)), name))
+    running = Counter(t.node for t in trials if t.state is TrialState.RUNNING)
+    least = min(set(spot.nodes), key=lambda name: (running[name], name))
+    return spot.node == (where if where in spot.nodes else least)
 
 
 def waits_for(trials: Sequence[Trial], waiting: Trial, spot: Spot) -> bool:

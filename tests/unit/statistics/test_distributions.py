@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import subprocess
 import sys
 
@@ -13,13 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.statistics.distributions import (
-    digamma,
-    inverse_trigamma,
-    normal_below,
+    fit_variances,
     normal_hazard,
     student_quantile,
     t95,
-    trigamma,
 )
 
 PROBABILITY = st.floats(1e-6, 1 - 1e-6)
@@ -43,21 +39,13 @@ def test_quantiles_of_students_t_are_symmetric(probability: float, degrees: floa
     )
 
 
-@given(st.floats(0.05, 1e4))
-def test_digamma_and_trigamma_by_their_recurrences(x: float) -> None:
-    assert digamma(x + 1) == pytest.approx(digamma(x) + 1 / x, rel=1e-9, abs=1e-9)
-    assert trigamma(x + 1) == pytest.approx(trigamma(x) - 1 / x**2, rel=1e-9)
-
-
-def test_digamma_and_trigamma_of_one() -> None:
-    assert digamma(1.0) == pytest.approx(-0.5772156649015329)
-    assert trigamma(1.0) == pytest.approx(math.pi**2 / 6)
-
-
-@given(st.floats(-18.0, 9.0))
-def test_the_inverse_of_trigamma(exponent: float) -> None:
-    value = 10.0**exponent
-    assert trigamma(inverse_trigamma(value)) == pytest.approx(value, rel=1e-6)
+def test_variances_drawn_from_a_scaled_inverse_chi_squared_distribution_give_it_back() -> None:
+    chance = np.random.default_rng(3)
+    true = 0.04 * 9.0 / chance.chisquare(9.0, 4000)
+    scale, degrees = fit_variances(true * chance.chisquare(4.0, 4000) / 4.0, [4.0] * 4000) or (0.0, 0.0)
+    assert scale == pytest.approx(0.04, rel=0.1)
+    assert degrees == pytest.approx(9.0, rel=0.15)
+    assert fit_variances([0.01] * 10, [4.0] * 10) is None
 
 
 @pytest.mark.parametrize(("probability", "degrees"), [(0.0, 3), (1.0, 3), (-0.1, 3), (0.5, 0), (0.5, -2)])
@@ -77,14 +65,6 @@ def test_t_quantiles_fall_towards_the_normal() -> None:
 def test_t_quantiles_have_no_step(degrees: int, quantile: float) -> None:
     """NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2."""
     assert t95(degrees) == pytest.approx(quantile, abs=5e-4)
-
-
-def test_the_normal_distribution() -> None:
-    normal = statistics.NormalDist()
-    values = np.linspace(-7.0, 7.0, 57)
-    assert normal_below(values) == pytest.approx([normal.cdf(v) for v in values], abs=1e-12)
-    inside = values[np.abs(values) < 5]
-    assert normal_hazard(inside) == pytest.approx([normal.pdf(v) / normal.cdf(v) for v in inside], rel=1e-6)
 
 
 def test_far_below_the_mean_the_hazard_keeps_its_order() -> None:
