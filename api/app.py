@@ -11,22 +11,19 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from api import errors
-from api.cache.studies import StudyCache
+from api.cache import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import Throttle
-from api.live.hub import Hub
+from api.live import Hub
 from api.metrics import AnswerCounts
 from api.predicting import Predictor
 from api.routes import (
-    control,
     events,
     exports,
     health,
     login,
-    logs,
     pages,
-    readings,
     recommendation,
     recommendations,
     studies,
@@ -36,8 +33,8 @@ from api.routes import (
 from api.schemas.problems import Problem, problems
 
 ROUTERS = (
-    *(studies.router, trials.router, logs.router, events.router, readings.router),
-    *(recommendation.router, exports.router, recommendations.router, control.router, health.router),
+    *(studies.router, trials.router, events.router, studies.stored),
+    *(recommendation.router, exports.router, recommendations.router, events.control, health.router),
     *(login.router, pages.router, study_pages.router),
 )
 

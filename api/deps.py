@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.cache.studies import StudyCache
+from api.cache import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import Access
 from api.guard.throttle import Throttle
-from api.live.hub import Hub
+from api.live import Hub
 from api.predicting import Predictor
 
 LARGEST_ID = 2**53 - 1
@@ -35,21 +35,21 @@ class AttemptQuery(Parameters):
     attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
 
 
-def _kept(name: str) -> Callable[[Request], Awaitable[Any]]:
+def _state(name: str) -> Callable[[Request], Awaitable[Any]]:
     """Returns a dependency that gives the object ``name`` of the application's state."""
 
-    async def found(request: Request) -> Any:
+    async def read(request: Request) -> Any:
         return getattr(request.app.state, name)
 
-    return found
+    return read
 
 
-StudiesDep = Annotated[StudyCache, Depends(_kept("cache"))]
-AccessDep = Annotated[Access, Depends(_kept("access"))]
-CodesDep = Annotated[Codes, Depends(_kept("codes"))]
-ThrottleDep = Annotated[Throttle, Depends(_kept("throttle"))]
+StudiesDep = Annotated[StudyCache, Depends(_state("cache"))]
+AccessDep = Annotated[Access, Depends(_state("access"))]
+CodesDep = Annotated[Codes, Depends(_state("codes"))]
+ThrottleDep = Annotated[Throttle, Depends(_state("throttle"))]
 """Limits wrong login codes by address; wrong tokens do not count, so a program with an old token blocks no login."""
-PredictorDep = Annotated[Predictor, Depends(_kept("predictor"))]
-HubDep = Annotated[Hub, Depends(_kept("hub"))]
+PredictorDep = Annotated[Predictor, Depends(_state("predictor"))]
+HubDep = Annotated[Hub, Depends(_state("hub"))]
 StudyId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a study.", examples=[1])]
 TrialNumber = Annotated[int, Path(ge=0, le=LARGEST_ID, description="Number of a trial; 0 is the baseline.")]

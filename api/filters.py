@@ -1,43 +1,39 @@
-"""Conditions on trials: state, kind, failure, feasibility, and values of knobs."""
+"""Conditions on trials, and orders of them, for the API's lists and the page's table."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
-from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import FailureReason, Trial, TrialKind, TrialState
+from autotune.insights.standings import place
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 
 RANGE = ".."
-ORDER_OF_KNOBS = "name:value, or name:low..high with either end left out"
+FORM = "name:value, or name:low..high with either end left out"
 
 
-@dataclass(frozen=True)
-class KnobFilter:
-    """Condition on one knob: a value, or a range of numbers with both ends."""
+def _ascending(of: Callable[[Trial], float | None]) -> Callable[[Trial], tuple[float, ...]]:
+    """Returns a sort key: least first, trials without the figure last."""
+    return lambda trial: (math.inf if (figure := of(trial)) is None else figure, trial.number)
 
-    knob: str
-    value: str | None = None
-    low: float | None = None
-    high: float | None = None
 
-    def admits(self, configuration: Configuration) -> bool:
-        """Tells whether a configuration meets the condition; one that does not set the knob never does."""
-        found = configuration.get(self.knob)
-        if found is None:
-            return False
-        if self.value is not None:
-            return _same(found, self.value)
-        if isinstance(found, bool | str):
-            return False
-        return (self.low is None or found >= self.low) and (self.high is None or found <= self.high)
+SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
+    "speed": ("best first", place),
+    "newest": ("newest first", lambda trial: (-trial.number,)),
+    "number": ("in the order they ran", lambda trial: (trial.number,)),
+    "wall_seconds": ("shortest first", _ascending(lambda trial: trial.seconds)),
+    "peak_bytes": ("least memory first", _ascending(lambda trial: trial.device_peak or trial.host_peak)),
+}
+"""Orders by name: words, and a key that is unique within a study."""
 
 
 @dataclass(frozen=True)
@@ -48,64 +44,61 @@ class TrialConditions:
     kinds: Sequence[TrialKind] = ()
     failures: Sequence[FailureReason] = ()
     feasible: bool | None = None
-    knobs: Sequence[KnobFilter] = ()
+    knobs: Sequence[tuple[str, str]] = ()
+    """Name and condition, as for ``knob_is``; of several with one name any."""
 
     def admits(self, trial: Trial) -> bool:
+        """Tells whether a trial meets the conditions."""
         reason = None if trial.outcome is None else trial.outcome.reason
         return (
             (not self.states or trial.state in self.states)
             and (not self.kinds or trial.kind in self.kinds)
             and (not self.failures or reason in self.failures)
             and (self.feasible is None or trial.feasible is self.feasible)
-            and all(any(one.admits(trial.configuration) for one in some) for some in self._by_knob)
+            and all(
+                any(knob_is(trial.configuration.get(name), text) for known, text in self.knobs if known == name)
+                for name, _ in self.knobs
+            )
         )
 
-    @cached_property
-    def _by_knob(self) -> Sequence[Sequence[KnobFilter]]:
-        return [[k for k in self.knobs if k.knob == name] for name in dict.fromkeys(k.knob for k in self.knobs)]
+
+def knob_is(value: KnobValue | None, condition: str) -> bool:
+    """Tells whether a knob's value is the one named, or lies in the range: ``4``, ``2..8``, ``2..`` or ``..8``."""
+    if knob_value(value) == condition:
+        return True
+    if isinstance(value, bool):
+        return str(value).casefold() == condition.casefold()
+    ends = range_of(condition)
+    return isinstance(value, int | float) and ends is not None and ends[0] <= value <= ends[1]
 
 
-def knob_filter(text: str) -> KnobFilter:
+@lru_cache(maxsize=256)
+def range_of(condition: str) -> tuple[float, float] | None:
+    """Returns the ends of a range, both included; those of a number are equal. ``None`` if the text is neither."""
+    low, between, high = condition.partition(RANGE)
+    try:
+        ends = (float(low or "-inf"), float(high or "inf")) if between and (low or high) else (float(low), float(low))
+    except ValueError:
+        return None
+    written = [end for end, text in zip(ends, (low, high), strict=True) if text]
+    return ends if all(map(math.isfinite, written)) else None
+
+
+def knob_condition(text: str) -> tuple[str, str]:
     """Parses ``micro_batch_size:4``, ``micro_batch_size:2..8``, ``micro_batch_size:..8`` or ``precision:bf16``.
 
     Raises:
         RequestValidationError: the text has another form, or there is no such knob.
     """
-    name, colon, said = text.partition(":")
-    if not colon or not said:
-        raise _refused(text, f"expected {ORDER_OF_KNOBS}")
+    name, _, condition = text.partition(":")
+    if not condition:
+        raise _refused(text, f"expected {FORM}")
     if name not in KNOBS:
         near = difflib.get_close_matches(name, KNOBS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise _refused(text, f"there is no such knob{hint}")
-    if RANGE not in said:
-        return KnobFilter(name, value=said)
-    low, _, high = said.partition(RANGE)
-    ends = [_number(text, end) if end else None for end in (low, high)]
-    if ends == [None, None]:
-        raise _refused(text, "a range needs at least one end")
-    return KnobFilter(name, low=ends[0], high=ends[1])
-
-
-def _same(found: KnobValue, text: str) -> bool:
-    if isinstance(found, bool):
-        return text.casefold() == str(found).casefold()
-    if isinstance(found, str):
-        return text == found
-    try:
-        return float(text) == found
-    except ValueError:
-        return False
-
-
-def _number(text: str, end: str) -> float:
-    try:
-        value = float(end)
-    except ValueError:
-        raise _refused(text, f"an end of a range must be a number; expected {ORDER_OF_KNOBS}") from None
-    if not math.isfinite(value):
-        raise _refused(text, "an end of a range must be finite")
-    return value
+        raise _refused(text, "there is no such knob" + (f"; did you mean {near[0]}?" if near else ""))
+    if RANGE in condition and range_of(condition) is None:
+        raise _refused(text, f"a range needs at least one end, and its ends are finite numbers; expected {FORM}")
+    return name, condition
 
 
 def _refused(text: str, message: str) -> RequestValidationError:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from api.cache.snapshot import Snapshot
 from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
 from autotune.recommendation.places import PlaceState
+from autotune.recommendation.reading import StudyReading
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -73,14 +73,13 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""
 
 
-def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -> tuple[Metric, ...]:
+def of_server(version: str, tally: AnswerCounts, listeners: int) -> tuple[Metric, ...]:
     """Returns metrics of the server itself."""
     answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
     return (
         Metric("autotune_build_info", "The program's version.", [({"version": version}, 1)]),
         Metric("autotune_http_answers_total", "Answers since the server began, by status.", answers),
         Metric("autotune_listeners", "Readers of event streams.", [({}, listeners)]),
-        Metric("autotune_listeners_dropped_total", "Of them, those too far behind.", [({}, dropped)]),
         Metric(
             "autotune_readers_cut_off_total",
             "Readers of anything that took nothing of it.",
@@ -94,7 +93,7 @@ def _known(labelled: Iterable[tuple[Mapping[str, str], Item]], of: Callable[[Ite
     return [(labels, value) for labels, one in labelled if (value := of(one)) is not None]
 
 
-def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
+def of_studies(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     """Returns metrics of the studies' state."""
     named = [({"study": str(s.study.id)}, s) for s in snapshots]
     counted = [(labels, count(s.trials)) for labels, s in named]
@@ -133,7 +132,7 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     )
 
 
-def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
+def of_places(snapshots: Sequence[StudyReading]) -> tuple[Metric, ...]:
     """Returns metrics of the places where trials run."""
     named = {(str(s.study.id), p.at.short or "machine"): p for s in snapshots for p in s.places}
     at = [({"study": study, "place": place}, p) for (study, place), p in named.items()]
@@ -150,7 +149,7 @@ def of_places(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     )
 
 
-def _best_use(found: Snapshot) -> TrialUse | None:
+def _best_use(found: StudyReading) -> TrialUse | None:
     """Returns the resource use of the trials that measured the recommended configuration."""
     numbers = () if found.first_row is None else found.first_row.trials
     return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from api.cache.studies import StudyCache
+from api.cache import StudyCache, settled
 from api.responses import dumps
 from autotune.errors import UsageError
 from autotune.forecast.documents import plan_json
@@ -43,10 +43,10 @@ class Predictor:
         """
         facts = _facts(matches, wanted, limit_bytes)
         recorded = _recorded(studies, None if wanted.gpu is None else known_gpu(wanted.gpu))
-        key = ("predicted", facts, tuple((one.study.id, settled) for one, settled in recorded))
-        return studies.kept(key, lambda: self._made(facts, [one for one, _ in recorded]))
+        key = ("predicted", facts, *map(settled, recorded))
+        return studies.kept(key, lambda: self._predicted(facts, recorded))
 
-    def _made(self, facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
+    def _predicted(self, facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
         if not self._lock.acquire(blocking=False):
             raise HTTPException(503, "a prediction is being made for another reader", {"Retry-After": "5"})
         try:
@@ -91,10 +91,9 @@ def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
     return ModelFacts(parameters=None if wanted.params_b is None else max(1, round(wanted.params_b * 1e9)))
 
 
-def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[tuple[StudyReading, int]]:
-    """Returns studies that ran on this kind of GPU alone, each with a number that changes when a trial ends."""
+def _recorded(studies: StudyCache, gpu: KnownGpu | None) -> list[StudyReading]:
+    """Returns the studies that ran on this kind of GPU alone."""
     if gpu is None:
         return []
     alike = [i for i, names in studies.gpu_names().items() if names and {*map(known_gpu, names.split(", "))} == {gpu}]
-    snapshots = [studies.snapshot(study_id) for study_id in alike]
-    return [(found, found.settled) for found in snapshots]
+    return [studies.snapshot(study_id) for study_id in alike]

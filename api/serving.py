@@ -75,7 +75,7 @@ class Serving:
         """Starts the server. Raises ``UsageError`` (address or token), ``MachineError`` (missing package)."""
         require_packages()
         from api.app import create_app
-        from api.cache.studies import StudyCache
+        from api.cache import StudyCache
         from api.guard.access import access_for
         from api.guard.codes import Codes
         from api.listening import listen, url_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from api.app import application_of
-from api.cache.studies import StudyCache
+from api.cache import StudyCache
 from api.guard.security import Access
 from autotune.settings import read_settings
 from tools.report import say

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from api.filters import RANGE
+from api.filters import SORTS, knob_is
 from autotune.domain import Trial
-from autotune.insights.standings import outcome_word, place
+from autotune.insights.standings import outcome_word
 from autotune.recommendation.reading import StudyReading
-from autotune.wording.text import clean, in_order, knob_value
-from search_spaces.configuration import KnobValue
+from autotune.wording.text import clean, in_order
 
 PAGE = 100
 KNOB = "knob."
@@ -22,14 +19,6 @@ MOST_VALUES = 40
 LONGEST = 200
 LAST_PAGE = 10**6
 
-SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
-    "best": ("best first", place),
-    "newest": ("newest first", lambda t: (-t.number,)),
-    "number": ("in the order they ran", lambda t: (t.number,)),
-    "took": ("longest first", lambda t: (-(t.seconds or 0.0), t.number)),
-    "memory": ("most host memory first", lambda t: (-(t.host_peak or 0), t.number)),
-}
-
 
 @dataclass(frozen=True)
 class TrialFilter:
@@ -38,7 +27,7 @@ class TrialFilter:
     outcome: str = ""
     kind: str = ""
     knobs: tuple[tuple[str, str], ...] = ()
-    sort: str = "best"
+    sort: str = "speed"
     page: int = 1
 
     @classmethod
@@ -53,7 +42,7 @@ class TrialFilter:
             outcome=plain.get("outcome", ""),
             kind=plain.get("kind", ""),
             knobs=tuple(sorted(knobs.items()))[:MOST_KNOBS],
-            sort=plain["sort"] if plain.get("sort") in SORTS else "best",
+            sort=plain["sort"] if plain.get("sort") in SORTS else "speed",
             page=min(LAST_PAGE, max(1, int(page))) if page.isdecimal() and len(page) < 9 else 1,
         )
 
@@ -61,7 +50,10 @@ class TrialFilter:
         """Returns the filter as the query of an address, without defaults."""
         parts = [("outcome", self.outcome), ("kind", self.kind)]
         parts += [(KNOB + name, value) for name, value in self.knobs]
-        parts += [("sort", self.sort if self.sort != "best" else ""), ("page", str(self.page) if self.page > 1 else "")]
+        parts += [
+            ("sort", self.sort if self.sort != "speed" else ""),
+            ("page", str(self.page) if self.page > 1 else ""),
+        ]
         return tuple((name, value) for name, value in parts if value)
 
     def on(self, page: int) -> TrialFilter:
@@ -79,33 +71,7 @@ class TrialFilter:
             return False
         if self.outcome and outcome_word(trial) != self.outcome:
             return False
-        return all(_is(trial.configuration.get(name), value) for name, value in self.knobs)
-
-
-def _is(found: KnobValue | None, wanted: str) -> bool:
-    """Tells whether a knob's value equals ``wanted``, or lies in its range: ``2..8``, ``2..`` or ``..8``."""
-    if knob_value(found) == wanted:
-        return True
-    ends = _ends(wanted)
-    return (
-        ends is not None
-        and isinstance(found, int | float)
-        and not isinstance(found, bool)
-        and (ends[0] <= found <= ends[1])
-    )
-
-
-@lru_cache(maxsize=256)
-def _ends(words: str) -> tuple[float, float] | None:
-    """Parses the ends of a range, both included; ``None`` if the text is no range."""
-    low, between, high = words.partition(RANGE)
-    if not between or not (low or high):
-        return None
-    try:
-        found = float(low or "-inf"), float(high or "inf")
-    except ValueError:
-        return None
-    return None if any(math.isnan(end) for end in found) else found
+        return all(knob_is(trial.configuration.get(name), value) for name, value in self.knobs)
 
 
 def _cut(words: str) -> str:
@@ -126,7 +92,7 @@ class TrialsPage:
 def listed(found: StudyReading, wanted: TrialFilter, most: int = PAGE) -> TrialsPage:
     """Returns the requested page of ``most`` trials, or the last one if there are fewer."""
     trials: Sequence[Trial] = found.best_first
-    if wanted.sort != "best":
+    if wanted.sort != "speed":
         trials = sorted(trials, key=SORTS[wanted.sort][1])
     if wanted.narrow:
         trials = [t for t in trials if wanted.takes(t)]

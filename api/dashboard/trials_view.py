@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.dashboard.filters import PAGE, SORTS, Menu, TrialFilter, TrialsPage, listed, menus
+from api.dashboard.filters import PAGE, Menu, TrialFilter, TrialsPage, listed, menus
 from api.dashboard.links import study_page
+from api.filters import SORTS
 from autotune.domain import Trial, TrialState
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence

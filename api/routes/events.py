@@ -1,24 +1,35 @@
-"""Events of a study: as pages, and live as a stream of server-sent events."""
+"""Events of a study: as pages, live as a stream of server-sent events, and as requests to a running tuner.
+
+A request needs a server that was started with ``--allow-control`` and has a token. It contains no code, path, address
+or configuration: only one word, and the number of a finished trial.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
 from api.deps import LARGEST_ID, HubDep, Parameters, StudiesDep, StudyId
-from api.live.hub import Listener
+from api.errors import problem
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
-from api.schemas.events import STREAM, Events
+from api.schemas.events import STREAM, Events, Requested
+from api.schemas.examples import example
 from api.schemas.problems import described, problems
 from autotune.documents.study import event_json, plain
+from autotune.domain import Event
+from autotune.ports import Store
+from autotune.study.control import Action
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
+control = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
 
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers that make proxies pass a stream on at once."""
@@ -64,13 +75,10 @@ async def last_seen(
 
 async def listening(
     hub: HubDep, study_id: StudyId, after: Annotated[int | None, Depends(last_seen)]
-) -> AsyncIterator[Listener]:
-    """Yields a listener of the study and removes it at the end; refuses early if there are too many."""
-    listener = await hub.join(study_id, after)
-    try:
-        yield listener
-    finally:
-        hub.leave(listener)
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Yields a stream of the study's events and ends it with its reader; refuses early if there are too many."""
+    async with hub.listening(study_id, after) as pieces:
+        yield pieces
 
 
 @router.get(
@@ -79,13 +87,70 @@ async def listening(
     response_class=StreamingResponse,
     responses={**problems(404, 422, 503), **STREAM},
 )
-async def stream_events(listener: Annotated[Listener, Depends(listening)]) -> Response:
+async def stream_events(pieces: Annotated[AsyncIterator[bytes], Depends(listening)]) -> Response:
     """Sends events as they happen (server-sent events), events after `Last-Event-ID` first.
 
     `event: event` has the content of `/events` and an `id`. `event: changed` says that the study's revision grew: its
     trials or figures have changed. A comment comes every 15 seconds. A reader that does not read is disconnected; it
     continues from its last id with a new connection.
     """
-    # Not a generator that FastAPI puts into bytes: it would do so for every listener anew, an event at a time, and hand
-    # each through two more tasks.
-    return EventSourceResponse(listener.pieces(), headers=UNBUFFERED)
+    return EventSourceResponse(pieces, headers=UNBUFFERED)
+
+
+class Asking(Parameters):
+    """A request to a tuner."""
+
+    action: Action = Field(
+        description="`pause`: no new trial; `resume`; `stop`: finish the running trial and recommend; `cancel`: end "
+        "now, keeping what was measured; `retry`: run the configuration of `trial` again."
+    )
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Number of the trial to retry.")
+
+
+async def allowed(request: Request) -> None:
+    """Checks access and media type before the body is read."""
+    if not request.app.state.allow_control:
+        raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise HTTPException(415, f"send the body as {JSON}")
+
+
+@control.post(
+    "/requests",
+    operation_id="askTuner",
+    status_code=202,
+    response_model=Requested,
+    responses={**problems(400, 403, 404, 409, 415, 422, 503), 202: {"content": example("askTuner")}},
+    dependencies=[Depends(allowed)],
+)
+def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Response:
+    """Sends a request to the tuner that runs this study, which reads it within a second. 409 if no tuner runs it.
+
+    The request is stored as an event of the study, with its time and origin.
+    """
+    store = studies.store(study_id)
+    refused = _refused(store, study_id, asking)
+    if refused is not None:
+        return refused
+    about = f" trial {asking.trial}" if asking.trial is not None else ""
+    event = Event(
+        kind=asking.action.event_kind,
+        message=f"{asking.action.value}{about} was asked for through the API",
+        data={"by": "api"},
+        trial=asking.trial,
+        at=time.time(),
+    )
+    return Response(dumps({"event": event_json(store.add_event(study_id, event))}), 202, media_type=JSON)
+
+
+def _refused(store: Store, study_id: int, asking: Asking) -> Response | None:
+    """Returns the refusal of a request; ``None`` if it is accepted."""
+    if (asking.action is Action.RETRY) is (asking.trial is None):
+        need: dict[str, Any] = {"field": "body.trial", "message": "goes with `retry`, and with nothing else"}
+        return problem(422, f"{need['field']}: {need['message']}", errors=[need])
+    if asking.trial is not None and not store.trial(study_id, asking.trial).state.is_finished:
+        return problem(409, f"trial {asking.trial} has not ended; only a finished trial can be run again")
+    if not store.is_locked(study_id):  # the only word for it that survives a tuner that was killed
+        return problem(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
+    return None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.cache.snapshot import Snapshot
+from api.cache import settled
 from api.dashboard.copies import files_of
 from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId
 from api.errors import problem
@@ -17,6 +17,7 @@ from api.schemas.problems import described
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
 from autotune.recommendation.export import ExportChoice, Exported, native_sentence, seam_sentence
+from autotune.recommendation.reading import StudyReading
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"])
 
@@ -44,13 +45,13 @@ def export_files(
         field = {"field": "query.native_only", "message": "cannot choose another configuration than that of `trial`"}
         return problem(422, f"{field['field']}: {field['message']}", errors=[field])
     choice = ExportChoice(row=query.row, trial=query.trial, native_only=query.native_only)
-    made = studies.kept(("files", study_id, found.settled, choice), lambda: studies.exported(found, choice))
+    made = studies.kept(("files", settled(found), choice), lambda: studies.exported(found, choice))
     if isinstance(made, str):
         return problem(409, made)
     return conditional(request, dumps(_document(found, made)), JSON)
 
 
-def _document(found: Snapshot, made: Exported) -> dict[str, Any]:
+def _document(found: StudyReading, made: Exported) -> dict[str, Any]:
     export = made.export
     files = files_of(found.study, made).items()
     seam = seam_sentence(made)

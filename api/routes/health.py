@@ -37,5 +37,5 @@ def is_ready(studies: StudiesDep) -> Response:
 def get_metrics(request: Request, studies: StudiesDep, hub: HubDep) -> Response:
     """Returns the state of the newest 50 studies and of the server, in Prometheus' text format."""
     found = [studies.snapshot(study) for study in list(studies.revisions())[:SHOWN_STUDIES]]
-    server = of_server(request.app.version, request.app.state.tally, hub.listeners, hub.dropped)
+    server = of_server(request.app.version, request.app.state.tally, hub.listeners)
     return Response(exposition((*server, *of_studies(found), *of_places(found))), media_type=CONTENT_TYPE)

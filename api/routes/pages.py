@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.cache.studies import StudyCache
+from api.cache import StudyCache, progress
 from api.dashboard import asset_names
 from api.dashboard.filters import TrialFilter
 from api.dashboard.render import render
@@ -30,7 +30,7 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     """Shows every study with its answer in one line."""
     every = studies.studies()
     found = [studies.snapshot(study.id) for study in every[:SHOWN_STUDIES]]
-    key = ("studies", len(every), *(snapshot.progress for snapshot in found))
+    key = ("studies", len(every), *map(progress, found))
 
     def build() -> bytes:
         return render("studies.html", studies=found, hidden=len(every) - len(found))
@@ -49,8 +49,8 @@ def study_page(studies: StudyCache, study_id: int, wanted: TrialFilter) -> bytes
     """Renders the page of a study; cached until the study is read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     lives = studies.lives(found)
-    drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
-    key = ("study", found.stamp, tuple(lives.items()), wanted)
+    drawn = studies.kept(("history", progress(found)), lambda: history_chart(found))
+    key = ("study", study_id, found.study.revision, found.alive, tuple(lives.items()), wanted)
     return studies.kept(key, lambda: render("study.html", study=study_view(found, lives, wanted, drawn)))
 
 

@@ -9,8 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.cache.snapshot import Snapshot
-from api.cache.studies import StudyCache
+from api.cache import StudyCache, settled
 from api.deps import Parameters, StudiesDep, StudyId
 from api.errors import problem
 from api.responses import JSON, conditional, dumps
@@ -23,6 +22,7 @@ from autotune.frameworks import framework_named
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import answer_document
 from autotune.recommendation.export import ExportChoice, build
+from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import clean
 from search_spaces.frameworks import SHORT
 
@@ -77,13 +77,13 @@ def get_recommendation(
     """
     found = studies.snapshot(study_id)
     if query.format is Format.JSON:
-        name = ("recommendation", study_id)
-        return conditional(request, studies.lately(name, found.settled, lambda: _document(found)), JSON)
+        body = studies.kept(("recommendation", settled(found)), lambda: _document(found))
+        return conditional(request, body, JSON)
     own = SHORT.get(found.study.spec.framework, found.study.spec.framework)
     if query.format.value != own:
         return problem(409, f"study {study_id} is of {clean(own)}, not of {query.format.value}")
     try:
-        body = studies.kept(("file", study_id, found.version, request.url.query), lambda: _file(studies, found, query))
+        body = studies.kept(("file", settled(found), request.url.query), lambda: _file(studies, found, query))
     except UsageError as error:
         return problem(409, str(error))
     names = framework_named(own).names
@@ -92,12 +92,12 @@ def get_recommendation(
     return conditional(request, body, kind, {"Content-Disposition": f'attachment; filename="{file}"'})
 
 
-def _document(found: Snapshot) -> bytes:
+def _document(found: StudyReading) -> bytes:
     why = explain(found)
     return dumps({**answer_document(found), "why": why_json(why)})
 
 
-def _file(studies: StudyCache, found: Snapshot, query: RecommendationQuery) -> bytes:
+def _file(studies: StudyCache, found: StudyReading, query: RecommendationQuery) -> bytes:
     choice = ExportChoice(row=query.row, native_only=query.native_only)
     made = build(found, choice, studies.store(found.study.id))
     names, files = made.framework.names, made.export.files

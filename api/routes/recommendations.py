@@ -8,18 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.cache.snapshot import Snapshot
-from api.cache.studies import StudyCache
+from api.cache import StudyCache, settled
 from api.deps import Parameters, PredictorDep, StudiesDep
-from api.paging import Key, after, cursor_of, next_link
+from api.paging import after, next_link
 from api.predicting import Predictor
-from api.responses import JSON, conditional, dumps, joined
+from api.responses import JSON, conditional, dumps
 from api.schemas.matches import Matches
 from api.schemas.problems import described
 from autotune.documents.recommendation import recommendation_json, row_json
 from autotune.documents.study import fields_json, plain, study_json
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
 from autotune.insights.why_words import shares_json
+from autotune.recommendation.reading import StudyReading
 from autotune.statistics.knob_shares import knob_shares
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
@@ -73,13 +73,13 @@ def find_recommendations(
     shown: list[Match] = []
     too_large = unanswered = 0
     following: str | None = None
-    for match in after(matches, _place, query.cursor, "matches"):
+    for match in after(matches, lambda match: match.study.id, query.cursor):
         found = studies.snapshot(match.study.id)
         if found.recommendation is None or not found.recommendation.rows:
             unanswered += 1
             continue
         if len(shown) == query.limit:
-            following = cursor_of(_place(shown[-1]), "matches")
+            following = str(shown[-1].study.id)
             break
         item = _item(studies, match, found, query.max_memory_bytes)
         if item is None:
@@ -93,13 +93,9 @@ def find_recommendations(
         items, reason = ([item] if item else []), f"{reason}; {how}"
     elif items:
         reason = f"{reason}; {NOT_PREDICTED}"
-    parts = joined(items), joined(far), dumps(following), dumps(reason)
-    body = b'{"items":%b,"far":%b,"next_cursor":%b,"reason":%b}' % parts
+    parts = b",".join(items), b",".join(far), dumps(following), dumps(reason)
+    body = b'{"items":[%b],"far":[%b],"next_cursor":%b,"reason":%b}' % parts
     return conditional(request, body, JSON, next_link(request, following))
-
-
-def _place(match: Match) -> Key:
-    return match.distance, -match.study.created_at, -match.study.id
 
 
 def _predicted(
@@ -112,14 +108,8 @@ def _predicted(
     return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
 
 
-def _rest(studies: StudyCache, found: Snapshot, limit_bytes: int | None) -> bytes:
-    """Returns a study's answer as JSON; computed when a trial has ended, not for every reader."""
-    name = ("answer", found.study.id, limit_bytes)
-    return studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
-
-
-def _item(studies: StudyCache, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
-    rest = _rest(studies, found, limit_bytes)
+def _item(studies: StudyCache, match: Match, found: StudyReading, limit_bytes: int | None) -> bytes | None:
+    rest = studies.kept(("match", settled(found), limit_bytes), lambda: _answer(found, limit_bytes))
     if not rest:
         return None
     head = _head("exact" if match.distance == 0 else "nearest", match)
@@ -140,7 +130,7 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
     }
 
 
-def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
+def _answer(found: StudyReading, limit_bytes: int | None) -> bytes:
     """Returns an item without its match; empty if no configuration stays below the limit."""
     row = found.within(limit_bytes)
     if row is None or found.recommendation is None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from api.deps import Parameters, StudiesDep, StudyId
+from api.deps import LARGEST_ID, Parameters, StudiesDep, StudyId, TrialNumber
+from api.logs import open_below
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
 from api.schemas.problems import described
 from api.schemas.studies import Fingerprints, Status, Studies
+from autotune.documents import codec
 from autotune.documents.study import hardware_json, plain, study_json, timestamp
-from autotune.recommendation.current import status_document
+from autotune.recommendation.current import read_trial, status_document
+from autotune.recommendation.reading import ReadingPage, StudyReading, last_event
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
+stored = APIRouter(prefix="/api/v1/studies/{study_id}", include_in_schema=False)
+"""A study and a trial as the program's own values, for the commands with ``--url``. Not part of the described API:
+their form changes with the program's version."""
 
 
 class StudiesQuery(Parameters):
@@ -31,8 +39,9 @@ class StudiesQuery(Parameters):
 def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
     """Lists every study, newest first."""
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
-    shown, following = page(every, lambda study: (-study.id,), query.limit, query.cursor)
-    document = {"studies": [study_json(study, studies.state(study)) for study in shown], "next_cursor": following}
+    shown, following = page(every, lambda study: study.id, query.limit, query.cursor)
+    items = [study_json(study, studies.state(study)) for study in shown]
+    document = {"studies": items, "total": len(every), "next_cursor": following}
     return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
@@ -59,6 +68,40 @@ def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) 
             "software": plain(fingerprint.software),
             "workload": plain(fingerprint.workload),
         }
-        for fingerprint, at in studies.fingerprints(study_id)
+        for fingerprint, at in studies.store(study_id).fingerprints(study_id)
     ]
     return conditional(request, dumps({"study": plain(name), "fingerprints": items}), JSON)
+
+
+TRIALS = 100
+"""Trials on a page."""
+
+
+class ReadingQuery(Parameters):
+    """Query that selects trials."""
+
+    since: int = Field(0, ge=0, le=LARGEST_ID)
+    """Number of the first trial."""
+
+
+@stored.get("/reading")
+def get_reading(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ReadingQuery, Query()]
+) -> Response:
+    """Returns all stored values of a study, with ``TRIALS`` of its trials: a ``ReadingPage``."""
+    found, end = studies.snapshot(study_id), query.since + TRIALS
+    kept = {each.name: getattr(found, each.name) for each in fields(StudyReading)}
+    verified = last_event(studies.store(study_id), found.study, "verified")
+    new = {"trials": tuple(found.trials[query.since : end]), "verified": verified, "known_answer": found.answer}
+    page = ReadingPage(StudyReading(**{**kept, **new}), end if len(found.trials) > end else None)
+    return conditional(request, codec.dump(page, canonical=False).encode(), JSON)
+
+
+@stored.get("/trials/{number}/reading")
+def get_trial_reading(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
+    """Returns details of a trial besides its measurements: a ``TrialReading``."""
+    found = studies.snapshot(study_id)
+    trial = found.trial(number)
+    opened = partial(open_below, studies.home.runs)
+    reading = read_trial(studies.home, found.study, trial, studies.notes(found, trial), opened)
+    return conditional(request, codec.dump(reading, canonical=False).encode(), JSON)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.cache.studies import StudyCache
+from api.cache import StudyCache, progress, settled
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
@@ -49,18 +49,16 @@ def why_page(studies: StudyCache, study_id: int, query: WhyQuery) -> bytes:
 
     def pairs(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Cell]:
         """Predicts pairs; cached until another trial ends, not only until the next cycle."""
-        return studies.kept(
-            ("predict_pairs", study_id, found.settled, knobs), lambda: predict_pairs(spec, trials, knobs)
-        )
+        return studies.kept(("predict_pairs", settled(found), knobs), lambda: predict_pairs(spec, trials, knobs))
 
     def peaks(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[PredictedPeak]:
         """Predicts peaks; cached as ``pairs`` is."""
-        return studies.kept(("predict_peaks", study_id, found.settled), lambda: predict_peaks(spec, trials))
+        return studies.kept(("predict_peaks", settled(found)), lambda: predict_peaks(spec, trials))
 
     def build() -> bytes:
         return render("why.html", why=why_view(found, query, predict_pairs=pairs, predict_peaks=peaks))
 
-    return studies.kept(("why", found.progress, query.pairs), build)
+    return studies.kept(("why", progress(found), query.pairs), build)
 
 
 @router.get("/trials/{number}")
@@ -75,10 +73,10 @@ def one_trial(
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
     export = studies.kept(
-        ("export", found.progress, number),
+        ("export", progress(found), number),
         lambda: shown_export(studies.exported(found, ExportChoice(trial=number)), access),
     )
-    key = ("trial", found.stamp, number, life, logs, timeline)
+    key = ("trial", study_id, found.study.revision, number, life, logs, timeline)
     body = studies.kept(
         key,
         lambda: render(
@@ -96,7 +94,7 @@ def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Respons
     """Compares two to six trials, named as ``?trial=3&trial=7``."""
     found = studies.snapshot(study_id)
     numbers = asked_numbers(request.query_params.multi_items())
-    key = ("compare", found.progress, numbers)
+    key = ("compare", progress(found), numbers)
     body = studies.kept(key, lambda: render("compare.html", view=compare_view(found, numbers)))
     return conditional(request, body, HTML)
 
@@ -112,7 +110,7 @@ def recommendation(request: Request, studies: StudiesDep, access: AccessDep, stu
         exports = [shown_export(studies.exported(found, choice), access) for choice in choices]
         return render("recommendation.html", answer=answer_page(found, exports))
 
-    return conditional(request, studies.kept(("recommendation", found.progress), build), HTML)
+    return conditional(request, studies.kept(("recommendation", progress(found)), build), HTML)
 
 
 @router.get("/export/{row}.zip")
@@ -136,7 +134,7 @@ def _archive(request: Request, studies: StudyCache, access: Access, study_id: in
         raise NotFoundError(made)
     name = archive_name(found.study, row=choice.row, trial=choice.trial)
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"'}
-    return conditional(request, archive(found.study, made, name), "application/zip", headers, kept=False)
+    return conditional(request, archive(found.study, made, name), "application/zip", headers)
 
 
 def shown_export(export: Exported | str, access: Access) -> Exported | str:

@@ -1,22 +1,24 @@
-"""The trials of a study, the cycles of a trial, and its memory over time."""
+"""The trials of a study, and of a trial its cycles, its memory over time and its log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
-from api.cache.snapshot import Key, ListedTrial, Snapshot
+from api.cache import progress
 from api.deps import AttemptQuery, Parameters, StudiesDep, StudyId, TrialNumber
-from api.filters import TrialConditions, knob_filter
-from api.logs import open_below
-from api.paging import next_link, page
-from api.responses import JSON, conditional, dumps, joined
-from api.schemas.problems import described
+from api.errors import problem
+from api.filters import SORTS, TrialConditions, knob_condition
+from api.logs import ByteRange, UnsatisfiableError, open_below, part_of, read_part
+from api.paging import after, next_link, page
+from api.responses import JSON, conditional, dumps
+from api.schemas.problems import described, problems
 from api.schemas.trials import Cycles, MemoryTimeline, OneTrial, Trials
 from autotune.documents.memory_timeline import read, timeline_json
 from autotune.documents.study import cycle_json, place_json, plain, trial_json
@@ -28,25 +30,6 @@ from autotune.insights.usage_words import usage_json
 from autotune.recommendation.current import paths_of
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
-
-
-class Sort(StrEnum):
-    """Order of trials."""
-
-    SPEED = "speed"
-    NUMBER = "number"
-    NEWEST = "newest"
-    WALL_SECONDS = "wall_seconds"
-    PEAK_BYTES = "peak_bytes"
-
-
-_KEYS: dict[Sort, Callable[[ListedTrial], Key]] = {
-    Sort.SPEED: lambda one: one.by_speed,
-    Sort.NUMBER: lambda one: one.by_number,
-    Sort.NEWEST: lambda one: one.newest,
-    Sort.WALL_SECONDS: lambda one: one.by_duration,
-    Sort.PEAK_BYTES: lambda one: one.by_peak,
-}
 
 
 class TrialsQuery(Parameters):
@@ -63,8 +46,8 @@ class TrialsQuery(Parameters):
         "left out). Repeated for one knob: any of them; for several: all.",
         examples=[["micro_batch_size:2..8", "precision:bf16"]],
     )
-    sort: Sort = Field(
-        Sort.SPEED,
+    sort: Literal["speed", "number", "newest", "wall_seconds", "peak_bytes"] = Field(
+        "speed",
         description="Best first, in the order they ran, the newest first, the shortest, or the least memory first.",
     )
     limit: int = Field(100, ge=1, le=500, description="Trials on a page.")
@@ -72,7 +55,7 @@ class TrialsQuery(Parameters):
 
     def chosen(self) -> TrialConditions:
         """Returns the conditions of the query. Raises ``RequestValidationError``."""
-        knobs = [knob_filter(text) for text in self.knob]
+        knobs = [knob_condition(text) for text in self.knob]
         return TrialConditions(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
 
 
@@ -93,14 +76,17 @@ def list_trials(
 
     A cursor continues after the last trial of the previous page, so nothing is shown twice as trials arrive.
     """
-    chosen, key = query.chosen(), _KEYS[query.sort]
-    found = studies.snapshot(study_id)
-    plain_order = chosen == TrialConditions()
-    name = query.sort.value if plain_order else f"{query.sort.value} {chosen}"
-    some = found.ordered(name, key, None if plain_order else chosen.admits)
-    shown, following = page(some, key, query.limit, query.cursor, query.sort.value)
-    drawer = ("trials", study_id, found.version, request.url.query)
-    body = studies.kept(drawer, lambda: _page(found, shown, following))
+    chosen, found = query.chosen(), studies.snapshot(study_id)
+    matching = sum(map(chosen.admits, found.trials))
+    rest = after(sorted(found.trials, key=SORTS[query.sort][1]), attrgetter("number"), query.cursor)
+    shown, following = page([t for t in rest if chosen.admits(t)], attrgetter("number"), query.limit, None)
+
+    def make() -> bytes:
+        trials = [trial_json(trial, found.study.spec.baseline) for trial in shown]
+        name = plain(found.study.spec.name)
+        return dumps({"study": name, "trials": trials, "total": matching, "next_cursor": following})
+
+    body = studies.kept(("trials", progress(found), request.url.query), make)
     return conditional(request, body, JSON, next_link(request, following))
 
 
@@ -131,11 +117,12 @@ def list_cycles(
         if (not query.kind or cycle.cycle_kind in query.kind) and query.rank in (None, cycle.rank)
     ]
     wanted.sort(key=lambda cycle: (cycle.index, cycle.rank))
-    shown, following = page(wanted, lambda c: (c.index, c.rank), query.limit, query.cursor, "cycles")
+    shown, following = page(wanted, lambda c: f"{c.index}.{c.rank}", query.limit, query.cursor)
     document = {
         "study": plain(found.study.spec.name),
         "trial": number,
         "cycles": [cycle_json(cycle) for cycle in shown],
+        "total": len(wanted),
         "next_cursor": following,
     }
     return conditional(request, dumps(document), JSON, next_link(request, following))
@@ -170,10 +157,64 @@ def get_memory(
     return conditional(request, dumps(document), JSON)
 
 
-def _page(found: Snapshot, shown: Sequence[ListedTrial], following: str | None) -> bytes:
-    trials = joined(one.document for one in shown)
-    return b'{"study":%b,"trials":%b,"next_cursor":%b}' % (
-        dumps(plain(found.study.spec.name)),
-        trials,
-        dumps(following),
-    )
+TEXT = "text/plain"
+_TEXT_ANSWER = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+class Which(StrEnum):
+    """Process whose log is read: the trial or its rollout server."""
+
+    TRIAL = "trial"
+    SERVER = "server"
+
+
+class LogQuery(AttemptQuery):
+    """Query that selects a log of a trial."""
+
+    which: Which = Field(Which.TRIAL, description="The trial's own, or its rollout server's.")
+
+
+@router.get(
+    "/trials/{number}/log",
+    operation_id="getLog",
+    response_class=Response,
+    responses={
+        200: {**_TEXT_ANSWER, "description": "The whole log."},
+        206: {**_TEXT_ANSWER, "description": "The range that was asked for."},
+        **problems(404, 416, 422, 503),
+    },
+)
+def get_log(
+    request: Request,
+    studies: StudiesDep,
+    study_id: StudyId,
+    number: TrialNumber,
+    query: Annotated[LogQuery, Query()],
+    asked: Annotated[
+        str | None,
+        Header(alias="Range", max_length=100, description="`bytes=0-999`, `bytes=1000-`, `bytes=-1000`."),
+    ] = None,
+) -> Response:
+    """Returns the output of a trial. Bytes that could affect a terminal are replaced by `?`, so offsets are the file's.
+
+    While the trial runs, ask for `bytes=N-` with the last known size: 416 means that there is nothing new yet.
+    """
+    found = studies.snapshot(study_id)
+    trial, server = found.trial(number), query.which is Which.SERVER
+    paths = paths_of(studies.home, found.study, trial, query.attempt)
+    file = open_below(studies.home.runs, paths.server_log if server else paths.log)
+    try:
+        part = part_of(os.fstat(file).st_size, asked)
+        body = read_part(file, part)
+    except UnsatisfiableError as error:
+        return problem(416, str(error), headers={"Content-Range": f"bytes */{error.size}"})
+    finally:
+        os.close(file)
+    return _answer(request, part, body)
+
+
+def _answer(request: Request, part: ByteRange, body: bytes) -> Response:
+    headers = {"Accept-Ranges": "bytes"}
+    if part.whole:
+        return conditional(request, body, TEXT, headers)
+    return Response(body, 206, headers={**headers, "Content-Range": part.content_range}, media_type=TEXT)

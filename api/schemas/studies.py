@@ -54,6 +54,7 @@ class Studies(Shape):
     """A page of studies, newest first."""
 
     studies: list[Study]
+    total: int = Field(description="Number of studies on all pages.")
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 

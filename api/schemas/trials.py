@@ -78,6 +78,7 @@ class Trials(Shape):
 
     study: str
     trials: list[Trial]
+    total: int = Field(description="Number of trials on all pages.")
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 
@@ -266,6 +267,7 @@ class Cycles(Shape):
     study: str
     trial: int
     cycles: list[Cycle]
+    total: int = Field(description="Number of cycles on all pages.")
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 

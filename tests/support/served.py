@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from api.app import create_app
-from api.cache.studies import StudyCache
+from api.cache import StudyCache
 from api.guard.codes import Codes
 from api.guard.security import Access
 from api.listening import listen, url_of

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from api.cache.studies import StudyCache
+from api.cache import StudyCache
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support.waiting import PATIENCE_S

@@ -4,14 +4,14 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 
-from api.live import hub as hub_module
-from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener, SseMessage, event_message, revision_message
+from api import live
+from api.live import Hub
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -47,7 +47,7 @@ def test_events_are_paged_and_filtered(reader: Reader, study: Study, settings: S
 
 @pytest.fixture
 def served(reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr(live, "LOOK_S", 0.02)
     fast = Served(Reader(reader.cache._settings))
     yield fast
     fast.close()
@@ -124,66 +124,20 @@ def test_a_stream_has_no_head(reader: Reader, study: Study) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
 
 
-def test_with_its_last_listener_a_study_is_no_longer_watched(reader: Reader, study: Study) -> None:
-    async def scene() -> None:
-        hub = Hub(reader.cache, look_s=0.01)
-        one, two = await hub.join(1, None), await hub.join(1, 0)
-        assert (hub.listeners, len(hub._watchers)) == (2, 1)
-        hub.leave(one)
-        hub.leave(one)
-        assert (hub.listeners, len(hub._watchers)) == (1, 1)
-        hub.leave(two)
-        assert (hub.listeners, len(hub._watchers)) == (0, 0)
-
-    asyncio.run(scene())
-
-
 def test_too_many_listeners_are_told_to_come_later(
     reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "MOST_LISTENERS", 0)
+    monkeypatch.setattr(live, "MOST_LISTENERS", 0)
     answer = reader.ask(f"{EVENTS}/stream")
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "30"
-
-
-def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(reader: Reader, study: Study) -> None:
-    async def scene() -> None:
-        hub = Hub(reader.cache, look_s=3600.0)
-        slow, quick = await hub.join(1, None), await hub.join(1, None)
-        taken: list[SseMessage] = []
-
-        async def take() -> None:
-            async for batch in quick.batches():
-                taken.extend(batch)
-
-        taking = asyncio.create_task(take())
-        await asyncio.sleep(0.05)
-        for number in range(2, LARGEST_QUEUE + 10):
-            hub._tell(1, event_message(Event("x", "", id=number)))
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.05)
-        assert (slow.dropped, quick.dropped, hub.dropped, hub.listeners) == (True, False, 1, 1)
-        assert [entry.id for entry in taken if entry.id is not None] == list(range(2, LARGEST_QUEUE + 10))
-        assert [b async for b in slow.batches()] == [], "its stream ends; it comes again with its last id"
-        taking.cancel()
-
-    asyncio.run(scene())
-
-
-def test_of_revisions_only_the_newest_waits() -> None:
-    listener = Listener(None, 1, 0)  # type: ignore[arg-type]
-    for revision in range(10 * LARGEST_QUEUE):
-        listener.put(revision_message(revision))
-    assert not listener.dropped
-    assert list(listener._waiting) == [revision_message(10 * LARGEST_QUEUE - 1)]
 
 
 def test_who_does_not_read_is_disconnected_and_nothing_crashes(
     reader: Reader, study: Study, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its socket fills; without a bound its place, its task and what waits for it would stay for ever."""
-    monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr(live, "LOOK_S", 0.02)
     monkeypatch.setattr("api.guard.security.SLOWEST_S", 0.3)
     own = Reader(settings)
     served = Served(own)
@@ -225,6 +179,9 @@ class Stumbling:
     def alive(self, study_id: int) -> bool:
         return True
 
+    def store(self, study_id: int) -> "Stumbling":
+        return self
+
     def last_event_id(self, study_id: int) -> int:
         self.asked["last"] += 1
         return len(self.happened)
@@ -237,198 +194,76 @@ class Stumbling:
         return tuple(e for e in self.happened if e.id > after)
 
 
-async def first_ids(listener: Listener, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(10):
-        async for batch in listener.batches():
-            found += [entry.id for entry in batch if entry.id is not None]
-            if len(found) >= count:
+async def next_ids(pieces: AsyncIterator[bytes], count: int) -> list[int]:
+    ids: list[int] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for piece in pieces:
+            ids += [int(line[4:]) for line in piece.decode().splitlines() if line.startswith("id: ")]
+            if len(ids) >= count:
                 break
-    return found
+    return ids
 
 
-def test_what_could_not_be_read_is_not_left_out() -> None:
-    """A stream that went on without it would move the reader's last id past it for ever."""
+def test_events_that_could_not_be_read_come_later_and_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
 
     async def scene() -> None:
         cache = Stumbling()
-        hub = Hub(cache, look_s=3600.0)  # type: ignore[arg-type]
-        cache.fails = 1
-        listener = await hub.join(1, 1)
-        assert [batch async for batch in listener.batches()] == [], "its stream ends, with its last id where it was"
-        assert listener.after == 1
-        hub.leave(listener)
-        again = await hub.join(1, listener.after)
-        assert await first_ids(again, 2) == [2, 3]
-        hub.leave(again)
-
-    asyncio.run(scene())
-
-
-def test_a_look_that_failed_is_made_up_for() -> None:
-    async def scene() -> None:
-        cache = Stumbling()
-        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
-        listener = await hub.join(1, None)
-        reading = asyncio.create_task(first_ids(listener, 1))
-        await asyncio.sleep(0.05)
+        hub = Hub(cache)  # type: ignore[arg-type]
         cache.fails = 3
-        cache.happened.append(Event("x", "", id=4))
-        cache.revision = 2
-        assert await reading == [4]
-        hub.leave(listener)
+        async with hub.listening(1, 1) as behind, hub.listening(1, None) as fresh:
+            assert await next_ids(behind, 2) == [2, 3]
+            assert b"event: changed" in await anext(fresh)
+            cache.happened.append(Event("x", "", id=4))
+            cache.fails, cache.revision = 3, 2
+            assert await next_ids(fresh, 1) == [4]
+            assert hub.listeners == 2
+        assert hub.listeners == 0
 
     asyncio.run(scene())
 
 
-def test_a_watcher_that_broke_leaves_nobody_waiting() -> None:
+def test_an_id_from_the_future_begins_at_the_last_event() -> None:
     async def scene() -> None:
         cache = Stumbling()
-        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
-        listener = await hub.join(1, None)
-        reading = asyncio.create_task(first_ids(listener, 1))
-        await asyncio.sleep(0.05)
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        cache.error, cache.fails, cache.revision = ValueError, 1, 2
-        assert await reading == []
-        assert hub._watchers == {}
-        hub.leave(listener)
-        again = await hub.join(1, None)
-        assert len(hub._watchers) == 1
-        cache.happened.append(Event("x", "", id=4))
-        cache.revision = 3
-        assert await first_ids(again, 1) == [4]
-        hub.leave(again)
+        async with Hub(cache).listening(1, 99) as pieces:  # type: ignore[arg-type]
+            assert b"event: changed" in await anext(pieces)
+            assert (cache.asked["events"], cache.asked["last"]) == (1, 1)
 
     asyncio.run(scene())
 
 
 def test_many_who_come_at_once_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "MOST_LISTENERS", 2)
+    monkeypatch.setattr(live, "MOST_LISTENERS", 2)
 
     async def scene() -> None:
-        hub = Hub(Stumbling(), look_s=3600.0)  # type: ignore[arg-type]
-        came = await asyncio.gather(*(hub.join(1, None) for _ in range(6)), return_exceptions=True)
+        hub = Hub(Stumbling())  # type: ignore[arg-type]
+        leave = asyncio.Event()
+
+        async def listen() -> None:
+            async with hub.listening(1, None):
+                await leave.wait()
+
+        tasks = [asyncio.create_task(listen()) for _ in range(6)]
+        await asyncio.wait(tasks, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.sleep(0.05)
         assert hub.listeners == 2
-        assert sum(isinstance(one, HTTPException) for one in came) == 4
-        for one in came:
-            if isinstance(one, Listener):
-                hub.leave(one)
-        assert (hub.listeners, hub._joining) == (0, 0)
+        leave.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(isinstance(result, HTTPException) for result in results) == 4
+        assert hub.listeners == 0
 
     asyncio.run(scene())
 
 
-def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece costs the server as much as a small answer, for each of its listeners."""
-    monkeypatch.setattr(hub_module, "PING_S", 0.05)
+def test_a_comment_comes_where_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that hears nothing cannot tell a server that is gone."""
+    monkeypatch.setattr(live, "PING_S", 0.02)
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
 
     async def scene() -> None:
-        hub = Hub(Stumbling(), look_s=3600.0)  # type: ignore[arg-type]
-        listener = await hub.join(1, None)
-        pieces = listener.pieces()
-        begun = await anext(pieces)
-        assert begun.count(b"event: changed") == 1
-        small = [event_message(Event("x", "", id=n)) for n in range(4, 9)]
-        for entry in (*small, revision_message(7)):
-            hub._tell(1, entry)
-        assert await anext(pieces) == b"".join(entry.wire for entry in small) + revision_message(7).wire
-        assert (await anext(pieces)).startswith(b":"), "a reader that hears nothing cannot tell a server that is gone"
-        large = [event_message(Event("x", "y" * (PIECE_BYTES - 1000), id=n)) for n in range(9, 12)]
-        for entry in large:
-            hub._tell(1, entry)
-        assert [await anext(pieces) for _ in large] == [entry.wire for entry in large], "who reads slowly is noticed"
-        hub.leave(listener)
-
-    asyncio.run(scene())
-
-
-def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
-    async def heard(listener: Listener) -> SseMessage:
-        async for batch in listener.batches():
-            for entry in batch:
-                if entry.id == 4:
-                    return entry
-        raise AssertionError("the stream ended")
-
-    async def scene() -> None:
-        cache = Stumbling()
-        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
-        listeners = [await hub.join(1, None) for _ in range(3)]
-        hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
-        cache.happened.append(Event("x", "", id=4))
-        cache.revision = 2
-        first, *others = await asyncio.gather(*hearing)
-        assert all(entry is first for entry in others)
-        for listener in listeners:
-            hub.leave(listener)
-
-    asyncio.run(asyncio.wait_for(scene(), 10))
-
-
-def test_those_who_come_at_once_ask_the_database_once_and_miss_nothing() -> None:
-    """A page open on fifty screens comes again fifty times when its server was started anew."""
-
-    async def scene() -> None:
-        cache = Stumbling()
-        hub = Hub(cache, look_s=0.02)  # type: ignore[arg-type]
-        came = await asyncio.gather(*(hub.join(1, None) for _ in range(50)))
-        hearing = [asyncio.create_task(first_ids(listener, 2)) for listener in came]
-        assert cache.asked["last"] == 1
-        cache.happened += [Event("x", "", id=4), Event("x", "", id=5)]
-        late, again = await hub.join(1, None), await hub.join(1, 4)
-        assert (late.after, again.after) == (3, 4), "4 has happened, though nobody was told yet"
-        cache.revision = 2
-        assert [await one for one in hearing] == [[4, 5]] * 50
-        assert await first_ids(late, 2) == [4, 5]
-        assert await first_ids(again, 1) == [5]
-        assert cache.asked["events"] == 1, "what all are told is read once"
-        missed = await hub.join(1, 1)
-        assert await first_ids(missed, 4) == [2, 3, 4, 5]
-        assert cache.asked["events"] == 2
-        for listener in (*came, late, again, missed):
-            hub.leave(listener)
-        assert (hub._watchers, hub._beginnings) == ({}, {})
-
-    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
-
-
-def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
-    """Both waited for the same question to the database; the first took the watcher with it."""
-
-    async def scene() -> None:
-        cache = Stumbling()
-        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
-
-        async def come_and_go() -> None:
-            hub.leave(await hub.join(1, None))
-
-        _, stayed = await asyncio.gather(come_and_go(), hub.join(1, None))
-        cache.happened.append(Event("x", "", id=4))
-        cache.revision = 2
-        assert await first_ids(stayed, 1) == [4]
-        assert len(hub._watchers) == 1
-        hub.leave(stayed)
-
-    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
-
-
-def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
-    async def scene() -> None:
-        cache = Stumbling()
-        hub = Hub(cache, look_s=0.01)  # type: ignore[arg-type]
-        first = await hub.join(1, None)
-        cache.fails, cache.revision = 10**9, 2
-        while cache.asked["events"] < 2:
-            await asyncio.sleep(0.01)
-
-        def gone(study_id: int) -> int:
-            raise StoreError("gone")
-
-        cache.last_event_id = gone  # type: ignore[method-assign]
-        with pytest.raises(StoreError):
-            await hub.join(1, None)
-        assert (hub.listeners, hub._joining, hub._beginnings) == (1, 0, {})
-        hub.leave(first)
+        async with Hub(Stumbling()).listening(1, None) as pieces:  # type: ignore[arg-type]
+            assert b"event: changed" in await anext(pieces)
+            assert (await anext(pieces)).startswith(b":")
 
     asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.cache.snapshot import Snapshot
 from api.dashboard.budget_view import budget_view
-from api.dashboard.filters import PAGE, SORTS, TrialFilter, listed, menus
+from api.dashboard.filters import PAGE, TrialFilter, listed, menus
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
+from api.filters import SORTS
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
-from autotune.recommendation.reading import AnswerSource
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from tests.support import factories as f
 
 
-def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:
+def snapshot(trials: tuple[Trial, ...], **changes: Any) -> StudyReading:
     base: dict[str, Any] = {
-        "stamp": 1,
         "study": f.study(),
         "trials": trials,
         "spent": (60.0, 0.0),
@@ -27,7 +26,7 @@ def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:
         "known_answer": (AnswerSource.BEST_SO_FAR, None),
         "fingerprint": None,
     }
-    return Snapshot(**(base | changes))
+    return StudyReading(**(base | changes))
 
 
 TRIALS = (

@@ -1,15 +1,11 @@
 """Many readers cost what one costs, and all of them little."""
 
-import gc
 import threading
-import time
 from collections import Counter
 from functools import partial
 from typing import Any
 
-import pytest
-
-from api.cache.studies import FEW, KEPT_BODIES, StudyCache
+from api.cache import KEPT_BODIES, StudyCache, progress, settled
 from autotune.domain import Study, TrialState
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -56,22 +52,6 @@ def test_an_unchanged_study_is_read_once(settings: Settings, study: Study) -> No
     assert len(cache.snapshot(study.id).trials) == 6
     assert store.reads == 2
     cache.close()
-
-
-@pytest.mark.parametrize("large", [True, False])
-def test_the_collector_leaves_alone_what_took_long_to_read(
-    large: bool, settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("api.cache.study.LARGE_S", -1.0 if large else 60.0)
-    gc.unfreeze()
-    cache = StudyCache(settings, lambda: Counting(settings))  # type: ignore[arg-type, return-value]
-    try:
-        found = cache.snapshot(study.id)
-        assert (gc.get_freeze_count() > 0) is large
-        assert any(kept is found for kept in gc.get_objects()) is not large
-    finally:
-        gc.unfreeze()
-        cache.close()
 
 
 def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> None:
@@ -123,48 +103,6 @@ def test_a_trial_that_has_ended_is_never_read_again(settings: Settings, study: S
     cache.close()
 
 
-def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
-    settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long transaction keeps the writer's log growing; two trials read at different times may both seem to run."""
-    monkeypatch.setattr("api.cache.study.SLICE", 2)
-    store = Counting(settings)
-    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    found = cache.snapshot(study.id)
-    assert store.asked == [(0, 2), (2, 4), (3, None)]
-    direct = open_store(settings.database)
-    assert found.trials == direct.trials(study.id)
-    direct.start_attempt(study.id, 4, factories.NOW)
-    for number in (3, 4):
-        direct.finish_trial(study.id, number, TrialState.FAIL, factories.oom(), factories.NOW + 1, 1.0, None)
-    for number in range(5, 8):
-        change(settings, study, number)
-    assert cache.snapshot(study.id).trials == direct.trials(study.id)
-    assert store.asked[3:] == [(3, 5), (5, 7), (7, 9)]
-    direct.close()
-    cache.close()
-
-
-def test_the_collector_rests_while_a_study_is_read_and_works_afterwards(settings: Settings, study: Study) -> None:
-    seen: list[bool] = []
-
-    class Looking(Counting):
-        def trials(self, study_id: int, since: int = 0, until: int | None = None) -> Any:
-            seen.append(gc.isenabled())
-            if len(seen) == 2:
-                raise StoreError("gone")
-            return super().trials(study_id, since, until)
-
-    cache = StudyCache(settings, lambda: Looking(settings), patience=0.0)  # type: ignore[arg-type, return-value]
-    cache.snapshot(study.id)
-    assert (seen, gc.isenabled()) == ([False], True)
-    change(settings, study, 5)
-    with pytest.raises(StoreError):
-        cache.snapshot(study.id)
-    assert (seen, gc.isenabled()) == ([False, False], True)
-    cache.close()
-
-
 def test_while_one_reads_the_others_are_given_the_reading_before(settings: Settings, study: Study) -> None:
     store = Counting(settings)
     cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
@@ -181,7 +119,7 @@ def test_while_one_reads_the_others_are_given_the_reading_before(settings: Setti
     cache.close()
 
 
-def test_spending_alone_makes_no_new_version(settings: Settings, study: Study) -> None:
+def test_spending_alone_is_no_progress(settings: Settings, study: Study) -> None:
     """Every second of a running study changes its spending; lists of its trials stay what they are."""
     cache = StudyCache(settings, partial(open_store, settings.database), patience=0.0)
     first = cache.snapshot(study.id)
@@ -189,58 +127,14 @@ def test_spending_alone_makes_no_new_version(settings: Settings, study: Study) -
     store.spend(store.open_session(study.id, 1.0), 5.0, 0.0, 2.0)
     second = cache.snapshot(study.id)
     assert second.spent[0] == first.spent[0] + 5.0
-    assert second.stamp != first.stamp
-    assert (second.version, second.settled) == (first.version, first.settled)
-    assert second.listed is first.listed
+    assert progress(second) == progress(first)
     store.add_cycle(study.id, 3, 1, factories.cycle(0))
     third = cache.snapshot(study.id)
-    assert third.version != second.version
-    assert third.settled == second.settled, "the answer rests on trials that have ended"
+    assert progress(third) != progress(second)
+    assert settled(third) == settled(second), "the answer rests on trials that have ended"
     change(settings, study, 5)
-    assert cache.snapshot(study.id).settled != third.settled
+    assert settled(cache.snapshot(study.id)) != settled(third)
     store.close()
-    cache.close()
-
-
-def test_an_order_is_what_sorting_everything_anew_gives(settings: Settings, study: Study) -> None:
-    """Of the reading before what has not changed is taken as it was sorted; what ran then is sorted in anew."""
-    orders: dict[str, tuple[Any, Any]] = {
-        "speed": (lambda one: one.by_speed, None),
-        "newest": (lambda one: one.newest, None),
-        "feasible, by peak": (lambda one: one.by_peak, lambda trial: trial.feasible),
-        "ended, by duration": (lambda one: one.by_duration, lambda trial: trial.state.is_finished),
-    }
-    direct = open_store(settings.database)
-
-    def end(number: int) -> None:
-        direct.finish_trial(study.id, number, TrialState.FAIL, factories.oom(), factories.NOW + 1, 1.0, None)
-
-    def finish(number: int, seconds: float) -> None:
-        changed = factories.finished(number, configuration=factories.numbered(number), cycle_seconds=seconds)
-        record(direct, study, changed)
-
-    steps = [
-        lambda: finish(5, 7.0),
-        lambda: end(3),
-        lambda: direct.start_attempt(study.id, 4, factories.NOW),
-        lambda: direct.add_cycle(study.id, 4, 1, factories.cycle(0)),
-        lambda: end(4),
-        lambda: finish(6, 1.0),
-        lambda: finish(7, 20.0),
-        lambda: finish(8, 6.0),
-    ]
-    cache, kept = StudyCache(settings, partial(open_store, settings.database), patience=0.0), []
-    for step in [lambda: None, *steps]:
-        step()
-        found = cache.snapshot(study.id)
-        anew = StudyCache(settings, partial(open_store, settings.database), patience=0.0)
-        for name, (key, admits) in orders.items():
-            expected = [one.trial for one in anew.snapshot(study.id).ordered(name, key, admits)]
-            assert [one.trial for one in found.ordered(name, key, admits)] == expected, (name, len(kept))
-        anew.close()
-        kept.append(found.kept if found.earlier else 0)
-    assert kept == [0, 3, 3, 4, 4, 4, 6, 7, 8]
-    direct.close()
     cache.close()
 
 
@@ -251,7 +145,7 @@ def test_another_study_is_another_reading(settings: Settings, study: Study) -> N
     cache = StudyCache(settings, partial(open_store, settings.database), patience=1000.0)
     assert len(cache.snapshot(study.id).trials) == 5
     assert cache.snapshot(other.id).trials == ()
-    assert cache.snapshot(study.id).stamp != cache.snapshot(other.id).stamp
+    assert settled(cache.snapshot(study.id)) != settled(cache.snapshot(other.id))
     cache.close()
 
 
@@ -272,29 +166,31 @@ def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) 
     assert built.count(0) == 2
 
 
-def test_while_one_makes_a_body_anew_the_others_are_given_the_one_before(settings: Settings) -> None:
-    """Were all readers to make it, or to wait, one slow body would hold up every thread there is."""
+def test_those_who_wait_for_a_body_get_it_or_its_error_and_the_next_tries_again(settings: Settings) -> None:
     cache = StudyCache(settings, partial(open_store, settings.database))
-    assert cache.lately("name", 1, lambda: b"old") == b"old"
-    assert cache.lately("name", 1, lambda: b"never") == b"old"
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, got = threading.Event(), threading.Event(), list[object]()
 
-    def slow() -> bytes:
+    def fails() -> bytes:
         begun.set()
         go_on.wait(PATIENCE_S)
-        return b"new"
+        raise StoreError("gone")
 
-    making = threading.Thread(target=cache.lately, args=("name", 2, slow))
-    making.start()
-    begun.wait(PATIENCE_S)
-    assert cache.lately("name", 2, lambda: b"twice") == b"old"
+    def asks() -> None:
+        try:
+            got.append(cache.kept("key", fails))
+        except StoreError as error:
+            got.append(str(error))
+
+    threads = [threading.Thread(target=asks) for _ in range(3)]
+    threads[0].start()
+    assert begun.wait(PATIENCE_S)
+    for thread in threads[1:]:
+        thread.start()
     go_on.set()
-    making.join()
-    assert cache.lately("name", 2, lambda: b"twice") == b"new"
-    assert cache.lately("other", 2, lambda: b"its own") == b"its own"
-    for number in range(2 * KEPT_BODIES):
-        cache.lately(number, 1, lambda: b"x")
-    assert len(cache._made) == KEPT_BODIES
+    for thread in threads:
+        thread.join()
+    assert got == ["gone"] * 3
+    assert cache.kept("key", lambda: b"again") == b"again"
 
 
 def test_a_closed_library_can_be_closed_again(settings: Settings, study: Study) -> None:
@@ -302,19 +198,6 @@ def test_a_closed_library_can_be_closed_again(settings: Settings, study: Study) 
     cache.snapshot(study.id)
     cache.close()
     cache.close()
-
-
-def test_what_is_slow_to_make_is_made_as_seldom_as_a_study_is_read(settings: Settings) -> None:
-    def slow() -> bytes:
-        time.sleep(0.02)
-        return b"old"
-
-    cache = StudyCache(settings, lambda: None, patience=1e6)  # type: ignore[arg-type, return-value]
-    assert cache.lately("name", 1, slow) == b"old"
-    assert cache.lately("name", 2, lambda: b"new") == b"old", "20 ms of work are kept for hours at this patience"
-    eager = StudyCache(settings, lambda: None, patience=0.0)  # type: ignore[arg-type, return-value]
-    assert eager.lately("name", 1, slow) == b"old"
-    assert eager.lately("name", 2, lambda: b"new") == b"new"
 
 
 class Asked:
@@ -341,11 +224,11 @@ def many_studies(settings: Settings, count: int) -> None:
 
 
 def test_a_list_of_studies_is_one_query_however_many_there_are(settings: Settings) -> None:
-    many_studies(settings, 3 * FEW)
+    many_studies(settings, 24)
     store = Asked(settings)
     cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     found = cache.studies()
-    assert [study.spec.name for study in found] == [f"study {n}" for n in reversed(range(3 * FEW))]
+    assert [study.spec.name for study in found] == [f"study {n}" for n in reversed(range(24))]
     assert (store.calls["studies"], store.calls["study"]) == (1, 0)
     assert cache.studies() == found
     assert (store.calls["studies"], store.calls["study"]) == (1, 0), "what has not changed is not read again"
@@ -354,23 +237,6 @@ def test_a_list_of_studies_is_one_query_however_many_there_are(settings: Setting
     other.close()
     assert cache.studies()[3].revision > found[3].revision
     assert (store.calls["studies"], store.calls["study"]) == (1, 1), "of one that has changed only that one"
-    cache.close()
-
-
-def test_more_studies_than_are_kept_by_default_are_kept_all_the_same(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("api.cache.studies.KEPT_SPECS", 4)
-    many_studies(settings, 3 * FEW)
-    store = Asked(settings)
-    cache = StudyCache(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
-    for _ in range(5):
-        found = cache.studies()
-        assert len(found) == 3 * FEW
-        other = open_store(settings.database)
-        other.add_event(found[0].id, factories.event())
-        other.close()
-    assert (store.calls["studies"], store.calls["study"]) == (1, 4)
     cache.close()
 
 

@@ -74,7 +74,6 @@ def test_before_the_first_study_the_server_alone_is_told_of(reader: Reader) -> N
     assert {name for name, _ in parsed(reader.ask("/metrics").text)} == {
         "autotune_build_info",
         "autotune_listeners",
-        "autotune_listeners_dropped_total",
         "autotune_readers_cut_off_total",
     }
 

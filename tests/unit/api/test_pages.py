@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.cache.snapshot import Snapshot
 from api.dashboard.filters import PAGE
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
@@ -16,7 +15,7 @@ from autotune.charts.assets import STYLE
 from autotune.charts.card import gain_bar, phase_bars
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
-from autotune.recommendation.reading import AnswerSource, read_study
+from autotune.recommendation.reading import AnswerSource, StudyReading, read_study
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -31,11 +30,10 @@ from trainer.child.contract import CurrentPhase, PhaseMark
 HOSTILE = "<script>alert('&amp;\"x')</script>"
 
 
-def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
+def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> StudyReading:
     study = changes.pop("study", factories.study())
     found = recommend(study.spec, trials, "the end", now=factories.NOW)
     base: dict[str, Any] = {
-        "stamp": 1,
         "study": study,
         "trials": trials,
         "spent": (95.0, 0.0),
@@ -43,10 +41,10 @@ def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
         "known_answer": (AnswerSource.RECOMMENDATION, found),
         "fingerprint": factories.fingerprint(),
     }
-    return Snapshot(**(base | changes))
+    return StudyReading(**(base | changes))
 
 
-def drawn(found: Snapshot, life: Any = None) -> str:
+def drawn(found: StudyReading, life: Any = None) -> str:
     """Both pages of a snapshot."""
     lives = {trial.number: life for trial in found.trials}
     page = render("study.html", study=study_view(found, lives)).decode()

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from api import responses
 from api.schemas import answers, events, matches, problems, studies, trials
 from api.schemas.base import Shape
 from autotune.documents.recommendation import recommendation_json
@@ -180,7 +179,7 @@ def test_who_polls_gets_304_until_something_changes(
     assert changed.headers["etag"] != first.headers["etag"]
 
 
-@pytest.mark.parametrize("given", ["W/{}", '"other", {}', "*"])
+@pytest.mark.parametrize("given", ["{}", '"other", {}', "*"])
 def test_if_none_match_is_read_as_http_says(finished: Reader, given: str) -> None:
     tag = finished.ask("/api/v1/studies").headers["etag"]
     assert finished.ask("/api/v1/studies", headers={"If-None-Match": given.format(tag)}).status_code == 304
@@ -202,7 +201,7 @@ def test_studies_are_found_by_name_and_paged(reader: Reader, settings: Settings)
 def test_before_the_first_study_there_is_an_empty_list_and_nothing_is_created(
     reader: Reader, settings: Settings
 ) -> None:
-    assert reader.json("/api/v1/studies") == {"studies": [], "next_cursor": None}
+    assert reader.json("/api/v1/studies") == {"studies": [], "total": 0, "next_cursor": None}
     assert "autotune start" in reader.page("/")
     assert reader.ask("/readyz").status_code == 503
     assert reader.ask("/api/v1/studies/1").status_code == 404
@@ -264,6 +263,7 @@ def test_the_same_functions_answer_the_command_line(finished: Reader, finished_h
     store.close()
     document = finished.json("/api/v1/studies/1/trials?limit=500")
     assert [t["number"] for t in document["trials"]] == [t.number for t in best_first(every)]
+    assert document["total"] == len(every)
 
 
 def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Settings, study: Study) -> None:
@@ -284,21 +284,3 @@ def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Sett
         }
     assert whole["protocol"]["looks_cycles"] == []
     assert reader.json("/api/v1/studies/1/trials/0")["trial"]["at_most_tokens_per_hour"] is None
-
-
-def test_what_is_sent_once_or_is_large_is_not_kept_in_memory(
-    finished: Reader, reader: Reader, study: Study, settings: Settings
-) -> None:
-    folder = settings.home.attempt(study.id, study.spec.name, 0, 1)
-    folder.mkdir(parents=True)
-    (folder / "log.txt").write_text("a line\n" * 20_000)
-    responses.tag_of.cache_clear()
-    responses._packed.cache_clear()
-    answer = reader.ask("/api/v1/studies/1/trials/0/log")
-    assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip")
-    assert answer.text == "a line\n" * 20_000
-    again = reader.ask("/api/v1/studies/1/trials/0/log", headers={"If-None-Match": answer.headers["etag"]})
-    assert again.status_code == 304
-    assert (responses.tag_of.cache_info().currsize, responses._packed.cache_info().currsize) == (0, 0)
-    finished.ask("/api/v1/studies/1/trials")
-    assert (responses.tag_of.cache_info().currsize, responses._packed.cache_info().currsize) == (1, 1)

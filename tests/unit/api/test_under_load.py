@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from api import server
-from api.cache.studies import GLANCE_S
-from api.live import hub as hub_module
+from api.cache import GLANCE_S
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -30,7 +29,7 @@ HALF_OPEN = {
 
 @pytest.fixture
 def served(reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr("api.live.LOOK_S", 0.02)
     made = Served(Reader(reader.cache._settings))
     yield made
     made.close()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from api.guard.security import Access
-from api.routes import readings
+from api.routes import studies
 from autotune.documents import codec
 from autotune.documents.memory_timeline import text_of
 from autotune.domain import Study
@@ -196,7 +196,7 @@ def test_a_long_study_comes_in_pages(
     autotune: Run, home: HomePaths, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TOKEN", TOKEN)
-    monkeypatch.setattr(readings, "TRIALS", 2)
+    monkeypatch.setattr(studies, "TRIALS", 2)
     with serving(read_settings()) as url:
         assert autotune("trials", "--url", url) == autotune("trials")
         found = json.loads(autotune("trials", "--sort", "number", "--json", "--url", url)[1])["trials"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.cache.snapshot import ListedTrial
+from api.filters import SORTS
 from autotune.charts.memory_dots import by_phase
 from autotune.documents.study import trial_json
 from autotune.domain import CycleKind, FailureReason, Outcome, Peaks, Pool, Trial, TrialKind, TrialState
@@ -109,5 +109,5 @@ def test_every_screen_shows_the_same_peaks(peaks: dict[str, Peaks], watchdog: in
     row = row_of(factories.study_spec(), [trial], trial.configuration)
     assert row is not None
     assert (row.host_peak, row.device_peak) == (host, device)
-    assert ListedTrial(trial, trial.configuration).by_peak == (0.0, device, 0)
+    assert SORTS["peak_bytes"][1](trial) == (device, 0)
     assert max(by_phase(trial, Pool.DEVICE).values()) == device

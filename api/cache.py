@@ -1,4 +1,4 @@
-"""Read-through cache of one database: all readers share one reading of a study.
+"""Read-through cache of one database: all readers share one reading of a study, and what was made of it.
 
 A reading is reused for ``PATIENCE`` times the seconds it took, because reading takes CPU time on the machine that is
 being measured. So polling costs at most 3 % of a core.
@@ -6,24 +6,22 @@ being measured. So polling costs at most 3 % of a core.
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from api.cache.snapshot import Snapshot
-from api.cache.study import CachedStudy
 from autotune.domain import Event, Fingerprint, Study, Trial
 from autotune.errors import NoDatabaseError, NotFoundError, StoreError, UsageError
 from autotune.ports import Store
 from autotune.recommendation.current import Lives, attempt_paths, sign_of_life
 from autotune.recommendation.export import ExportChoice, Exported, build
-from autotune.recommendation.reading import run_state
+from autotune.recommendation.reading import StudyReading, answered, last_run, run_state
 from autotune.settings import DatabaseFile, HomePaths, Settings
 from trainer.child.contract import NoteRecord
 
@@ -33,14 +31,23 @@ GLANCE_S = 0.2
 """Seconds between two polls of the database for changes, at least."""
 ALIVE_S = 2.0
 """Seconds between two checks for a study's tuner, at least: a killed tuner changes nothing in the database."""
-KEPT_STUDIES = 64
-KEPT_BODIES = 128
-KEPT_SPECS = 1000
-FEW = 8
-"""Most changed studies that are read one by one; more are read all at once."""
+KEPT_BODIES = 256
+"""Most values that ``kept`` remembers; the oldest go first."""
 
 OpenStore = Callable[[], Store]
 Made = TypeVar("Made")
+
+
+def progress(reading: StudyReading) -> Hashable:
+    """Returns a value that stays equal until a trial is added, begins, gains a cycle or ends, or the answer changes."""
+    cycles = sum(len(t.cycles) for t in reading.trials if not t.state.is_finished)
+    return settled(reading), reading.state, cycles, tuple(sorted(Counter(t.state for t in reading.trials).items()))
+
+
+def settled(reading: StudyReading) -> Hashable:
+    """Returns a value that stays equal until a trial ends, or the answer or the status changes."""
+    answer = None if reading.recommendation is None else reading.recommendation.created_at
+    return reading.study.id, reading.study.status, _ended(reading.trials), reading.source, answer
 
 
 class StudyCache:
@@ -51,22 +58,21 @@ class StudyCache:
         self._open_store = open_store
         self._patience = patience
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._store: Store | None = None
-        self._stamps = itertools.count(1)
-        self._polled: tuple[float, Mapping[int, int]] | None = None
+        self._file: DatabaseFile | None = None
+        """The opened database file; ``None`` for a database server."""
+        self._polled: tuple[float, Mapping[int, int]] = (-math.inf, {})
         self.followers: Callable[[], int] = int
         """Returns the number of pages and programs that follow a study; set by the server."""
         self._alive: dict[int, tuple[float, bool]] = {}
         """Presence of a tuner for each study, after the monotonic time of the check."""
-        self._studies: OrderedDict[int, Study] = OrderedDict()
-        self._cached: OrderedDict[int, CachedStudy] = OrderedDict()
-        self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
-        self._made: OrderedDict[Hashable, _Made] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
+        self._studies: dict[int, Study] = {}
+        self._readings: dict[int, tuple[StudyReading, float]] = {}
+        """Last reading of each study, and the monotonic time until which changes do not count."""
         self._gpus: dict[int, tuple[int, str]] = {}
         """GPU names of each study, with the study's revision when they were read."""
-        self._file: DatabaseFile | None = None
-        """The opened database file; ``None`` for a database server."""
+        self._bodies: OrderedDict[Hashable, Future[object]] = OrderedDict()
 
     @property
     def home(self) -> HomePaths:
@@ -76,34 +82,36 @@ class StudyCache:
     def studies(self) -> tuple[Study, ...]:
         """Returns all studies, newest first; none without a database. Raises ``StoreError``."""
         revisions = self.revisions()
-        with self._lock:
-            known = {i: self._studies.get(i) for i in revisions}
-        changed = [i for i, study in known.items() if study is None or study.revision != revisions[i]]
-        if len(changed) <= FEW:
-            return tuple(self._study(study, revision) for study, revision in revisions.items())
-        every = {study.id: study for study in self._opened().studies()}
-        with self._lock:
-            self._studies.update(every)
-            self._forget(len(revisions))
-        return tuple(every[i] for i in revisions if i in every)
+        if len(revisions) > len(self._studies) + 1:
+            self._studies = {study.id: study for study in self._opened().studies()}
+        return tuple(self._study(study_id, revision) for study_id, revision in revisions.items())
 
     def revisions(self) -> Mapping[int, int]:
         """Returns the revision of every study by its id, newest first; polls the database at most every ``GLANCE_S``.
         Raises ``StoreError``."""
-        polled = self._polled
-        if polled is None or time.monotonic() - polled[0] >= min(GLANCE_S, self._patience):
-            polled = self._polled = (time.monotonic(), self._poll())
-        return polled[1]
+        if time.monotonic() - self._polled[0] >= min(GLANCE_S, self._patience):
+            self._polled = (time.monotonic(), self._poll())
+        return self._polled[1]
 
-    def snapshot(self, study_id: int) -> Snapshot:
-        """Returns a study with its trials, from the cache if fresh enough. Raises as ``study``."""
-        study = self.study(study_id)
-        with self._lock:
-            cached = self._cached.setdefault(study_id, CachedStudy())
-            self._cached.move_to_end(study_id)
-            while len(self._cached) > KEPT_STUDIES:
-                self._cached.popitem(last=False)
-        return cached.snapshot(self._opened(), study, self.alive(study_id), self._patience, self._stamps.__next__)
+    def snapshot(self, study_id: int) -> StudyReading:
+        """Returns a study with its trials, from the cache if fresh enough; while one reader reads it anew, the others
+        get the previous reading. Raises as ``study``."""
+        study, alive = self.study(study_id), self.alive(study_id)
+        previous = self._readings.get(study_id)
+        if previous is not None and self._serves(previous, study, alive):
+            return previous[0]
+        if not self._reading.acquire(blocking=previous is None) and previous is not None:
+            return previous[0]
+        try:
+            previous = self._readings.get(study_id)
+            if previous is None or not self._serves(previous, study, alive):
+                began = time.monotonic()
+                reading = self._read(study, alive, None if previous is None else previous[0])
+                end = time.monotonic()
+                previous = self._readings[study_id] = reading, end + self._patience * (end - began)
+            return previous[0]
+        finally:
+            self._reading.release()
 
     def alive(self, study_id: int) -> bool:
         """Tells whether a tuner runs the study; asked at most every ``ALIVE_S``. Raises ``StoreError``."""
@@ -126,25 +134,14 @@ class StudyCache:
 
     def events(self, study_id: int, after: int, limit: int, kind: str | None = None) -> tuple[Event, ...]:
         """Returns ``limit`` events at most after id ``after``, oldest first. Raises as ``study``."""
-        self.study(study_id)
-        return self._opened().events(study_id, after, limit, kind)
-
-    def last_event_id(self, study_id: int) -> int:
-        """Returns the id of the last event; 0 without one. Raises ``NotFoundError`` or ``StoreError``."""
-        self.study(study_id)
-        return self._opened().last_event_id(study_id)
-
-    def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-        """Returns a study's fingerprints with the UTC seconds of first sight, oldest first. Raises as ``study``."""
-        self.study(study_id)
-        return self._opened().fingerprints(study_id)
+        return self.store(study_id).events(study_id, after, limit, kind)
 
     def gpu_names(self) -> Mapping[int, str]:
         """Returns the GPUs each study was measured on, by study id; ``""`` if unknown. Raises ``StoreError``."""
         revisions = self.revisions()
         for study, revision in revisions.items():
             seen, names = self._gpus.get(study, (-1, ""))
-            if not names and seen != revision:  # what is not known is asked again when the study has changed
+            if not names and seen != revision:  # an unknown name is looked up again when the study has changed
                 self._gpus[study] = (revision, _gpu_names(self._opened().fingerprint(study)))
         return {study: self._gpus[study][1] for study in revisions}
 
@@ -153,56 +150,42 @@ class StudyCache:
         self.study(study_id)
         return self._opened()
 
-    def lives(self, snapshot: Snapshot) -> Lives:
+    def lives(self, snapshot: StudyReading) -> Lives:
         """Returns the phase of each running trial by its number, as its process last marked it."""
         home, study = self._settings.home, snapshot.study
         return {t.number: sign_of_life(attempt_paths(home, study, t)) for t in snapshot.running}
 
-    def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
-        """Returns the cached value of ``key``, always of one type, or builds it; concurrent callers wait."""
+    def kept(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Returns the cached value of ``key``, always of one type, or makes it; concurrent callers wait for it."""
         with self._lock:
-            if key in self._bodies:
-                known: Made = self._bodies[key]
-                return known
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
-            with self._lock:
-                if key in self._bodies:
-                    meanwhile: Made = self._bodies[key]
-                    return meanwhile
+            body = self._bodies.get(key)
+            mine = body is None
+            if body is None:
+                body = self._bodies[key] = Future()
+                while len(self._bodies) > KEPT_BODIES:
+                    self._bodies.popitem(last=False)
+        if mine:
             try:
-                made = build()
+                body.set_result(make())
+            except BaseException as error:
                 with self._lock:
-                    self._bodies[key] = made
-                    while len(self._bodies) > KEPT_BODIES:
-                        self._bodies.popitem(last=False)
-                return made
-            finally:
-                with self._lock:
-                    self._making.pop(key, None)
+                    self._bodies.pop(key, None)
+                body.set_exception(error)
+        value: Made = body.result()  # type: ignore[assignment]
+        return value
 
-    def lately(self, name: Hashable, stamp: int, build: Callable[[], bytes]) -> bytes:
-        """Returns the body of ``name``, built once per ``stamp`` and as seldom as a study is read. While one reader
-        builds it anew, the others get the previous body."""
-        with self._lock:
-            made = self._made.setdefault(name, _Made())
-            self._made.move_to_end(name)
-            while len(self._made) > KEPT_BODIES:
-                self._made.popitem(last=False)
-        return made.at(stamp, build, self._patience)
-
-    def exported(self, snapshot: Snapshot, choice: ExportChoice) -> Exported | str:
+    def exported(self, snapshot: StudyReading, choice: ExportChoice) -> Exported | str:
         """Returns the files that train with a configuration of the study, or a sentence on why there are none."""
         try:
             return build(snapshot, choice, self._opened())
         except UsageError as error:
             return str(error)
 
-    def notes(self, snapshot: Snapshot, trial: Trial) -> tuple[NoteRecord, ...]:
+    def notes(self, snapshot: StudyReading, trial: Trial) -> tuple[NoteRecord, ...]:
         """Returns the notes of a trial's last attempt."""
         return self._opened().notes(snapshot.study.id, trial.number)
 
-    def folder(self, snapshot: Snapshot, trial: Trial) -> Path:
+    def folder(self, snapshot: StudyReading, trial: Trial) -> Path:
         """Returns the folder of a trial's last attempt, by the database."""
         return attempt_paths(self._settings.home, snapshot.study, trial).root
 
@@ -235,9 +218,8 @@ class StudyCache:
         if present is None:
             raise StoreError(f"the database {self._settings.database_shown} is away; put it back, or end this server")
         self.close()
-        with self._lock:
-            for kept in (self._studies, self._cached, self._gpus, self._alive):
-                kept.clear()
+        for cached in (self._studies, self._readings, self._bodies, self._gpus, self._alive):
+            cached.clear()
 
     def _opened(self) -> Store:
         with self._lock:
@@ -247,58 +229,49 @@ class StudyCache:
             return self._store
 
     def _study(self, study_id: int, revision: int) -> Study:
-        with self._lock:
-            known = self._studies.get(study_id)
-        if known is not None and known.revision == revision:
+        known = self._studies.get(study_id)
+        if known is not None and known.revision >= revision:
             return known
-        found = self._opened().study(study_id)
-        if known is not None and known.spec == found.spec:
-            found = replace(found, spec=known.spec)  # which knows its digest
-        with self._lock:
-            self._studies[study_id] = found
-            self._forget(0 if self._polled is None else len(self._polled[1]))
-        return found
+        study = self._opened().study(study_id)
+        if known is not None and known.spec == study.spec:
+            study = replace(study, spec=known.spec)  # which knows its digest
+        self._studies[study_id] = study
+        return study
 
-    def _forget(self, present: int) -> None:
-        """Drops the oldest cached studies, but keeps at least ``present``: a list of all studies needs them again."""
-        while len(self._studies) > max(KEPT_SPECS, 2 * present):
-            self._studies.popitem(last=False)
+    def _serves(self, previous: tuple[StudyReading, float], study: Study, alive: bool) -> bool:
+        """Tells whether a reading may be served; ``study`` may be older if another reader was faster."""
+        reading, until = previous
+        return reading.alive is alive and (study.revision <= reading.study.revision or time.monotonic() < until)
+
+    def _read(self, study: Study, alive: bool, previous: StudyReading | None) -> StudyReading:
+        """Reads a study; finished trials never change, so those before the first unfinished one are read once."""
+        store = self._opened()
+        earlier = () if previous is None else previous.trials
+        since = next((at for at, trial in enumerate(earlier) if not trial.state.is_finished), len(earlier))
+        trials = (*earlier[:since], *store.trials(study.id, since))
+        stored = store.recommendation(study.id)
+        rests_on = ("answer", study.id, study.status, _ended(trials), stored and stored.created_at)
+        reading = StudyReading(
+            study=study,
+            trials=trials,
+            spent=store.spent(study.id),
+            **vars(last_run(store, study, trials)),
+            fingerprint=store.fingerprint(study.id),
+            stored=stored,
+            known_answer=self.kept(rests_on, lambda: answered(stored, study, trials)),
+        )
+        return replace(reading, alive=alive)
 
 
-def _gpu_names(found: Fingerprint | None) -> str:
+def _ended(trials: tuple[Trial, ...]) -> tuple[int, float]:
+    """Returns the number of finished trials, and the time at which the last one ended."""
+    return sum(t.state.is_finished for t in trials), max((t.finished_at or 0.0 for t in trials), default=0.0)
+
+
+def _gpu_names(fingerprint: Fingerprint | None) -> str:
     """Returns the names of a fingerprint's GPUs, ``cpu`` without GPUs; ``""`` without a fingerprint."""
-    if found is None:
+    if fingerprint is None:
         return ""
-    gpus = found.hardware.get("gpus")
+    gpus = fingerprint.hardware.get("gpus")
     names = {str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)}
     return ", ".join(sorted(names)) if names else "cpu"
-
-
-class _Made:
-    """A cached response body with its stamp, its time and the seconds it took to build."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._body: bytes | None = None
-        self._stamp: int | None = None
-        self._at = 0.0
-        self._cost = 0.0
-
-    def at(self, stamp: int, build: Callable[[], bytes], patience: float) -> bytes:
-        before = self._body
-        if before is not None and self._serves(stamp, patience):
-            return before
-        if not self._lock.acquire(blocking=before is None) and before is not None:
-            return before
-        try:
-            if self._body is None or not self._serves(stamp, patience):
-                began = time.monotonic()
-                self._body, self._stamp = build(), stamp
-                self._at = time.monotonic()
-                self._cost = self._at - began
-            return self._body
-        finally:
-            self._lock.release()
-
-    def _serves(self, stamp: int, patience: float) -> bool:
-        return self._stamp == stamp or time.monotonic() - self._at < patience * self._cost

@@ -1,1 +1,0 @@
-"""Caches of the database, shared by all readers of the server."""

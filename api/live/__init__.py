@@ -1,1 +1,0 @@
-"""Live events for the readers of streams."""
