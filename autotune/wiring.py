@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
+from autotune.domain import Budget, Fingerprint, Study, StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.frameworks import framework_named
 from autotune.machine import hardware
@@ -19,7 +19,6 @@ from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
 from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.proposer import make_proposer
-from autotune.proposals.sweep import SweepProposer
 from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, end_study, home_tag
@@ -38,7 +37,6 @@ from autotune.study.control import Control
 from autotune.study.crews import SideBySide
 from autotune.study.identity import check_machine, find_or_create
 from autotune.study.loop import StudyLoop
-from autotune.study.schedule import Steps, next_step
 from search_spaces.configuration import Resources
 from search_spaces.space import SearchSpace
 
@@ -52,7 +50,6 @@ __all__ = [
     "end_processes",
     "find_or_create",
     "loop",
-    "measured",
     "on_every_node",
     "open_store_for",
     "open_to_read",
@@ -61,7 +58,6 @@ __all__ = [
     "probe",
     "proposer_for",
     "runner_for",
-    "sweep_proposer",
     "take",
     "usable_resources",
 ]
@@ -129,12 +125,6 @@ def begun(
     return prior_knowledge.begun(study, store, speed, fingerprint.hardware, talk, history=history)
 
 
-def measured(study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk) -> Study:
-    """Stores the measured speeds of the device while no trial runs, as ``prior_knowledge.recorded``."""
-    speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
-    return prior_knowledge.recorded(study, store, speed, fingerprint.hardware, talk)
-
-
 def loop(
     study: Study,
     budget: Budget,
@@ -146,8 +136,6 @@ def loop(
     *,
     allow_busy: bool = False,
     warm: bool = False,
-    proposer: Proposer | None = None,
-    steps: Steps = next_step,
     grace_s: float | None = None,
     spread: Spread | None = None,
     prepared: Prepared | None = None,
@@ -155,8 +143,8 @@ def loop(
     """Builds the loop of a stored study, which also handles requests through the database.
 
     ``warm`` forks trials from a process with all imports done and, on a GPU, lets one process run several search
-    trials. ``proposer`` and ``steps`` replace those of a search. ``spread`` places trials on other machines; without it
-    they run on this one. ``prepared`` allows a new choice of the workload.
+    trials. ``spread`` places trials on other machines; without it they run on this one. ``prepared`` allows a new
+    choice of the workload.
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
@@ -172,7 +160,7 @@ def loop(
         study=study,
         budget=budget,
         store=store,
-        proposer=proposer or proposer_for(study.spec, prior_knowledge.prior_data(study, store)),
+        proposer=proposer_for(study.spec, prior_knowledge.prior_data(study, store)),
         runner=None if crew is not None else runner(None),
         crew=crew,
         clock=clock,
@@ -181,7 +169,6 @@ def loop(
         directory_of=directory_of(settings, study),
         fingerprint=fingerprint.digest,
         requests=control,
-        steps=steps,
         prepared=prepared,
     )
 
@@ -228,17 +215,9 @@ def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None
 def proposer_for(spec: StudySpec, known: PriorData | None = None) -> Proposer:
     """Builds a study's proposer; ``known`` is its prior data. Raises ``UsageError`` for an unknown sampler."""
     space = SearchSpace.from_json(spec.space)
-    if spec.sampler == SWEEP:
-        return sweep_proposer(spec, rows=None)
     use_one_thread()
     task = Task.of(spec)
     return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, prior_data=known)
-
-
-def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:
-    """Builds the proposer that visits the rows of a table; see ``SweepProposer``."""
-    space = SearchSpace.from_json(spec.space)
-    return SweepProposer(space, spec.baseline, spec.resources, rows=rows, same_learning=same_learning, seed=spec.seed)
 
 
 def runner_for(

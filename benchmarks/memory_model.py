@@ -1,7 +1,7 @@
 """How well does the memory model foretell peaks? Stored studies, replayed trial by trial.
 
-``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, or ``--table FILE`` for a table of
-``autotune sweep``: its baseline, then its rows in an order of chance, and so ``--orders`` times
+``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, or ``--table FILE`` for a recorded
+table: its baseline, then its rows in an order of chance, and so ``--orders`` times
 
 Of each study the model (``autotune.proposals.memory``) is fitted on the first k finished trials (0, 1, 3, 5, 10) and
 asked about every later trial that was measured through the worst case and whose configuration is not among those k.
@@ -40,8 +40,7 @@ from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.features import PARTS
 from autotune.settings import read_settings
 from autotune.store import open_store
-from autotune.tables.files import read
-from autotune.tables.table import RecordedTable
+from benchmarks.recorded_tables import RecordedTable, read
 
 FIRST = (0, 1, 3, 5, 10)
 """Trials the model is fitted on."""
@@ -135,8 +134,8 @@ def shuffled(table: RecordedTable, orders: int) -> list[Replay]:
         passthrough=header.passthrough,
         memory_limit=header.memory_limit,
     )
-    first = [row.trial for row in table.rows if row.configuration == header.baseline]
-    others = [row.trial for row in table.rows if row.configuration != header.baseline]
+    first = [trial for trial in table.trials if trial.configuration == header.baseline]
+    others = [trial for trial in table.trials if trial.configuration != header.baseline]
     found = []
     for seed in range(orders):
         order = np.random.default_rng(seed).permutation(len(others)).tolist()
@@ -274,7 +273,7 @@ def main() -> None:
     parser.add_argument("home", type=Path, nargs="?")
     parser.add_argument("studies", nargs="*")
     parser.add_argument("--also", type=Path, action="append", default=[], help="another home, with all its studies")
-    parser.add_argument("--table", type=Path, action="append", default=[], metavar="FILE", help="of autotune sweep")
+    parser.add_argument("--table", type=Path, action="append", default=[], metavar="FILE", help="a recorded table")
     parser.add_argument("--orders", type=int, default=20, metavar="N", help="of the rows of each table (20)")
     asked = parser.parse_args()
     if asked.home is None and not asked.table:

@@ -19,12 +19,12 @@ PANELS = {
     "Your run": "config server accelerate model data reward task published framework openr1 python env baseline "
     "rows_per_update max_prompt_length max_completion_length",
     "Machine": "gpus rollout_gpus at_once memory_limit ranks allow_busy ray nodes",
-    "Search": "space objective sampler seed no_history cold rows repeat_top times same_learning",
-    "Study and storage": "stored name new home database export",
+    "Search": "space objective sampler seed no_history cold",
+    "Study and storage": "name new home database",
     "Screen and page": "no_live quiet as_json no_serve port",
     "Schedulers": "grace signal",
 }
-"""The options of ``start`` and ``sweep``, by parameter."""
+"""Panel -> parameters of ``start`` in it."""
 
 
 class PanelCommand(TyperCommand):

@@ -6,7 +6,6 @@ Durations are in seconds, memory in bytes, lengths in tokens; timestamps are UTC
 from autotune.domain.outcomes import Ceiling, Outcome
 from autotune.domain.recommendations import ALONE, ENOUGH_CYCLES, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
-    SWEEP,
     Budget,
     EarlierStudy,
     Event,

@@ -73,10 +73,6 @@ class Fingerprint:
         return digest_of(encode(self))
 
 
-SWEEP = "sweep"
-"""Value of ``StudySpec.sampler`` for a study that records a table (``autotune.tables.sweep``)."""
-
-
 class StudyStatus(StrEnum):
     """Status of a study: OPEN while the tuner may still add trials, DONE after that."""
 

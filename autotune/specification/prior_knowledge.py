@@ -66,26 +66,12 @@ def begun(
     return study
 
 
-def recorded(study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Study:
-    """Stores the measured speed of a sweep's device, which its table needs for replayed searches; returns the sweep.
-
-    It is measured at any start until it succeeds: unlike a search, a sweep proposes the same rows in any case.
-    Arguments as of ``begun``.
-    """
-    if study.beforehand is not None:
-        return study
-    probe = _probed(study, speed, hardware, talk, "searches on the table will presume what such a machine mostly does")
-    return store.set_beforehand(study.id, PriorKnowledge(probe, history=False)) if probe else study
-
-
-def _probed(
-    study: Study, speed: Speed, hardware: Mapping[str, Any], talk: Talk, otherwise: str = PRESUMED
-) -> Mapping[str, Any]:
+def _probed(study: Study, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Mapping[str, Any]:
     result = speed(hardware, study.spec.resources.device)
     if result.ok:
         return result.data
     said = result.message or result.detail or "the probe failed"
-    talk(f"the device could not be measured ({said}); {otherwise}")
+    talk(f"the device could not be measured ({said}); {PRESUMED}")
     return {}
 
 

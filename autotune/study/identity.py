@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.domain import SWEEP, Fingerprint, Study, StudySpec
+from autotune.domain import Fingerprint, Study, StudySpec
 from autotune.domain.differences import differing, spec_differences
 from autotune.errors import NotFoundError, StudyDiffersError
 from autotune.ports import Store
@@ -35,8 +35,7 @@ def find_or_create(
 
 
 def _is(study: Study, spec: StudySpec, *, any_sampler: bool) -> bool:
-    own = study.spec.sampler
-    asked = replace(spec, sampler=own) if any_sampler and own != SWEEP else spec
+    asked = replace(spec, sampler=study.spec.sampler) if any_sampler else spec
     return study.spec.digest == asked.digest
 
 

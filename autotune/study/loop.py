@@ -105,7 +105,6 @@ class StudyLoop:
     directory_of: Callable[[Trial], Path]
     fingerprint: str = ""
     requests: Requests | None = None
-    steps: schedule.Steps = schedule.next_step
     prepared: Prepared | None = None
     """The study as it was prepared, with its plan; ``None``: its workload stays."""
 
@@ -272,7 +271,7 @@ class StudyLoop:
         step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
         if spot is None:
             whole = whole_rounds(trials, self._crew.nodes)
-            step = self.steps(self.study, whole, budget, spent, self.proposer)
+            step = schedule.next_step(self.study, whole, budget, spent, self.proposer)
         else:
             step = schedule.next_beside(self.study, trials, budget, spent, self.proposer, spot)
         if not isinstance(step, schedule.NextTrial):
@@ -368,7 +367,7 @@ class StudyLoop:
 
     def _say_ruled_out(self, trial: Trial) -> None:
         count = self.proposer.count_ruled_out(self._history.trials())
-        if not count:  # a sweep runs every row, whatever ran out
+        if not count:
             return
         message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
         self._say("ruled_out", message, trial, ruled_out=count)

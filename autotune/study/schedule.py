@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.domain import (
-    SWEEP,
     Budget,
     Configuration,
     FailureReason,
@@ -95,9 +94,6 @@ class Wait:
 
 
 ALL_TRIED = "every legal combination that could fit has been tried, or is not expected to be faster"
-
-Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], NextTrial | StudyEnd]
-"""What decides a study's next step: ``next_step``, or one of the same kind."""
 
 
 def next_step(
@@ -248,9 +244,9 @@ def _first_server(study: Study, trials: Sequence[Trial], configuration: Configur
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
-    """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
+    """Wall seconds kept for the confirmation; 0 without a time limit."""
     whole = budget.seconds_on(study.spec.resources.total_gpus)
-    if whole is None or study.spec.sampler == SWEEP:
+    if whole is None:
         return 0.0
     return confirmation.reserve_s(study, trials, whole)
 

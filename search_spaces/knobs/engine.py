@@ -74,7 +74,6 @@ KNOBS = (
     ),
     _switch(
         name="enforce_eager",
-        preload=True,
         memory=device(-1),
         needs=ENGINE,
         without_gpu=True,

@@ -79,7 +79,6 @@ KNOBS = (
     switch(
         name="torch_compile",
         phases=TRAIN,
-        preload=True,
         memory=training(0, TRAIN),
         frameworks=same(
             native("torch_compile", False), verl=native("actor_rollout_ref.actor.fsdp_config.use_torch_compile", True)
@@ -116,7 +115,6 @@ KNOBS = (
     switch(
         name="expandable_segments",
         phases=ANY,
-        preload=True,
         memory=device(-1),
         frameworks=same(_SEGMENTS, verl=_SEGMENTS),
         summary="the allocator grows segments instead of leaving gaps",
@@ -124,7 +122,6 @@ KNOBS = (
     choice(
         name="host_allocator",
         phases=ANY,
-        preload=True,
         memory=host(1),
         order=("default", "keep", "keep_huge_pages"),
         frameworks=same(_MALLOC, verl=_MALLOC),

@@ -130,9 +130,6 @@ class Knob:
     """Value written if the knob has no effect and the framework has no default."""
     without_gpu: KnobValue | None = None
     """Value of an unset knob on a CPU, set by our launcher; ``None``: the framework's default."""
-    preload: bool = False
-    """Two trials forked from one process that has imported everything must agree on the knob: it decides imports,
-    compilation at import, or a variable that an allocator reads once."""
     moves_lengths: bool = False
     """Completions become longer or shorter: no trial at one value replays the lengths recorded at another."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()

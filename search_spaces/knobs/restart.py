@@ -32,10 +32,3 @@ def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framewor
     unset = defaults(framework)
     kept = ((n, v) for n, v in configuration.items() if RESTART.get(n, Restart.PROCESS) > above)
     return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))
-
-
-def preload_key(configuration: Mapping[str, KnobValue], framework: str = "trl") -> RestartKey:
-    """Returns a key that is equal for configurations that can be forked from one preloaded process."""
-    unset = defaults(framework)
-    kept = ((n, v) for n, v in configuration.items() if n in KNOBS and KNOBS[n].preload)
-    return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

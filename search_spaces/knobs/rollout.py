@@ -43,7 +43,6 @@ KNOBS = (
     choice(
         name="rollout_engine",
         phases=ROLLOUT | LOGPROB,
-        preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("transformers", "vllm"),
         others=("sglang",),
@@ -71,7 +70,6 @@ KNOBS = (
     choice(
         name="rollout_mode",
         phases=ROLLOUT,
-        preload=True,
         memory=(*training(0, ANY), *cache(0)),
         order=("colocate", "server"),
         needs=ENGINE,

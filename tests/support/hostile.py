@@ -57,7 +57,7 @@ def lay_out(folder: Path) -> list[str]:
 
 NEVER = frozenset({"install_completion", "show_completion", "help", "follow", "version"})
 """Options that change the user's shell, or never end."""
-ALWAYS = {"start": ("--dry-run",), "sweep": ("--dry-run",)}
+ALWAYS = {"start": ("--dry-run",)}
 """Else an input that is right would run trials for as long as it asks."""
 LEFT_OUT = frozenset({"serve", "verify", "retry", "doctor"})
 """Right inputs of these run until they are ended, or start programs; ``BAD`` has inputs for them."""

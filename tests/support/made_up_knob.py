@@ -10,7 +10,7 @@ from typing import Any
 
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS, KNOBS
-from search_spaces.knobs.restart import preload_key, restart_between
+from search_spaces.knobs.restart import restart_between
 from search_spaces.space import SearchSpace
 from tests.contracts.framework_suite import FrameworkSuite
 from tools.knob_table import whole_table
@@ -32,7 +32,6 @@ def main() -> None:
         "space": SearchSpace.from_json({"knobs": {NAME: [1, VALUE]}}).values[NAME],
         "refused": refused,
         "restart": restart_between({NAME: 1}, {NAME: VALUE}),
-        "preload": preload_key({NAME: VALUE}),
         "row": next(line for line in whole_table().splitlines() if f"`{NAME}`" in line),
     }
     sys.stdout.write(json.dumps(found))

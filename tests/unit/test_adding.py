@@ -23,7 +23,6 @@ KNOB = """    number(
         name="made_up",
         phases=UPDATE,
         restart=Restart.ENGINE,
-        preload=True,
         bounds=(0, 9),
         frameworks=same(native("made_up_key", 1), verl=native("trainer.made_up_key", 1)),
         summary="a knob of this test",
@@ -81,7 +80,7 @@ def test_a_knob_in_the_catalogue_reaches_every_framework_and_the_space_file(tmp_
         assert answers == {"supported": True, "rendered": 3, "exported": True, "imported": 3}, name
     assert found["space"] == [1, 3]
     assert "from 0 to 9" in found["refused"]
-    assert (found["restart"], found["preload"]) == (1, [["made_up", 3]])
+    assert found["restart"] == 1
     assert "| `made_up` | renamed: `made_up_key` |" in found["row"]
 
 

@@ -72,13 +72,6 @@ def test_a_study_goes_on_with_its_own_sampler_unless_one_is_named() -> None:
         wiring.find_or_create(store, replace(asked, seed=7), f.NOW, fork=False, any_sampler=True)
 
 
-def test_a_recorded_table_is_no_study_that_a_search_goes_on_with() -> None:
-    store = open_store(":memory:")
-    wiring.find_or_create(store, f.study_spec(sampler="sweep"), f.NOW, fork=False)
-    with pytest.raises(StudyDiffersError, match="sampler: sweep -> grey"):
-        wiring.find_or_create(store, f.study_spec(sampler="grey"), f.NOW, fork=False, any_sampler=True)
-
-
 def test_differences_name_the_place() -> None:
     spec = f.study_spec()
     changed = replace(spec, baseline=spec.baseline.with_(micro_batch_size=8), memory_limit=None)

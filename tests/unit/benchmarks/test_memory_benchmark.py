@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tables.files import read
 from benchmarks import memory_model
+from benchmarks.recorded_tables import read
 
 pytestmark = pytest.mark.full
 

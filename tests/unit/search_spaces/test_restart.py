@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from search_spaces.knobs import KNOBS, defaults
+from search_spaces.configuration import Configuration
+from search_spaces.knobs import defaults
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import RESTART, restart_between
+from search_spaces.knobs.restart import RESTART, restart_between, restart_key
+from tests.support.properties import examples
+
+VALUES = st.sampled_from([1, 2, 4, "eager", "sdpa", True, False, "fp32", "bf16"])
+CONFIGURATIONS = st.dictionaries(
+    st.sampled_from([*sorted(RESTART)[:12], "micro_batch_size", "precision", "no_such_knob"]), VALUES
+).map(Configuration)
 
 
-def test_what_a_preloaded_process_has_settled_is_built_by_no_trial() -> None:
-    """A knob that a fork cannot change cannot be one that every trial sets anew."""
-    settled = {name for name, knob in KNOBS.items() if knob.preload}
-    assert settled == {
-        *("rollout_engine", "rollout_mode", "enforce_eager", "torch_compile", "host_allocator", "expandable_segments")
-    }
-    assert [name for name in settled if KNOBS[name].restart is Restart.NONE] == []
+@given(CONFIGURATIONS, CONFIGURATIONS, st.sampled_from(Restart))
+@examples(25, 60)
+def test_equal_keys_say_that_no_costlier_restart_lies_between(
+    here: Configuration, there: Configuration, above: Restart
+) -> None:
+    same = restart_key(here, above) == restart_key(there, above)
+    assert same == (restart_between(here, there) <= above)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_who_waits_is_told_only_where_something_is_measured() -> None:
         assert bool(said) is not known
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "own:Sampler", "random", "sweep"])
+@pytest.mark.parametrize("sampler", ["tpe", "own:Sampler", "random"])
 def test_who_forecasts_nothing_measures_nothing(store: Store, sampler: str) -> None:
     python = Asked()
     study = prior_knowledge.begun(made(store, sampler), store, python, {}, pytest.fail)
@@ -108,22 +108,6 @@ def test_a_probe_that_fails_is_told_and_not_tried_again(store: Store) -> None:
     assert "no module named torch" in said[-1]
     prior_knowledge.begun(store.study(study.id), store, Asked(), {}, pytest.fail)
     assert store.study(study.id).beforehand == PriorKnowledge()
-
-
-def test_a_sweep_measures_its_device_at_the_first_start_at_which_it_can(store: Store) -> None:
-    said: list[str] = []
-    study = made(store, "sweep")
-    store.add_trial(study.id, f.draft(TrialKind.BASELINE), f.NOW)
-    failing, python = Asked(ok=False, message="no module named torch"), Asked()
-    study = prior_knowledge.recorded(store.study(study.id), store, failing, {}, said.append)
-    assert study.beforehand is None
-    assert "no module named torch" in said[-1]
-    assert "table" in said[-1]
-    study = prior_knowledge.recorded(study, store, python, {"cpu": "this one"}, pytest.fail)
-    assert study == store.study(study.id)
-    assert study.beforehand == PriorKnowledge(dict(ANSWER), history=False)
-    assert prior_knowledge.recorded(study, store, python, {"cpu": "this one"}, pytest.fail) == study
-    assert python.questions == [({"cpu": "this one"}, "cpu")]
 
 
 def test_what_was_stored_decides_what_is_proposed_after_a_resume(store: Store) -> None:

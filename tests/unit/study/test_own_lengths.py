@@ -14,7 +14,6 @@ from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
 from autotune.study import confirmation, judging, protocols
 from autotune.study.loop import StudyResult
-from autotune.tables import repeats
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_names
 from tests.support import factories as f
@@ -180,8 +179,6 @@ def test_what_runs_again_replays_what_its_own_temperature_recorded() -> None:
     own = natural_lengths(WARM)
     other = WARM.with_(temperature=0.5)
     assert protocols.retry_draft(study, trials, WARM).protocol.lengths == own
-    assert repeats.draft(study, trials, WARM).protocol.lengths == own
-    assert repeats.draft(study, trials, SPEC.baseline).protocol.lengths == f.LENGTHS
     assert confirmation.protocol_for(study, trials, WARM).lengths == own
     assert confirmation.protocol_for(study, trials, SPEC.baseline).lengths == f.LENGTHS
     fresh = protocols.retry_draft(study, trials, other).protocol

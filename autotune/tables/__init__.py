@@ -1,1 +1,0 @@
-"""Recorded tables of trials, and the sweeps that record them."""
