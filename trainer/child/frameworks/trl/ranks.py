@@ -5,8 +5,8 @@ Does nothing on CUDA, which accelerate and DeepSpeed support. On a CPU it applie
 
 from __future__ import annotations
 
+from ...checks import refusing
 from ...contract import TrialSpec
-from ...failures import IllegalSettingError
 from . import cpu_deepspeed
 
 
@@ -21,10 +21,8 @@ def before_import(spec: TrialSpec) -> None:
     Raises IllegalSettingError without a rank in the environment.
     """
     if on_cpu(spec):
-        try:
+        with refusing():
             cpu_deepspeed.before_import()
-        except cpu_deepspeed.CpuDeepSpeedError as error:
-            raise IllegalSettingError(str(error)) from error
 
 
 def after_import(spec: TrialSpec) -> None:
@@ -33,7 +31,5 @@ def after_import(spec: TrialSpec) -> None:
     Raises IllegalSettingError if DeepSpeed is missing, or has unknown internals.
     """
     if on_cpu(spec):
-        try:
+        with refusing():
             cpu_deepspeed.after_import()
-        except cpu_deepspeed.CpuDeepSpeedError as error:
-            raise IllegalSettingError(str(error)) from error
