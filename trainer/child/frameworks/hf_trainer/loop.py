@@ -22,7 +22,7 @@ from ...contract import (
 from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
 from ...guard import ClockGuard, ReferenceKernel, server_pid
-from ...looks import is_enough
+from ...journal import is_enough
 from ...memory import ThrashWatch, check_limit
 from ...trial import TrialContext
 from ...usage import GradientSync

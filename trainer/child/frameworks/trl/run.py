@@ -11,7 +11,7 @@ from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
-from . import engine, importing, ranks
+from . import engine, importing
 from .server_rollout import Watch, watch_server
 
 PLACES: Mapping[str, Tuple[str, str]] = {
@@ -42,7 +42,7 @@ def run_trial(trial: TrialContext) -> None:
     kept.begin(trial)
     trial.facts["versions"] = build.versions()
     check_version("TRL", build.versions()["trl"], TRL)
-    ranks.after_import(spec)
+    importing.after_import(spec)
     check_lengths(spec)
     longest = CyclePlan(spec.protocol).longest
     trial.open_meter()
