@@ -15,7 +15,6 @@ from autotune.errors import NotFoundError
 from autotune.frameworks import framework_named
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
-from autotune.machine.gpu_choice import usable_resources
 from autotune.machine.lanes import Lane, lanes
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
 from autotune.proposals.forecasts import PriorData, Task
@@ -43,29 +42,9 @@ from autotune.study.schedule import Steps, next_step
 from search_spaces.configuration import Resources
 from search_spaces.space import SearchSpace
 
-__all__ = [
-    "Prepared",
-    "Spread",
-    "begun",
-    "check_machine",
-    "check_rewards",
-    "directory_of",
-    "end_processes",
-    "find_or_create",
-    "loop",
-    "measured",
-    "on_every_node",
-    "open_store_for",
-    "open_to_read",
-    "prepare",
-    "present_fingerprint",
-    "probe",
-    "proposer_for",
-    "runner_for",
-    "sweep_proposer",
-    "take",
-    "usable_resources",
-]
+__all__ = ["check_machine", "check_rewards", "find_or_create", "on_every_node", "present_fingerprint", "probe", "take"]
+__all__ += ["Prepared", "Spread"]
+"""Names of other rooms that commands take from here."""
 
 READERS_PATIENCE = OutageLimits(total_s=5.0)
 """Limits on waiting for a server that is away, for readers, who need an answer soon."""

@@ -1,4 +1,4 @@
-"""Reads a study's trials, and stores and displays what a running trial reports; ends it when it is measured enough."""
+"""Reads a study's trials; stores and displays the reports of a running one, and ends it when it is measured enough."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from autotune.wording.text import clean
 
 if TYPE_CHECKING:
     from autotune.proposals.sweep import SweepProposer
-    from autotune.wiring import Prepared
+    from autotune.specification.prepare import Prepared
 
 
 @dataclass(frozen=True)

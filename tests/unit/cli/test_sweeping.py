@@ -10,10 +10,10 @@ import pytest
 from autotune.cli.commands.sweep import as_sweep, planned_sentence, summary
 from autotune.domain import SWEEP, Study
 from autotune.proposals.sweep import SweepProposer
+from autotune.specification.prepare import Prepared
 from autotune.specification.request import Request
 from autotune.tables.files import read
 from autotune.tables.sweep import Again
-from autotune.wiring import Prepared
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.unit.cli.conftest import Run
