@@ -8,14 +8,14 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from autotune.domain import Budget, Fingerprint, Study, StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.frameworks import framework_named
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
-from autotune.machine.held_gpus import usable_resources
 from autotune.machine.lanes import Lane, lanes
-from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
 from autotune.proposals.forecasts import PriorData, Task
 from autotune.proposals.proposer import make_proposer
@@ -40,27 +40,9 @@ from autotune.study.loop import StudyLoop
 from search_spaces.configuration import Resources
 from search_spaces.space import SearchSpace
 
-__all__ = [
-    "Prepared",
-    "Spread",
-    "begun",
-    "check_machine",
-    "check_rewards",
-    "directory_of",
-    "end_processes",
-    "find_or_create",
-    "loop",
-    "on_every_node",
-    "open_store_for",
-    "open_to_read",
-    "prepare",
-    "present_fingerprint",
-    "probe",
-    "proposer_for",
-    "runner_for",
-    "take",
-    "usable_resources",
-]
+__all__ = ["check_machine", "check_rewards", "find_or_create", "on_every_node", "present_fingerprint", "probe", "take"]
+__all__ += ["Prepared", "Spread"]
+"""Names of other rooms that commands take from here."""
 
 READERS_PATIENCE = OutageLimits(total_s=5.0)
 """Limits on waiting for a server that is away, for readers, who need an answer soon."""
@@ -210,6 +192,15 @@ def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None
         return None
     root = settings.home.workers(study.id, study.spec.name)
     return WarmWorkerPool(root if place is None else root / f"place-{place}", clock)
+
+
+def use_one_thread() -> None:
+    """Makes numpy's linear algebra run on the calling thread only, from now on.
+
+    The matrices of a proposal are small. More threads would wait for each other in busy loops, whose CPU time disturbs
+    the trial that is being measured and exceeds that of the products.
+    """
+    threadpool_limits(limits=1, user_api="blas")
 
 
 def proposer_for(spec: StudySpec, known: PriorData | None = None) -> Proposer:

@@ -18,7 +18,7 @@ from trainer.child.contract import CycleKind, CycleRecord, Pool, Protocol
 
 UNSETTLED = 0.3
 """Ratio minus one by which each warm-up cycle must exceed the slowest later cycle, in seconds per token.
-``trainer.child.settling`` applies the same limit to two neighbouring cycles."""
+``trainer.child.cycles.Settling`` applies the same limit to two neighbouring cycles."""
 LEAST_CYCLES = 3
 """Timed cycles needed to recognize a warm-up; of two, either may be the outlier."""
 

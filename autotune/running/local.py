@@ -19,8 +19,7 @@ from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunRe
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from autotune.running.gpu_guard import GpuGuard, GpuUseGuard
-from autotune.running.gpu_pool import GpuPool
+from autotune.running.gpu_guard import GpuGuard, GpuPool, GpuUseGuard
 from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits

@@ -22,8 +22,7 @@ from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.processes import Processes
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
-from autotune.running.timeline import Timeline
-from autotune.running.watchdog import Watchdog
+from autotune.running.watchdog import Timeline, Watchdog
 from trainer.child.contract import (
     ContractError,
     CycleKind,

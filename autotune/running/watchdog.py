@@ -1,16 +1,19 @@
-"""Checks a trial's process tree ten times a second: its memory against the limit, and its CPU time."""
+"""Follows the memory of a trial's process tree: ten times a second against the limit, and over time in a file."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point, text_of, thinned
+from autotune.ports import Clock
 from autotune.running.memory import TreeMemory
 from autotune.running.proc import TICKS_PER_SECOND, Stat
 from autotune.running.process_tree import ProcessTree
-from trainer.child.contract import CurrentPhase, read_phase
+from trainer.child.contract import CurrentPhase, read_phase, write_atomic
 
 _GCC = ("gcc", "g++", "cc", "c++", "cc1", "cc1plus", "collect2", "lto1", "lto-wrapper", "as", "ld")
 _CUDA = ("nvcc", "cudafe++", "cicc", "ptxas", "fatbinary", "nvlink")
@@ -92,3 +95,65 @@ class Watchdog(threading.Thread):
         """Stops the checks."""
         self._done.set()
         self.join()
+
+
+SAVE_S = 10.0
+"""Seconds between two writes, and so the most that a killed tuner loses."""
+
+
+class Timeline:
+    """Memory of one attempt over time, in a bounded number of points. An error of writing the file is ignored.
+
+    The watchdog's thread calls ``host``, the supervisor's everything else.
+    """
+
+    def __init__(self, path: Path, clock: Clock, phase: Callable[[], CurrentPhase | None]) -> None:
+        """Starts the timeline; ``phase`` returns the current phase."""
+        self._path = path
+        self._clock = clock
+        self._phase = phase
+        self._began, self._began_at = clock.monotonic(), clock.now()
+        self._saved = self._began
+        self._lock = threading.Lock()
+        self._host: list[Point] = []
+        self._device: list[Point] = []
+
+    def host(self, used: int) -> None:
+        """Adds a point: bytes used by the process tree now."""
+        self._note(self._host, used)
+
+    def device(self, used: int | None) -> None:
+        """Adds a point: bytes used on the fullest GPU now; ``None``: unknown."""
+        if used is not None:
+            self._note(self._device, used)
+
+    def _note(self, series: list[Point], used: int) -> None:
+        mark = self._phase()
+        seconds = round(self._clock.monotonic() - self._began, 2)
+        point = Point(seconds, used) if mark is None else Point(seconds, used, mark.phase, mark.cycle)
+        with self._lock:
+            series.append(point)
+            if len(series) >= 2 * MOST_POINTS:
+                series[:] = thinned(series)
+
+    def taken(self) -> MemoryTimeline:
+        """Returns the timeline so far."""
+        with self._lock:
+            return MemoryTimeline(self._began_at, thinned(self._host), thinned(self._device))
+
+    def save(self) -> None:
+        """Writes the timeline if ``SAVE_S`` have passed; without fsync, because a measurement may be running."""
+        now = self._clock.monotonic()
+        if now - self._saved >= SAVE_S:
+            self._saved = now
+            self._write(durable=False)
+
+    def finish(self) -> None:
+        """Writes the whole timeline."""
+        self._write(durable=True)
+
+    def _write(self, *, durable: bool) -> None:
+        timeline = self.taken()
+        if timeline.host:
+            with contextlib.suppress(OSError):
+                write_atomic(self._path, text_of(timeline), durable=durable)

@@ -11,8 +11,7 @@ from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study
 from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
-from autotune.machine.gpu_choice import ELSEWHERE
-from autotune.machine.held_gpus import usable_resources
+from autotune.machine.gpu_choice import ELSEWHERE, usable_resources
 from autotune.proposals.samplers import named_sampler
 from autotune.running.environment import let_through
 from autotune.settings import Settings

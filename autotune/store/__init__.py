@@ -13,11 +13,10 @@ from autotune.errors import StoreError, UnfitDatabaseError
 from autotune.machine.clock import SystemClock
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.backend import Backend
-from autotune.store.patience import OutageLimits, Talk
-from autotune.store.places import check_place
 from autotune.store.postgresql import Postgresql
 from autotune.store.repository import SqlStore
-from autotune.store.sqlite import SqliteFile, SqliteMemory
+from autotune.store.sqlite import SqliteFile, SqliteMemory, check_place
+from autotune.store.transactions import OutageLimits, Talk
 
 BUSY_TIMEOUT_S = 10.0
 """Longest time, in seconds, that a transaction waits for another process's transaction."""

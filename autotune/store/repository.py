@@ -11,10 +11,8 @@ from sqlalchemy.orm import Session
 from autotune.ports import Clock, StopToken, StudyLock
 from autotune.store import measurements, studies, trials
 from autotune.store.backend import Backend, explained
-from autotune.store.models import AttemptRow
-from autotune.store.patience import OutageLimits, Patient, Talk
-from autotune.store.schema import prepare
-from autotune.store.transactions import Transactions
+from autotune.store.models import AttemptRow, prepare
+from autotune.store.transactions import OutageLimits, Patient, Talk, Transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from autotune.documents import codec
 from autotune.domain import Event, Fingerprint, PriorKnowledge, Recommendation, Study, StudySpec, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
+from autotune.store.measurements import event_of, study_of
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
-from autotune.store.rows import event_of, study_of
 
 _BY_ID = select(StudyRow).where(StudyRow.id == bindparam("study"))
 _LAST_EVENT = select(func.max(EventRow.id)).where(EventRow.study_id == bindparam("study"))

@@ -8,9 +8,17 @@ from sqlalchemy.orm import Session
 from autotune.documents import codec
 from autotune.domain import Event, Outcome, Study, StudySpec, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
-from autotune.store.measurements import Chosen, facts_of, notes_of, rows_of, worst_case_of
+from autotune.store.measurements import (
+    AttemptFacts,
+    Chosen,
+    facts_of,
+    notes_of,
+    rows_of,
+    study_of,
+    trial_of,
+    worst_case_of,
+)
 from autotune.store.models import AttemptRow, StudyRow, TrialRow
-from autotune.store.rows import AttemptFacts, study_of, trial_of
 from autotune.store.studies import add_event, changing, existing
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 

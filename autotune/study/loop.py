@@ -40,11 +40,10 @@ from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, remaining_s
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone, MachineFaults
-from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.nodes import Spot, whole_rounds
 from autotune.study.protocols import baseline_draft
-from autotune.study.recorder import Recorder, store_record
+from autotune.study.recorder import History, Recorder, store_record
 from autotune.verify import long_run
 from search_spaces.knobs import moving_lengths
 from trainer.child.contract import NoteRecord

@@ -13,16 +13,15 @@ from urllib.parse import urlsplit
 from autotune.domain import Study, Trial
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware
-from autotune.machine.held_gpus import usable_resources
+from autotune.machine.gpu_choice import usable_resources
 from autotune.ports import Clock, ServerLaunch, StopToken
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
 from autotune.running.command import BoundedCommand, OutputLine, run_command
-from autotune.running.companion import server_beside
+from autotune.running.companion import is_free, listeners, server_beside
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
-from autotune.running.sockets import is_free, listeners
 from autotune.settings import Settings
 from autotune.statistics import evidence
 from autotune.verify.compare_run import (

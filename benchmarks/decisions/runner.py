@@ -23,8 +23,7 @@ from autotune.ports import Assignment, Clock, RunReport, StopToken, TrialRunner,
 from autotune.running.warm_pool import WorkerKey, doubt_used_process, shares_process, suits
 from benchmarks.decisions.machine import IDLE, SYNC, Machine
 from trainer.child.contract import NoteRecord, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
-from trainer.child.cycles import CyclePlan
-from trainer.child.settling import Settling
+from trainer.child.cycles import CyclePlan, Settling
 
 OOM_SHARE = 0.7
 """Of the warm-up cycle's seconds, those until memory runs out in it."""

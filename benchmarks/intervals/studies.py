@@ -10,8 +10,7 @@ from autotune import domain
 from autotune.domain import Configuration, CycleKind, CycleRecord, Protocol, Trial, TrialKind
 from benchmarks.intervals import product
 from benchmarks.intervals.noises import Machine, Noise
-from trainer.child.cycles import CyclePlan
-from trainer.child.settling import Settling
+from trainer.child.cycles import CyclePlan, Settling
 
 SEARCHED = 6
 """Configurations beside the baseline. All are as fast, so the one that measures fastest does so by chance."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.running.sockets import listeners
+from autotune.running.companion import listeners
 from tests.e2e.commands import tagged
 from tests.support.node import Node
 from tests.support.split_studies import CASES, Case, split, words_of

@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from tests.support.verl_cases import Combination, anything, legal
-from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
+from trainer.child.contract import CycleKind, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
-from trainer.child.frameworks.verl import StepLayout, read_log
+from trainer.child.frameworks.verl import StepLayout, cycle_of
+from trainer.child.frameworks.verl.metrics import data_of
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.fields import fields_of
@@ -194,10 +195,9 @@ def test_verl_reads_the_exported_prompts_and_scores_by_the_exported_reward(verl:
 def test_figures_of_verls_own_file_logger(verl: Verl, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     truth = verl.ask({"log": str(path)})
-    found = list(read_log(path, StepLayout(rows=16, updates=2, epochs=1, packed=True, warmup=1)))
-    assert isinstance(found[0], NoteRecord)
-    assert "reward" in found[0].data["generate"]
-    cycles = [record for record in found if isinstance(record, CycleRecord)]
+    plan = StepLayout(rows=16, updates=2, epochs=1, packed=True, warmup=1)
+    steps = [data_of(line, number) for number, line in enumerate(path.read_text().splitlines(), 1)]
+    cycles = [cycle_of(data, at, plan) for at, data in enumerate(d for d in steps if "timing_s/step" in d)]
     assert [cycle.cycle_kind for cycle in cycles] == [CycleKind.WARMUP, CycleKind.NATURAL, CycleKind.NATURAL]
     for cycle, (prompt, completion, score) in zip(cycles, truth, strict=True):
         assert (cycle.prompt_tokens, cycle.completion_tokens) == (prompt, completion)

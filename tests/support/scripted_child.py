@@ -53,8 +53,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
-from trainer.child.journal import Journal
-from trainer.child.looks import ANSWER_S, is_enough
+from trainer.child.journal import ANSWER_S, Journal, is_enough
 
 
 class ScriptedTrial:

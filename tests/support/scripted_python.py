@@ -57,8 +57,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
-from trainer.child.journal import Journal
-from trainer.child.looks import is_enough
+from trainer.child.journal import Journal, is_enough
 
 FOLDER = "SCRIPTED_PYTHON"
 PACKAGES = {

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from trainer.child.frameworks.ms_swift.describe import _parser
-from trainer.child.frameworks.ms_swift.megatron import shape
+from trainer.child.frameworks.ms_swift.describe import _parser, shape
 
 SHAPE: Any = shape()
 OWN: Any = next(base for base in SHAPE.__mro__ if base.__name__ == "MegatronArguments")

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
-from .ending import ResultClaim
 from .memory import tree_pss
-from .worker import FRAMEWORKS, answer_sigterm, run
+from .worker import FRAMEWORKS, ResultClaim, answer_sigterm, run
 
 LOOK_S = 0.02
 """Seconds between two checks for a letter."""

@@ -21,7 +21,7 @@ from autotune.ports import Observer, Store
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
-    from autotune.wiring import Prepared
+    from autotune.specification.prepare import Prepared
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def _keys(config: Path, framework: str) -> Mapping[str, Any]:
 
 
 def _places(settings: Settings) -> list[Finding]:
-    from autotune.store.schema import VERSION
+    from autotune.store.models import VERSION
 
     return [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),

@@ -7,7 +7,7 @@ import sys
 SCRIPT = """
 import numpy
 from threadpoolctl import threadpool_info
-from autotune.machine.linear_algebra import use_one_thread
+from autotune.wiring import use_one_thread
 
 def threads():
     return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]

@@ -12,7 +12,7 @@ from autotune import wiring
 from autotune.documents.recommendation import row_json
 from autotune.domain import Budget, Configuration, Resources
 from autotune.errors import UsageError
-from autotune.machine import hardware
+from autotune.machine import gpu_choice, hardware
 from autotune.machine.nvml import Gpu
 from autotune.recommendation.recommend import recommend
 from autotune.settings import read_settings
@@ -84,7 +84,7 @@ def test_the_preset_is_that_of_so_many_gpus(count: int, preset: str) -> None:
 def test_a_study_holds_every_visible_gpu_and_its_trials_see_those_alone(visible: Any) -> None:
     said: list[str] = []
     visible(8)
-    assert wiring.usable_resources(said.append).gpus == 8
+    assert gpu_choice.usable_resources(said.append).gpus == 8
     assert said == []
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "or CUDA would count them otherwise than the guard does"
@@ -94,7 +94,7 @@ def test_a_subset_of_a_subset(visible: Any, monkeypatch: pytest.MonkeyPatch) -> 
     said: list[str] = []
     visible(8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,4,6")
-    assert wiring.usable_resources(said.append, 2).gpus == 2
+    assert gpu_choice.usable_resources(said.append, 2).gpus == 2
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,4"
     assert said == [
         "of 3 visible GPUs, 2 will be used: 2, 4, Example 80GB (80.0 GiB); CUDA_VISIBLE_DEVICES can choose others"
@@ -104,7 +104,7 @@ def test_a_subset_of_a_subset(visible: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_no_gpu_is_a_cpu_study_on_a_machine_that_has_some(visible: Any) -> None:
     visible(2)
-    found = wiring.usable_resources(lambda _: None, 0)
+    found = gpu_choice.usable_resources(lambda _: None, 0)
     assert (found.gpus, found.device) == (0, "cpu")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert build.ranked(found, 1).training_processes == 1

@@ -9,7 +9,7 @@ import pytest
 from autotune.errors import MachineError
 from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu
-from autotune.running.gpu_pool import GpuPool
+from autotune.running.gpu_guard import GpuPool
 
 GPUS = tuple(Gpu(n, f"GPU-{n}", "Example 80GB", 80 << 30, 0, (9, 0), "580.1") for n in range(4))
 LASTING = GpuFault("GPU-1", 1, "it has fallen off the bus (XID 79)")

@@ -15,8 +15,7 @@ import pytest
 
 from autotune.running import proc
 from autotune.running.proc import Stat
-from autotune.running.process_tree import FULL_EVERY, ProcessTree
-from autotune.running.shared_memory import FOLDER, Segments, mapped
+from autotune.running.process_tree import FOLDER, FULL_EVERY, ProcessTree, Segments, mapped
 from tests.contracts.runner_suite import RealClock
 from tests.support.not_none import not_none
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.running.sockets import is_free, listeners, strangers_at
+from autotune.running.companion import is_free, listeners, strangers_at
 
 OURS = {os.getpid()}
 

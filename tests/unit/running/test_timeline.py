@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point, peak, read, stretch, thinned
 from autotune.domain import FailureReason
 from autotune.ports import Assignment, RunReport
-from autotune.running.timeline import SAVE_S, Timeline
+from autotune.running.watchdog import SAVE_S, Timeline
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeClock, FakeStop
 from tests.support.not_none import not_none

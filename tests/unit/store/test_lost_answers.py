@@ -17,9 +17,9 @@ from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
 from autotune.ports import Store
-from autotune.store.patience import OutageLimits
 from autotune.store.repository import SqlStore
 from autotune.store.sqlite import SqliteMemory
+from autotune.store.transactions import OutageLimits
 from tests.contracts.store_cases import begin
 from tests.contracts.store_machine import StoreMachine, play
 from tests.contracts.store_suite import StoreSuite

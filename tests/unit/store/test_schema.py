@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import MetaData
 
 from autotune.errors import StoreError
-from autotune.store import open_store, schema
+from autotune.store import models, open_store
 from autotune.store.models import Base, SchemaRow
 from autotune.store.repository import SqlStore
 from tests.contracts.store_cases import begin
@@ -38,7 +38,7 @@ def tables(path: Path) -> set[str]:
 def test_the_tables_are_made_once_with_their_version(path: Path) -> None:
     open_store(path).close()
     assert tables(path) == set(Base.metadata.tables)
-    assert sql(path, VERSION) == [(schema.VERSION,)]
+    assert sql(path, VERSION) == [(models.VERSION,)]
 
 
 def test_opening_again_makes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +63,10 @@ def test_of_processes_that_open_it_at_once_one_makes_the_tables_and_the_others_w
         for gate in (one, two):
             gate.send("go")
         assert [received(gate) for gate in (one, two)] == [0, 0]
-    assert sql(path, VERSION) == [(schema.VERSION,)]
+    assert sql(path, VERSION) == [(models.VERSION,)]
 
 
-@pytest.mark.parametrize("version", [0, schema.VERSION + 1, 917])
+@pytest.mark.parametrize("version", [0, models.VERSION + 1, 917])
 def test_a_database_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
     begin(open_store(path))
     sql(path, f"UPDATE {SchemaRow.__tablename__} SET version = {version}")  # noqa: S608 - the words are ours
@@ -75,7 +75,7 @@ def test_a_database_of_another_version_is_refused_and_left_alone(path: Path, ver
         open_store(path)
     message = str(caught.value)
     way_out = "upgrade autotune" if version else "use the autotune that made it"
-    for part in (str(path), f"of version {version}", f"version {schema.VERSION} alone", way_out):
+    for part in (str(path), f"of version {version}", f"version {models.VERSION} alone", way_out):
         assert part in message
     assert sql(path, "SELECT * FROM studies") == before
     assert sql(path, VERSION) == [(version,)]

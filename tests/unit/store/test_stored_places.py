@@ -17,8 +17,8 @@ from autotune.cli.doctor.findings import Verdict
 from autotune.cli.doctor.place_checks import check_home
 from autotune.errors import UnfitDatabaseError
 from autotune.settings import HomePaths, read_settings
-from autotune.store import open_store, places
-from autotune.store.places import check_place
+from autotune.store import open_store, sqlite
+from autotune.store.sqlite import check_place
 from autotune.wiring import check_store
 from tests.support.waiting import PATIENCE_S
 
@@ -86,7 +86,7 @@ overlay {0}/over overlay rw 0 0
 def mounts(tmp_path: Path, monkeypatch: Patch) -> Path:
     table = tmp_path / "mounts"
     table.write_text(MOUNTS.format(tmp_path))
-    monkeypatch.setattr(places, "MOUNTS", table)
+    monkeypatch.setattr(sqlite, "MOUNTS", table)
     return tmp_path
 
 
@@ -142,7 +142,7 @@ exec "$@"
 CHECK = """
 import sys
 from pathlib import Path
-from autotune.store.places import check_place, mount_of
+from autotune.store.sqlite import check_place, mount_of
 file = Path(sys.argv[1]).absolute() / "autotune.sqlite"
 print(mount_of(file.parent).kind)
 check_place(file)

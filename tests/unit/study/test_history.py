@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.domain import Outcome, Trial, TrialState
 from autotune.ports import Store
 from autotune.store import open_store
-from autotune.study.history import History
+from autotune.study.recorder import History
 from tests.support import factories as f
 from tests.support.properties import examples
 

@@ -11,8 +11,8 @@ import pytest
 
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Protocol, Result, RunPaths, TrialSpec, dumps, write_atomic
-from trainer.child.ending import ResultClaim
 from trainer.child.failures import IllegalSettingError
+from trainer.child.worker import ResultClaim
 
 
 def _ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, gone: str) -> Result:

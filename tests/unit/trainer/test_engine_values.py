@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainer.child.frameworks.trl.engine import ENGINE_KNOBS, EngineError
-from trainer.child.frameworks.trl.engine_values import PLACES, has_otherwise
+from trainer.child.frameworks.trl.run import PLACES, has_otherwise
 
 SEAMS: dict[str, Any] = {
     "max_num_seqs": 64,

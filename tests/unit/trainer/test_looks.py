@@ -10,7 +10,7 @@ import pytest
 
 from trainer.child.contract import CycleKind, Protocol, RunPaths, write_atomic
 from trainer.child.cycles import CyclePlan
-from trainer.child.looks import is_enough, read_answer
+from trainer.child.journal import is_enough, read_answer
 
 
 @pytest.mark.parametrize(

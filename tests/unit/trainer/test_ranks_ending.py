@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from trainer.child.contract import FailureReason, Phase, Pool, Result, RunPaths, read_result
-from trainer.child.ending import ECHOES, ResultClaim, is_echo
 from trainer.child.user_environment import meet_on_loopback
+from trainer.child.worker import ECHOES, ResultClaim, is_echo
 
 OOM = Result(ok=False, reason=FailureReason.OOM, phase=Phase.UPDATE, pool=Pool.HOST, message="can't allocate memory")
 ECHO = Result(

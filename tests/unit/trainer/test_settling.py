@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support import factories
 from trainer.child.contract import CycleKind, CycleRecord, Protocol
-from trainer.child.cycles import CyclePlan
-from trainer.child.settling import Settling
+from trainer.child.cycles import CyclePlan, Settling
 
 SEARCH = Protocol(warmup=1, natural=0, recorded=3)
 

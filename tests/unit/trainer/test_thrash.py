@@ -16,9 +16,8 @@ from autotune.running.ending import Ending, outcome_of
 from trainer.child.contract import CurrentPhase, CycleKind, Phase, RunPaths
 from trainer.child.failures import ThrashError, classify
 from trainer.child.journal import Journal
-from trainer.child.memory import MemoryWatch
+from trainer.child.memory import MemoryWatch, ThrashWatch, thrashing, worst_phase
 from trainer.child.meter import Meter
-from trainer.child.thrash import ThrashWatch, thrashing, worst_phase
 
 COUNTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=12)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Peaks, parse_record
+from trainer.child.contract import CycleKind, Peaks, parse_record
 from trainer.child.contract.codec import dumps
-from trainer.child.frameworks.verl import LIMITS, MetricsError, StepLayout, cycle_of, records
+from trainer.child.frameworks.verl import LIMITS, MetricsError, StepLayout, cycle_of
+from trainer.child.frameworks.verl.metrics import data_of
 
 PLAN = StepLayout(rows=8, updates=1, epochs=1, packed=True, warmup=1)
 STEP: dict[str, Any] = {
@@ -25,8 +26,8 @@ STEP: dict[str, Any] = {
 }
 
 
-def lines(*steps: dict[str, Any]) -> list[str]:
-    return [json.dumps({"step": number, "data": step}) for number, step in enumerate(steps, start=1)]
+def line_of(step: dict[str, Any]) -> str:
+    return json.dumps({"step": 1, "data": step})
 
 
 def test_a_step_is_a_cycle() -> None:
@@ -51,11 +52,7 @@ def test_a_completion_counts_only_if_it_was_trained_on() -> None:
 
 
 def test_what_cannot_be_separated_is_said_and_not_guessed() -> None:
-    note, cycle = records(lines(STEP), PLAN)
-    assert isinstance(note, NoteRecord)
-    assert isinstance(cycle, CycleRecord)
-    assert note.data == LIMITS
-    assert "reward" not in cycle.phases
+    assert "reward" not in cycle_of(STEP, 0, PLAN).phases
     assert "holds the reward" in LIMITS["generate"]
     apart = cycle_of({**STEP, "timing_s/reward": 0.5}, 0, PLAN)
     assert (apart.phases["reward"], apart.phases["generate"]) == (0.5, 5.0)
@@ -68,9 +65,9 @@ def test_padded_rows_leave_unknown_what_was_computed() -> None:
     assert cycle_of(STEP, 0, twice).computed_tokens == 1920
 
 
-def test_validation_and_first_steps() -> None:
-    found = list(records(lines({"val-core/acc": 0.5}, STEP, STEP, STEP), StepLayout(8, 1, 1, True, warmup=2)))[1:]
-    kinds = [(cycle.index, cycle.cycle_kind) for cycle in found if isinstance(cycle, CycleRecord)]
+def test_first_steps_warm_up() -> None:
+    cycles = [cycle_of(STEP, index, StepLayout(8, 1, 1, True, warmup=2)) for index in range(3)]
+    kinds = [(cycle.index, cycle.cycle_kind) for cycle in cycles]
     assert kinds == [(0, CycleKind.WARMUP), (1, CycleKind.WARMUP), (2, CycleKind.NATURAL)]
 
 
@@ -86,13 +83,13 @@ def test_a_figure_that_is_not_finite_is_none() -> None:
         ("[]", "line 1: expected"),
         ('{"step": 1}', "line 1: expected"),
         ('{"step": "1", "data": {}}', "line 1: expected"),
-        (lines({**STEP, "timing_s/step": 0})[0], "expected a positive number of seconds"),
-        (lines({**STEP, "timing_s/step": 8.0})[0], "its phases take 9.000 s, longer than the step's 8.000 s"),
-        (lines({**STEP, "response_length/mean": None})[0], "response_length/mean: expected a number, got None"),
-        (lines({**STEP, "timing_s/gen": "5"})[0], "timing_s/gen: expected a number, got '5'"),
+        (line_of({**STEP, "timing_s/step": 0}), "expected a positive number of seconds"),
+        (line_of({**STEP, "timing_s/step": 8.0}), "its phases take 9.000 s, longer than the step's 8.000 s"),
+        (line_of({**STEP, "response_length/mean": None}), "response_length/mean: expected a number, got None"),
+        (line_of({**STEP, "timing_s/gen": "5"}), "timing_s/gen: expected a number, got '5'"),
     ],
 )
 def test_a_line_verl_would_not_write_is_refused(line: str, words: str) -> None:
     with pytest.raises(MetricsError) as refused:
-        list(records([line], PLAN))
+        cycle_of(data_of(line, 1), 0, PLAN)
     assert words in str(refused.value)

@@ -14,7 +14,7 @@ from tests.support.verl_cases import Combination, machine
 from trainer.child.contract import RunPaths, StartupPart
 from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.verl import overrides, run
-from trainer.child.frameworks.verl.demands import PATIENCE_S, RayDemands, unmet
+from trainer.child.frameworks.verl.run import PATIENCE_S, RayDemands, unmet
 from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.verl import export
 from trainer.frameworks.verl.hydra import split

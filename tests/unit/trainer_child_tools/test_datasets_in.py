@@ -22,7 +22,7 @@ sys.path.insert(0, sys.argv[1])
 import start
 sys.path.pop(0)
 start.load_package()
-module = importlib.import_module("_autotune_trainer.datasets_in")
+module = importlib.import_module("_autotune_trainer.prompt_rows")
 module.MOST_MEASURED = 20
 for line in sys.stdin:
     keys = json.loads(line)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.child import datasets_in, prompt_rows
 from trainer.child import prepare as module
+from trainer.child import prompt_rows
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
 
@@ -328,7 +328,7 @@ def test_pictures_are_refused_before_any_trial(tmp_path: Path, row: dict[str, An
         prompt_rows.read_rows(path)
     if "prompt" in row:
         with pytest.raises(prompt_rows.UnusablePromptsError, match="text only"):
-            datasets_in.checked(row, "org/data", 1)
+            prompt_rows.checked(row, "org/data", 1)
 
 
 def test_an_empty_column_of_pictures_and_text_in_parts_are_text(tmp_path: Path) -> None:

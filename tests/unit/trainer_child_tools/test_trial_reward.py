@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.child import trial_reward
+from trainer.child import prepare
 from trainer.child.contract import RewardSpec
 from trainer.child.failures import RewardFailedError
+from trainer.child.prepare import call_arguments, check_reward, check_rewards, cost_of
 from trainer.child.reward_files import working_in
 from trainer.child.rewards import load_reward
 from trainer.child.scored import as_numbers, as_reward_error, guarded
-from trainer.child.trial_reward import call_arguments, check_reward, check_rewards, cost_of
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
 
@@ -108,7 +108,7 @@ def test_a_reward_is_timed_as_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         now[0] += 2.0 + 0.25 * len(completions)
         return [1.0] * len(completions)
 
-    monkeypatch.setattr(trial_reward.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(prepare.time, "perf_counter", lambda: now[0])
     assert check_rewards([slow], 4 * ROWS, tokenize) == (2.0, 0.25)
     assert calls == [2, 14], "each completion is scored once"
     assert check_rewards([slow, slow], 4 * ROWS, tokenize) == (4.0, 0.5)

@@ -20,8 +20,7 @@ from .codec import (
 )
 from .inputs import inputs_of, missing_input
 from .log_lines import last_error, read_log
-from .mailbox import Letter, Mailbox, WorkerReply
-from .marks import CurrentPhase, PhaseMark, read_phase
+from .mailbox import CurrentPhase, Letter, Mailbox, PhaseMark, WorkerReply, read_phase
 from .shapes import (
     CycleRecord,
     NoteRecord,

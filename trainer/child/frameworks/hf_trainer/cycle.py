@@ -86,8 +86,8 @@ def install_update(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(module, accelerator, meter)
-    trainer.training_step = keeping_loss(trainer.training_step, seen)
-    trainer.log = keeping_logs(trainer.log, seen)
+    trainer.training_step = keeping(trainer.training_step, lambda loss, *_: seen.losses.append(loss))
+    trainer.log = keeping(trainer.log, lambda _, logs, *__: seen.logs.append(dict(logs)))
 
 
 def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
@@ -101,25 +101,13 @@ def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
     return counted
 
 
-def keeping_loss(training_step: Any, seen: TrainerLog) -> Any:
-    """Wraps ``training_step`` so that ``seen`` keeps its losses."""
+def keeping(call: Any, keep: Any) -> Any:
+    """Wraps ``call`` so that ``keep`` receives its result and its arguments."""
 
-    @functools.wraps(training_step)
+    @functools.wraps(call)
     def kept(*args: Any, **kwargs: Any) -> Any:
-        loss = training_step(*args, **kwargs)
-        seen.losses.append(loss)
-        return loss
-
-    return kept
-
-
-def keeping_logs(log: Any, seen: TrainerLog) -> Any:
-    """Wraps ``log`` so that ``seen`` keeps its figures."""
-
-    @functools.wraps(log)
-    def kept(logs: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        result = log(logs, *args, **kwargs)
-        seen.logs.append(dict(logs))
+        result = call(*args, **kwargs)
+        keep(result, *args)
         return result
 
     return kept

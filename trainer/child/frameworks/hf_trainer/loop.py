@@ -1,11 +1,14 @@
-"""Drives a transformers ``Trainer`` through the protocol, cycle by cycle."""
+"""Drives a transformers ``Trainer`` through the protocol, cycle by cycle; each framework has a subclass of ``Loop``."""
 
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Protocol, Sequence, Tuple, Type
+
+import torch
 
 from ...contract import (
     CycleKind,
@@ -16,23 +19,27 @@ from ...contract import (
     TrialSpec,
     WorstCaseRecord,
 )
-from ...cycles import CyclePlan, assign, doubled, resample
+from ...cycles import CyclePlan, Settling, assign, doubled, resample
 from ...failures import MeterError
 from ...guard import ClockGuard, ReferenceKernel, server_pid
-from ...looks import is_enough
-from ...memory import check_limit
-from ...meter import Meter
-from ...settling import Settling
-from ...thrash import ThrashWatch
+from ...journal import is_enough
+from ...memory import ThrashWatch, check_limit
 from ...trial import TrialContext
 from ...usage import GradientSync
 from . import cycle
-from .attention import attention_facts
 from .compiling import CompileWatch
 from .prime import held, prime_optimizer
 from .quality import Quality
 from .rollout import MeteredRollout
 from .together import Together
+
+SDPA_KERNELS = {
+    "cudnn": "cudnn_sdp_enabled",
+    "flash": "flash_sdp_enabled",
+    "mem_efficient": "mem_efficient_sdp_enabled",
+    "math": "math_sdp_enabled",
+}
+"""Kernels of ``torch.nn.functional.scaled_dot_product_attention`` -> the question in ``torch.backends.cuda``."""
 
 
 class EngineCounters(Protocol):
@@ -50,35 +57,36 @@ class EngineCounters(Protocol):
 class Loop:
     """Turns the trainer's steps into cycles: opened when it fetches a cycle's first batch, closed when
     the last update's step has been logged, so that nothing a user would wait for is left out.
+
+    A subclass names the methods and the rollout of one framework, and wraps the methods that make up phases.
     """
 
-    def __init__(
-        self,
-        trial: TrialContext,
-        trainer: Any,
-        plan: CyclePlan,
-        updates: int,
-        meter: Meter,
-        rollout: MeteredRollout,
-        seen: cycle.TrainerLog,
-        quality: Quality,
-        watch: Optional[EngineCounters] = None,
-    ) -> None:
+    METHODS: ClassVar[Tuple[str, ...]]
+    """Methods that a subclass and its rollout wrap, besides ``cycle.METHODS``."""
+    ROLLOUT: ClassVar[Type[MeteredRollout]]
+    MODULE: ClassVar[str] = "trl.trainer.grpo_trainer"
+    """Module of the trainer's class."""
+
+    def __init__(self, trial: TrialContext, trainer: Any, updates: int, watch: Optional[EngineCounters] = None) -> None:
+        """Takes the optimizer updates of a cycle, and the watch of the engine if there is one."""
+        cycle.check_methods(trainer, self.METHODS)
         self._trial = trial
         self._spec: TrialSpec = trial.spec
         self._trainer = trainer
-        self._plan = plan
+        self._plan = CyclePlan(trial.spec.protocol)
         self._updates = updates
-        self._rollout = rollout
-        self._seen = seen
-        self._quality = quality
+        self._meter = trial.meter or trial.open_meter()
+        args, longest = trainer.args, (trial.spec.max_prompt_length, trial.spec.max_completion_length)
+        per_generation = args.steps_per_generation * self.sharing() * args.num_iterations
+        generations = updates * args.gradient_accumulation_steps // per_generation
+        self._rollout = self.ROLLOUT(trainer, *longest, generations, trial.rank)
+        self._seen = cycle.TrainerLog()
         self._compiler = CompileWatch()
         self._watch = watch
         self._guard = ClockGuard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
-        self._meter = meter
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)
-        self._settling = Settling(plan, lambda mine: bool(self._together.all(mine)[0]))
+        self._settling = Settling(self._plan, lambda mine: bool(self._together.all(mine)[0]))
         self._gradients = GradientSync(None)
         self._index = -1
         self._kind: Optional[CycleKind] = None
@@ -87,7 +95,34 @@ class Loop:
         self._overhead = 0.0
         self._natural: List[int] = []
         self._lengths: Sequence[int] = spec_lengths(trial.spec)
-        self._prepared = time.perf_counter()
+
+    def sharing(self) -> int:
+        """Returns the ranks that share a sequence."""
+        return 1
+
+    def prepare(self) -> None:
+        """Changes the trainer as the trial asks, before anything is measured."""
+
+    def quality(self) -> Quality:
+        """Returns the quality guard of the framework."""
+        return Quality(self._trainer, self._trial.journal, self._trial.rank)
+
+    def wrap_phases(self) -> None:
+        """Wraps the methods that make up phases before the update."""
+        raise NotImplementedError
+
+    def drive(self, train: Callable[[], Any]) -> Any:
+        """Installs the meter, runs ``train()``, and checks that the protocol was fulfilled."""
+        self.prepare()
+        self._trial.note("threads", {"torch": torch.get_num_threads()})
+        self._quality = self.quality()
+        self._quality.install()
+        self._rollout.install()
+        self.wrap_phases()
+        module = sys.modules[self.MODULE]
+        cycle.install_update(self._trainer, self._meter, self._rollout, self._seen, module)
+        self.install()
+        return self.run(train)
 
     def install(self) -> None:
         trainer = self._trainer
@@ -109,6 +144,7 @@ class Loop:
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
         self._trial.note("attention", attention_facts(trainer.model))
+        self._prepared = time.perf_counter()
 
     def run(self, train: Callable[[], Any]) -> Any:
         """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends.
@@ -246,3 +282,13 @@ def spec_lengths(spec: TrialSpec) -> Sequence[int]:
     if not spec.protocol.lengths:
         return ()
     return resample(spec.protocol.lengths, spec.rows_per_update, spec.seed)
+
+
+def attention_facts(model: Any) -> Dict[str, Any]:
+    """Returns ``implementation`` of the model, and ``sdpa``: kernels that ``scaled_dot_product_attention`` may use on a
+    GPU, chosen anew for each shape. A kernel unknown to this torch is left out.
+    """
+    questions = {name: getattr(torch.backends.cuda, question, None) for name, question in SDPA_KERNELS.items()}
+    enabled = [name for name, question in questions.items() if question is not None and question()]
+    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    return {"implementation": implementation, "sdpa": enabled}

@@ -49,6 +49,10 @@ class MeteredRollout:
         self.before_sleep: Callable[[], None] = lambda: None
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
+    def install(self) -> None:
+        """Wraps methods of the trainer, the model or the engine; no source is edited."""
+        raise NotImplementedError
+
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
         """Sets the lengths of the next cycle."""
         self._targets, self._stretch_last = targets, stretch_last
@@ -73,8 +77,9 @@ class MeteredRollout:
     def _is_worst(self) -> bool:
         return self._stretch_last and self.tally.generations == self._generations - 1
 
-    def _of_engine(self, prompts: int) -> Sequence[int]:
-        """Returns the lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
+    def _of_engine(self, prompts: Optional[int] = None) -> Sequence[int]:
+        """Returns the lengths of the rows an engine generates: with tensor parallelism those of all its ranks, unless
+        it is given ``prompts`` as one rank has."""
         pending = self._pending or []
         size = int(self._trainer.vllm_tensor_parallel_size)
         if size == 1 or prompts == len(pending):

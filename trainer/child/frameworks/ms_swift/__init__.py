@@ -6,6 +6,5 @@ from typing import Any, Dict
 
 from ...contract import TrialSpec
 from ...user_environment import import_key as key
-from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead
 from .run import run_trial

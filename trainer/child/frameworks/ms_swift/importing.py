@@ -13,7 +13,7 @@ from ...contract import TrialSpec
 from ...user_environment import put_trial_environment
 
 MODULES = ("swift.pipelines", "swift.rlhf_trainers.grpo_trainer")
-OURS = ("loop", "prompts", "scoring", "seams")
+OURS = ("drive", "inputs", "seams")
 
 
 def before_import(spec: TrialSpec) -> None:

@@ -30,11 +30,10 @@ def run_trial(trial: TrialContext) -> None:
     with trial.startup(StartupPart.IMPORT):
         check_version("ms-swift", importlib.metadata.version("ms-swift"), SUPPORTED)
         entry, trainer_class = importing.bring_in()
-        from . import loop, scoring, seams
+        from . import drive, inputs, seams
     trial.facts["versions"] = versions()
     check_lengths(spec)
-    plan = CyclePlan(spec.protocol)
-    meter = trial.open_meter()
+    trial.open_meter()
     trial.guard_memory(early=True)
     counts = (spec.settings.get("steps_per_generation"), spec.passthrough.get("num_iterations"))
     updates = updates_per_cycle(spec.settings.get("gradient_accumulation_steps") or 1, *counts)
@@ -44,16 +43,16 @@ def run_trial(trial: TrialContext) -> None:
         seams.install(spec.seams)
     except seams.SeamError as error:
         raise IllegalSettingError(str(error)) from error
-    rewards = scoring.rewards_of(spec)
-    argv = words(trial, rewards, plan.longest * updates)
+    rewards = inputs.rewards_of(spec)
+    argv = words(trial, rewards, CyclePlan(spec.protocol).longest * updates)
 
-    def drive(trainer: Any, train: Callable[[], Any]) -> Any:
+    def run(trainer: Any, train: Callable[[], Any]) -> Any:
         opened.end()
         trial.guard_memory()
-        return loop.drive(trial, trainer, plan, updates, meter, train)
+        return drive.SwiftLoop(trial, trainer, updates).drive(train)
 
     try:
-        with measured(trainer_class, opened, drive), working_in(arguments.folder(spec)):
+        with measured(trainer_class, opened, run), working_in(arguments.folder(spec)):
             _enter(entry, argv, opened)
     finally:
         trial.facts.update(reward_facts(rewards))
@@ -62,15 +61,15 @@ def run_trial(trial: TrialContext) -> None:
 
 def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
     """Builds the command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
-    from . import prompts, scoring
+    from . import inputs
 
     spec, scratch = trial.spec, trial.paths.scratch
     os.environ["MODELSCOPE_CACHE"] = str(scratch / "modelscope")  # what it makes of the prompts goes with the trial
     folder = str(model_folder(spec.model, spec.revision or None, offline=True))
     # At least two rows share a prompt, so this many prompts serve every group size in the same order.
-    written = prompts.write(spec.prompts, scratch, steps * spec.rows_per_update // 2)
+    written = inputs.write(spec.prompts, scratch, steps * spec.rows_per_update // 2)
     added = arguments.added(spec, folder, written.raw)
-    names = scoring.register(spec, rewards, written.raw)
+    names = inputs.register(spec, rewards, written.raw)
     argv = arguments.command_line(spec, folder, str(written.path), names, steps, scratch, added)
     trial.facts["arguments"] = added
     trial.note("arguments", {"argv": argv})

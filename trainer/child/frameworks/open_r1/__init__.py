@@ -5,6 +5,5 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
-from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial

@@ -1,71 +1,175 @@
-"""Drives the trainer of TRL 0.18 cycle by cycle through the protocol, by the loop TRL trials have."""
+"""Drives the trainer of TRL 0.18 cycle by cycle: sets the lengths of its rollouts, and assigns its methods to the
+phases."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Any, Callable
+from typing import Any, List, Sequence
 
 import torch
-from trl.trainer import grpo_trainer
 
 from ...contract import Phase
-from ...cycles import CyclePlan
-from ...meter import Meter
-from ...trial import TrialContext
-from ..hf_trainer.cycle import TrainerLog, check_methods, install_update, split_by_gradient
+from ..hf_trainer.cycle import split_by_gradient
+from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.loop import Loop
 from ..hf_trainer.quality import Quality
 from ..hf_trainer.rollout import MeteredRollout
-from .rollout import OpenR1Rollout
-
-METHODS = (
-    "_generate_and_score_completions",
-    "_get_per_token_logps",
-    "_move_model_to_vllm",
-)
-"""Methods that this module wraps, besides ``hf_trainer.cycle.METHODS``."""
+from ..hf_trainer.sampling import exactly, stretch
+from .importing import TRAINER
+from .serving import mark
 
 
-def drive(
-    trial: TrialContext, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]
-) -> None:
-    """Installs the meter, trains, and checks that the protocol was fulfilled."""
-    spec, args = trial.spec, trainer.args
-    check_methods(trainer, METHODS)
-    trial.note("threads", {"torch": torch.get_num_threads()})
-    generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
-    rollout = OpenR1Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    seen = TrainerLog()
-    # TRL 0.18 returns no log-probs of its engine: gradients alone are compared.
-    quality = Quality(trainer, trial.journal, trial.rank, trainer._get_per_token_logps, judged=False)
-    quality.install()
-    rollout.install()
-    install_phases(trainer, meter, rollout, seen)
-    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality)
-    loop.install()
-    loop.run(train)
+class OpenR1Rollout(MeteredRollout):
+    """Sets and counts the lengths of each generation in TRL 0.18."""
+
+    def install(self) -> None:
+        """Wraps ``generate`` of the engine, client or model, and the tokenizer's call; no source is edited."""
+        trainer = self._trainer
+        self._stretch_prompts(trainer.processing_class)
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            if trainer.accelerator.is_main_process:
+                trainer.vllm_client.generate = self._wrap_client(trainer.vllm_client.generate)
+            module = sys.modules[TRAINER]
+            module.broadcast_object_list = self._wrap_broadcast(module.broadcast_object_list)  # type: ignore[attr-defined]
+        elif trainer.use_vllm:
+            trainer.llm.generate = self._wrap_llm(trainer.llm.generate)
+        else:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            model.generate = self._wrap_model(model.generate)
+
+    def _stretch_prompts(self, tokenizer: Any) -> None:
+        """Makes every prompt as long as the longest in the worst case."""
+        outer, kind = self, type(tokenizer)
+
+        class Stretching(kind):  # type: ignore[misc, valid-type]
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                found = kind.__call__(self, *args, **kwargs)
+                if "text" not in kwargs:
+                    return found
+                found = outer._stretched(found) if outer._is_worst else found
+                outer._asked = int(found["attention_mask"][:, -outer._max_prompt :].sum())
+                return found
+
+        Stretching.__name__ = kind.__name__
+        tokenizer.__class__ = Stretching
+
+    def _stretched(self, found: Any) -> Any:
+        ids = found["input_ids"]
+        masks = found["attention_mask"].bool()
+        rows = [stretch(row[mask].tolist(), self._max_prompt) for row, mask in zip(ids, masks, strict=True)]
+        width = max(len(row) for row in rows)
+        padded = torch.zeros(len(rows), width, dtype=ids.dtype)
+        mask = torch.zeros(len(rows), width, dtype=found["attention_mask"].dtype)
+        for number, row in enumerate(rows):
+            padded[number, width - len(row) :] = torch.tensor(row, dtype=ids.dtype)
+            mask[number, width - len(row) :] = 1
+        found["input_ids"], found["attention_mask"] = padded, mask
+        return found
+
+    _asked = 0
+    """Tokens of the prompts that this rank tokenized last, after TRL's cut."""
+
+    def _wrap_client(self, generate: Any) -> Any:
+        """Sets the lengths of all ranks' rows in the main process's request: ``n`` for each prompt, rank by rank."""
+
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
+            lengths = self._of_all(len(prompts) * n // int(self._trainer.accelerator.num_processes))
+            if lengths is None:
+                return generate(prompts=prompts, n=n, **sampling)
+            rows = [prompt for prompt in prompts for _ in range(n)]
+            marked = [mark(prompt, length) for prompt, length in zip(rows, lengths, strict=True)]
+            return generate(prompts=marked, n=1, **sampling)
+
+        return generate_with_lengths
+
+    def _wrap_broadcast(self, broadcast: Any) -> Any:
+        """Finds the rank's own completions in TRL's broadcast (``grpo_trainer.py:1031`` of 0.18)."""
+
+        @functools.wraps(broadcast)
+        def broadcast_and_count(completions: Any, *args: Any, **kwargs: Any) -> Any:
+            whole = broadcast(completions, *args, **kwargs)
+            rows = len(whole) // int(self._trainer.accelerator.num_processes)
+            self._pending = self._lengths(rows)
+            self._count_rows(self._asked, whole[self._rank * rows : (self._rank + 1) * rows])
+            return whole
+
+        return broadcast_and_count
+
+    def _wrap_model(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def generate_with_lengths(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            self._pending = self._lengths(len(prompt_ids))
+            width = int(prompt_ids.shape[1])
+            if self._pending is not None:
+                ends = self._trainer.processing_class.eos_token_id
+                exact = ExactLengths(self._pending, width, self._max_completion, [ends], prompt_ids.device)
+                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+            whole = generate(prompt_ids, *args, **kwargs)
+            self._count_rows(int(kwargs["attention_mask"].sum()), whole[:, width:].tolist())
+            return whole
+
+        return generate_with_lengths
+
+    def _wrap_llm(self, generate: Any) -> Any:
+        """Sets the lengths of an engine's rows without an earlier end of sequence: TRL 0.18 masks tokens after one."""
+
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+            rows = len(prompts) // int(self._trainer.vllm_tensor_parallel_size)
+            self._pending = self._lengths(rows)
+            if self._pending is not None:
+                lengths = self._of_engine(len(prompts))
+                sampling_params = [exactly(sampling_params, length, unended=True) for length in lengths]
+            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+            first = self._rank % int(self._trainer.vllm_tensor_parallel_size) * rows
+            own = outputs[first : first + rows]
+            self._count_rows(
+                sum(len(each.prompt_token_ids) for each in own), [list(each.outputs[0].token_ids) for each in own]
+            )
+            return outputs
+
+        return generate_with_lengths
+
+    def _count_rows(self, prompt_tokens: int, completions: List[List[int]]) -> None:
+        """Counts the tokens of each row up to its first end of sequence; TRL masks the rest."""
+        ends = self._trainer.processing_class.eos_token_id
+        lengths = [row.index(ends) + 1 if ends in row else len(row) for row in completions]
+        self._add(lengths, sum(1 for length in lengths if length >= self._max_completion), prompt_tokens)
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
-    """Wraps the methods that make up phases, and the methods that report a step.
+class OpenR1Loop(Loop):
+    """Runs the trainer of TRL 0.18 through the protocol."""
 
-    ``_generate_and_score_completions`` holds generation, rewards and log-probs together, so generation is the time of
-    the model's or the engine's ``generate``; tokenizing and padding around it are idle time.
-    """
-    accelerator = trainer.accelerator
-    if trainer.use_vllm:
-        engine = trainer.llm if trainer.vllm_mode == "colocate" else getattr(trainer, "vllm_client", None)
-        if engine is not None:  # only the main process speaks to a server; the others wait for what it answers
-            engine.generate = meter.wrap(engine.generate, Phase.GENERATE)
-        trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
-    else:
-        model = accelerator.unwrap_model(trainer.model)
-        model.generate = meter.wrap(model.generate, Phase.GENERATE)
-    trainer.reward_funcs = [
-        each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD) for each in trainer.reward_funcs
-    ]
-    trainer._get_per_token_logps = split_by_gradient(trainer._get_per_token_logps, meter)
-    module = sys.modules[grpo_trainer.__name__]
-    install_update(trainer, meter, rollout, seen, module)
-    if accelerator.num_processes > 1 and trainer.use_vllm and trainer.vllm_mode == "server":
-        module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]
+    METHODS = ("_generate_and_score_completions", "_get_per_token_logps", "_move_model_to_vllm")
+    ROLLOUT = OpenR1Rollout
+
+    def quality(self) -> Quality:
+        """Returns a guard that compares gradients alone: TRL 0.18 returns no log-probs of its engine."""
+        trainer, trial = self._trainer, self._trial
+        return Quality(trainer, trial.journal, trial.rank, trainer._get_per_token_logps, judged=False)
+
+    def wrap_phases(self) -> None:
+        """Wraps the methods that make up phases.
+
+        ``_generate_and_score_completions`` holds generation, rewards and log-probs together, so generation is the time
+        of the model's or the engine's ``generate``; tokenizing and padding around it are idle time.
+        """
+        trainer, meter, accelerator = self._trainer, self._meter, self._trainer.accelerator
+        if trainer.use_vllm:
+            engine = trainer.llm if trainer.vllm_mode == "colocate" else getattr(trainer, "vllm_client", None)
+            if engine is not None:  # only the main process speaks to a server; the others wait for what it answers
+                engine.generate = meter.wrap(engine.generate, Phase.GENERATE)
+            trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
+        else:
+            model = accelerator.unwrap_model(trainer.model)
+            model.generate = meter.wrap(model.generate, Phase.GENERATE)
+        trainer.reward_funcs = [
+            each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD)
+            for each in trainer.reward_funcs
+        ]
+        trainer._get_per_token_logps = split_by_gradient(trainer._get_per_token_logps, meter)
+        if accelerator.num_processes > 1 and trainer.use_vllm and trainer.vllm_mode == "server":
+            module = sys.modules[TRAINER]
+            module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]

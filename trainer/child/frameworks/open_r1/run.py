@@ -33,15 +33,14 @@ def run_trial(trial: TrialContext) -> None:
         trial.facts["versions"] = importing.bring_in()
     keep_datasets(trial.paths.scratch / "datasets")
     check_lengths(spec)
-    plan = CyclePlan(spec.protocol)
-    meter = trial.open_meter()
+    trial.open_meter()
     trial.guard_memory(early=True)
-    path, updates = recipe.write(spec, plan, trial.paths.scratch)
+    path, updates = recipe.write(spec, CyclePlan(spec.protocol), trial.paths.scratch)
     rewards: List[Any] = []
     with contextlib.ExitStack() as loading:
         loading.enter_context(trial.startup(StartupPart.LOAD))
         install_rewards(trial, rewards)
-        install_trainer(trial, plan, updates, meter, loading)
+        install_trainer(trial, updates, loading)
         try:
             run_script(script, path)
         except FinishedError:
@@ -105,14 +104,12 @@ def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
     rewards.get_reward_funcs = get_reward_funcs
 
 
-def install_trainer(
-    trial: TrialContext, plan: CyclePlan, updates: int, meter: Any, loading: contextlib.ExitStack
-) -> None:
+def install_trainer(trial: TrialContext, updates: int, loading: contextlib.ExitStack) -> None:
     """Replaces the trainer that ``grpo.py`` imports by a subclass that measures cycles."""
     import trl
     from trl import GRPOTrainer
 
-    from .drive import drive
+    from .drive import OpenR1Loop
 
     class Metered(GRPOTrainer):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -126,7 +123,7 @@ def install_trainer(
             trial.guard_memory()
 
         def train(self, *_: Any, **__: Any) -> Any:
-            drive(trial, self, plan, updates, meter, super().train)
+            OpenR1Loop(trial, self, updates).drive(super().train)
             raise FinishedError
 
     module = sys.modules[importing.TRAINER]

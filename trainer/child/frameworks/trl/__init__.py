@@ -6,7 +6,6 @@ from typing import Any, Dict
 
 from ...contract import TrialSpec
 from ...trial import TrialContext
-from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 

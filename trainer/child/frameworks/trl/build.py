@@ -20,7 +20,7 @@ from ...failures import IllegalSettingError
 from ...rewards import load_rewards
 from ...scored import guarded
 from ...user_environment import ENVIRONMENT_KEY
-from .ranks import on_cpu
+from .importing import on_cpu
 
 MODEL_KEYS = ("dtype", "attn_implementation")
 """``ModelConfig`` fields that are arguments of ``from_pretrained``."""

@@ -1,96 +1,233 @@
-"""Drives TRL's trainer cycle by cycle through the protocol, its methods assigned to the phases of a cycle."""
+"""Drives TRL's trainer cycle by cycle: sets the lengths of its rollouts, and assigns its methods to the phases."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import sys
-from typing import Any, Optional
+import importlib
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import torch
-from trl import GRPOTrainer
 
+from ...checks import refusing
 from ...contract import Phase
-from ...cycles import CyclePlan
-from ...failures import IllegalSettingError
-from ...meter import Meter
-from ...trial import TrialContext
-from ...usage import ShapesMet
-from ..hf_trainer.cycle import TrainerLog, check_methods, install_update, split_by_gradient
-from ..hf_trainer.loop import EngineCounters, Loop
-from ..hf_trainer.quality import Quality
+from ...failures import MeterError
+from ..hf_trainer.cycle import split_by_gradient
+from ..hf_trainer.lengths import ExactLengths
+from ..hf_trainer.loop import Loop
 from ..hf_trainer.rollout import MeteredRollout
+from ..hf_trainer.sampling import exactly, stretch
 from .engine import ENGINE_KNOBS
-from .rollout import TrlRollout
-from .seams import SeamError, apply_seams
+from .seams import apply_seams
+from .server_rollout import install_lengths
 
 EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
 """Seams that were applied before the trainer was built."""
-METHODS = (
-    "_generate",
-    "_generate_single_turn",
-    "_generate_and_score_completions",
-    "_tokenize_prompts",
-    "_calculate_rewards",
-    "_get_per_token_logps_and_entropies",
-)
-"""Methods that this module wraps, besides ``hf_trainer.cycle.METHODS``."""
+BATCHING = "transformers.generation.continuous_batching"
+NO_END = -1
+"""An id no token has: transformers' own word for "nothing ends a request but its length"."""
 
 
-def drive(
-    trial: TrialContext,
-    trainer: Any,
-    plan: CyclePlan,
-    updates: int,
-    meter: Meter,
-    watch: Optional[EngineCounters] = None,
-) -> None:
-    """Installs the meter, trains, and checks that the protocol was fulfilled.
+class TrlRollout(MeteredRollout):
+    """Sets and counts the lengths of each generation in TRL."""
 
-    ``watch`` is the engine's, if there is one.
+    def install(self) -> None:
+        """Wraps methods of the trainer and the model; no source is edited."""
+        trainer = self._trainer
+        trainer._tokenize_prompts = self._wrap_tokenize(trainer._tokenize_prompts)
+        trainer._generate_single_turn = self._wrap_turn(trainer._generate_single_turn)
+        if trainer.use_vllm and trainer.vllm_generation.mode == "server":
+            if trainer.accelerator.is_main_process:
+                install_lengths(trainer.vllm_generation.vllm_client, self._of_server)
+            return
+        if trainer.use_vllm:
+            trainer.vllm_generation.llm.generate = self._wrap_engine(trainer.vllm_generation.llm.generate)
+            return
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        if trainer.use_transformers_continuous_batching:
+            model.generate_batch = self._wrap_batch(model.generate_batch)
+            return
+        model.generate = self._wrap_generate(model.generate)
+
+    def _wrap_tokenize(self, tokenize: Any) -> Any:
+        @functools.wraps(tokenize)
+        def tokenize_prompts(prompts: Any) -> Any:
+            ids, images, fields = tokenize(prompts)
+            if self._is_worst:
+                ids = [stretch(row, self._max_prompt) for row in ids]
+            return ids, images, fields
+
+        return tokenize_prompts
+
+    def _wrap_turn(self, turn: Any) -> Any:
+        @functools.wraps(turn)
+        def generate_single_turn(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            self._pending = self._lengths(len(prompt_ids))
+            completion_ids, logprobs = turn(prompt_ids, *args, **kwargs)
+            tokens = sum(len(row) for row in prompt_ids)
+            self._add([len(row) for row in completion_ids], self._clipped(completion_ids), tokens)
+            return completion_ids, logprobs
+
+        return generate_single_turn
+
+    def _wrap_generate(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def generate_with_lengths(*args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                ids = kwargs["input_ids"]
+                exact = ExactLengths(
+                    self._pending, ids.shape[1], self._max_completion, self._trainer.eos_token_ids, ids.device
+                )
+                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+            generated = generate(*args, **kwargs)
+            rows, tokens = kwargs["input_ids"].shape
+            self.shapes.meet(int(rows), int(tokens), last=int(generated.shape[1]) - 1)
+            return generated
+
+        return generate_with_lengths
+
+    def _wrap_batch(self, generate_batch: Any) -> Any:
+        @functools.wraps(generate_batch)
+        def generate_with_lengths(inputs: Any, **kwargs: Any) -> Any:
+            return continuous_with_lengths(generate_batch, inputs, self._pending, **kwargs)
+
+        return generate_with_lengths
+
+    def _wrap_engine(self, generate: Any) -> Any:
+        """Sets vLLM's sampling parameters for each prompt.
+
+        The end-of-sequence token is ignored rather than forbidden: so the engine's log-probs stay those of the policy,
+        which the importance-sampling correction compares with the trainer's.
+        """
+
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
+            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+            if self._trainer.vllm_generation.enable_sleep_mode:
+                self.before_sleep()
+            return outputs
+
+        return generate_with_lengths
+
+    def _of_server(self) -> Optional[Sequence[int]]:
+        return None if self._pending is None else self._of_all(len(self._pending))
+
+    def _clipped(self, completion_ids: Any) -> int:
+        """Returns the completions cut off at the maximum; a row with a shorter set length is none."""
+        if self._pending is not None:
+            return sum(1 for length in self._pending if length >= self._max_completion)
+        ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
+        return sum(1 for row in completion_ids if row[-1] not in ends)
+
+
+class TrlLoop(Loop):
+    """Runs TRL's trainer through the protocol."""
+
+    METHODS = (
+        "_generate",
+        "_generate_single_turn",
+        "_generate_and_score_completions",
+        "_tokenize_prompts",
+        "_calculate_rewards",
+        "_get_per_token_logps_and_entropies",
+    )
+    ROLLOUT = TrlRollout
+
+    def prepare(self) -> None:
+        """Counts the shapes of passes without gradients, before they are chunked, and applies the seams."""
+        trainer, shapes = self._trainer, self._rollout.shapes
+        compute = trainer._get_per_token_logps_and_entropies
+
+        @functools.wraps(compute)
+        def met(*args: Any, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                rows, tokens = (kwargs["input_ids"] if "input_ids" in kwargs else args[1]).shape
+                shapes.meet(min(int(rows), int(kwargs.get("batch_size") or rows)), int(tokens))
+            return compute(*args, **kwargs)
+
+        trainer._get_per_token_logps_and_entropies = met
+        with refusing():
+            apply_seams({name: value for name, value in self._spec.seams.items() if name not in EARLIER}, trainer)
+        self._rollout.before_sleep = self._meter.look
+
+    def wrap_phases(self) -> None:
+        trainer, meter = self._trainer, self._meter
+        trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
+        if trainer.use_vllm:
+            engine = trainer.vllm_generation
+            engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
+        trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
+        compute = trainer._get_per_token_logps_and_entropies
+        trainer._get_per_token_logps_and_entropies = split_by_gradient(compute, meter)
+
+
+def continuous_with_lengths(
+    generate_batch: Callable[..., Any], inputs: Sequence[Any], lengths: Optional[Sequence[int]], **kwargs: Any
+) -> Any:
+    """Runs transformers' continuous batching with ``lengths[i]`` tokens for row i; ``None`` leaves lengths free.
+
+    Its logits processors see rows of many requests packed together, so lengths are not set there: each request is
+    submitted with its own ``max_new_tokens`` and no end-of-sequence token.
+
+    Raises:
+        MeterError: this transformers submits its requests in an unknown way.
+        Exception: the error that ended the engine's thread; transformers itself only logs it and returns the rows
+            finished by then.
     """
-    spec, args = trial.spec, trainer.args
-    check_methods(trainer, METHODS)
-    generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
-    rollout = TrlRollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    install_shapes(trainer, rollout.shapes)
+    managers: List[Any] = []
+    with _submitting(lengths, managers):
+        outputs = generate_batch(inputs, **kwargs)
+    if not managers:
+        raise MeterError("continuous batching did not submit its requests by add_requests")
+    error = _ended_by(managers[0], outputs, len(inputs))
+    if error is not None:
+        raise error
+    return outputs
+
+
+@contextlib.contextmanager
+def _submitting(lengths: Optional[Sequence[int]], managers: List[Any]) -> Iterator[None]:
+    """Makes submitted requests take ``lengths``; adds their manager to ``managers``."""
+    manager_class = importlib.import_module(BATCHING).ContinuousBatchingManager
+    submit = manager_class.add_requests
+
+    def add_requests(manager: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        managers.append(manager)
+        if lengths is None:
+            return submit(manager, inputs, *args, **kwargs)
+        if len(lengths) != len(inputs):
+            raise MeterError("a generation of %d rows, but lengths for %d" % (len(inputs), len(lengths)))
+        given: Dict[str, Any] = {key: value for key, value in kwargs.items() if key != "max_new_tokens"}
+        names = ["row_%d" % row for row in range(len(inputs))]
+        for row in _order(manager, inputs):
+            manager.add_request(
+                inputs[row], request_id=names[row], max_new_tokens=lengths[row], eos_token_id=NO_END, **given
+            )
+        return names
+
+    manager_class.add_requests = add_requests
     try:
-        apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
-    except SeamError as error:
-        raise IllegalSettingError(str(error)) from error
-    trial.note("threads", {"torch": torch.get_num_threads()})
-    seen = TrainerLog()
-    quality = Quality(trainer, trial.journal, trial.rank)
-    quality.install()
-    rollout.before_sleep = meter.look
-    rollout.install()
-    install_phases(trainer, meter, rollout, seen)
-    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)
-    loop.install()
-    loop.run(trainer.train)
+        yield
+    finally:
+        manager_class.add_requests = submit
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
-    """Wraps the methods that make up phases, and the methods that report a step."""
-    trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
-    if trainer.use_vllm:
-        engine = trainer.vllm_generation
-        engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
-    trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
-    trainer._get_per_token_logps_and_entropies = split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
-    install_update(trainer, meter, rollout, seen, sys.modules[GRPOTrainer.__module__])
+def _order(manager: Any, inputs: Sequence[Any]) -> List[int]:
+    """Returns transformers' order of the rows: with shared prefixes, equal rows follow one another."""
+    rows = list(range(len(inputs)))
+    if getattr(manager, "_use_prefix_sharing", False):
+        rows.sort(key=lambda row: list(inputs[row]), reverse=True)
+    return rows
 
 
-def install_shapes(trainer: Any, shapes: ShapesMet) -> None:
-    """Records shapes of passes without gradients in ``shapes``, before they are chunked; ``counting`` records the
-    update's.
-    """
-    compute = trainer._get_per_token_logps_and_entropies
-
-    @functools.wraps(compute)
-    def met(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            rows, tokens = (kwargs["input_ids"] if "input_ids" in kwargs else args[1]).shape
-            shapes.meet(min(int(rows), int(kwargs.get("batch_size") or rows)), int(tokens))
-        return compute(*args, **kwargs)
-
-    trainer._get_per_token_logps_and_entropies = met
+def _ended_by(manager: Any, outputs: Mapping[str, Any], rows: int) -> Optional[BaseException]:
+    """Returns the error that left rows unfinished, or ``None`` if all are whole."""
+    fatal = getattr(getattr(manager, "background_thread_status", None), "fatal_error", None)
+    if isinstance(fatal, BaseException):
+        return fatal
+    said = [str(output.error) for output in outputs.values() if output.error is not None]
+    if said or len(outputs) < rows:
+        return RuntimeError("continuous batching lost completions: %s" % (said[0] if said else "it does not say why"))
+    return None

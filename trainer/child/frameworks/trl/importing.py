@@ -10,10 +10,11 @@ import json
 import os
 from typing import Any, Tuple
 
+from ...checks import refusing
 from ...contract import TrialSpec
 from ...user_environment import import_key, put_trial_environment
 from ..hf_trainer.compiling import compiles
-from . import engine, ranks
+from . import cpu_deepspeed, engine
 
 LATER = {
     True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
@@ -29,6 +30,11 @@ def uses_vllm(spec: TrialSpec) -> bool:
     return bool(spec.settings.get("use_vllm"))
 
 
+def on_cpu(spec: TrialSpec) -> bool:
+    """Tells whether DeepSpeed trains without a GPU; ``use_cpu`` must then be unset, as it turns DeepSpeed off."""
+    return spec.device == "cpu" and bool(spec.settings.get("deepspeed"))
+
+
 def key(spec: TrialSpec) -> str:
     """Returns the key of a trial's imports: specs with equal keys import the same modules."""
     return import_key(spec, compiles(spec), _rewards(spec))
@@ -41,7 +47,19 @@ def before_import(spec: TrialSpec) -> None:
     """
     put_trial_environment(spec)
     engine.before_import(spec.device, compiles=compiles(spec))
-    ranks.before_import(spec)
+    if on_cpu(spec):
+        with refusing():
+            cpu_deepspeed.before_import()
+
+
+def after_import(spec: TrialSpec) -> None:
+    """Patches the imported packages; call it before anything is built.
+
+    Raises IllegalSettingError if DeepSpeed is missing, or has unknown internals.
+    """
+    if on_cpu(spec):
+        with refusing():
+            cpu_deepspeed.after_import()
 
 
 def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Dict, List, Mapping, Tuple
 
-from ...checks import TRL, check_lengths, check_version
+from ...checks import TRL, check_lengths, check_version, refusing
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
-from . import engine, engine_values, importing, ranks
+from . import engine, importing
 from .server_rollout import Watch, watch_server
+
+PLACES: Mapping[str, Tuple[str, str]] = {
+    "max_num_seqs": ("scheduler_config", "max_num_seqs"),
+    "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
+    "chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
+    "enforce_eager": ("model_config", "enforce_eager"),
+    "rollout_quantization": ("model_config", "quantization"),
+    "kv_cache_dtype": ("cache_config", "cache_dtype"),
+    "kv_cache_memory_bytes": ("cache_config", "kv_cache_memory_bytes"),
+    "prefix_caching": ("cache_config", "enable_prefix_caching"),
+    "cuda_graph_max_batch": ("compilation_config", "max_cudagraph_capture_size"),
+}
+"""Knob -> part and name in the engine's ``vllm_config``; alike in vLLM 0.26 and 0.31."""
+ROUNDING = ("rollout_quantization", "kv_cache_dtype")
+"""Knobs that round: a figure must not be recorded for a rounding that did not happen."""
+FREE = (None, "none", "auto")
+"""Values that leave the choice to the engine."""
 
 
 def run_trial(trial: TrialContext) -> None:
@@ -25,19 +42,19 @@ def run_trial(trial: TrialContext) -> None:
     kept.begin(trial)
     trial.facts["versions"] = build.versions()
     check_version("TRL", build.versions()["trl"], TRL)
-    ranks.after_import(spec)
+    importing.after_import(spec)
     check_lengths(spec)
-    plan = CyclePlan(spec.protocol)
-    meter = trial.open_meter()
+    longest = CyclePlan(spec.protocol).longest
+    trial.open_meter()
     trial.guard_memory(early=True)
     with trial.startup(StartupPart.LOAD):
         rewards = build.rewards_of(spec)
-        config, updates = build.configure(spec, plan.longest, trial.paths.scratch)
+        config, updates = build.configure(spec, longest, trial.paths.scratch)
         folder = model_folder(spec.model, spec.revision or None, offline=True)
         model = build.load_model(spec, config, str(folder))
         convert(trial, model)
         # At least two rows share a prompt, so this many prompts serve every group size in the same order.
-        dataset = build.load_prompts(spec.prompts, plan.longest * updates * build.rows_per_update(config) // 2)
+        dataset = build.load_prompts(spec.prompts, longest * updates * build.rows_per_update(config) // 2)
     watches: List[Watch] = []
     with trial.startup(StartupPart.ENGINE):
         if spec.settings.get("use_vllm"):
@@ -48,7 +65,7 @@ def run_trial(trial: TrialContext) -> None:
     kept.note(trial)
     trial.guard_memory()
     try:
-        drive.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
+        drive.TrlLoop(trial, trainer, updates, watches[0] if watches else None).drive(trainer.train)
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
@@ -61,10 +78,8 @@ def convert(trial: TrialContext, model: Any) -> None:
     """
     from ..hf_trainer import float8
 
-    try:
+    with refusing():
         done = float8.convert(model, trial.spec.seams, trial.spec.device)
-    except float8.Float8Error as error:
-        raise IllegalSettingError(str(error)) from error
     if done:
         trial.facts["float8"] = done
         trial.note("float8", done)
@@ -80,7 +95,7 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
     spec = trial.spec
 
     def built(llm: Any, held: int) -> None:
-        otherwise = engine_values.has_otherwise(llm, spec.seams)
+        otherwise = has_otherwise(llm, spec.seams)
         if otherwise:
             trial.note("engine_has", otherwise)
         watches.append(kept.watch_of(trial, llm, held))
@@ -90,3 +105,35 @@ def install(trial: TrialContext, watches: List[Watch]) -> None:
         engine.install_engine(spec.seams, spec.device, built)
     except engine.EngineError as error:
         raise IllegalSettingError(str(error)) from error
+
+
+def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the engine settings that differ from the requested ones, by knob.
+
+    vLLM changes some values with only a line in its log: it cuts a capture size, or turns prefix caching off for some
+    models. The knob would be measured without an effect.
+
+    A setting that this vLLM does not have is skipped.
+
+    Raises EngineError if the engine rounds in another way than requested.
+    """
+    config = getattr(getattr(llm, "llm_engine", None), "vllm_config", None)
+    found: Dict[str, Any] = {}
+    for knob, (part, name) in PLACES.items():
+        place = getattr(config, part, None)
+        if seams.get(knob) in FREE or not hasattr(place, name):
+            continue
+        has = getattr(place, name)
+        if not _alike(knob, seams[knob], has):
+            found[knob] = has if isinstance(has, (bool, int, float, type(None))) else str(has)
+    for knob in ROUNDING:
+        if knob in found:
+            raise engine.EngineError("%s %s: the engine has %s instead" % (knob, seams[knob], found[knob]))
+    return found
+
+
+def _alike(knob: str, asked: Any, has: Any) -> bool:
+    """Tells whether vLLM's value equals the requested one; an FP8 format has several names."""
+    if knob in ROUNDING and str(asked).startswith("fp8"):
+        return "fp8" in str(has).lower()
+    return bool(has == asked)

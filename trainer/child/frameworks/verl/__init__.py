@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
-from .metrics import LIMITS, MetricsError, StepLayout, cycle_of, read_log, records
+from .metrics import LIMITS, MetricsError, StepLayout, cycle_of
 
 
 def run_trial(trial: Any) -> None:
@@ -22,8 +22,3 @@ def key(spec: TrialSpec) -> str:
 
 def bring_in_ahead(_: TrialSpec) -> None:
     """Returns at once: verl is a process of its own."""
-
-
-def rehearse() -> bool:
-    """Returns true at once: a fork cannot break anything."""
-    return True

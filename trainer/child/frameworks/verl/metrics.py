@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Union
 
-from ...contract import CycleKind, CycleRecord, NoteRecord, Peaks, Phase, Protocol, Record, iter_complete_lines
+from ...contract import CycleKind, CycleRecord, Peaks, Phase, Protocol
 
 GIB = 1 << 30
 TIMERS: Mapping[str, Phase] = {
@@ -72,25 +71,6 @@ class StepLayout:
         epochs = settings.get(actor + "ppo_epochs", 1)
         group = settings["actor_rollout_ref.rollout.n"]
         return cls(prompts * group, prompts // update * epochs, epochs, bool(packed), protocol.warmup, group)
-
-
-def read_log(path: Path, plan: StepLayout) -> Iterator[Record]:
-    """Yields ``records`` of the whole lines in ``path`` so far."""
-    return records(iter_complete_lines(path.read_bytes()), plan)
-
-
-def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Record]:
-    """Yields a note on the limits, then a cycle for each timed step; validation is skipped.
-
-    Raises MetricsError with the number of a line that is not in verl's format.
-    """
-    yield NoteRecord("verl_figures", dict(LIMITS))
-    index = 0
-    for number, line in enumerate(lines, start=1):
-        data = data_of(line, number)
-        if "timing_s/step" in data:
-            yield cycle_of(data, index, plan, "line %d" % number)
-            index += 1
 
 
 def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str = "step") -> CycleRecord:

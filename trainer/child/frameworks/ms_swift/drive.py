@@ -1,4 +1,4 @@
-"""Sets the completion lengths of ms-swift's rollouts, and counts their prompts, tokens and rows."""
+"""Drives ms-swift's trainer cycle by cycle: sets the lengths of its rollouts, and assigns its methods to the phases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any, Dict, List
 
 import torch
 
+from ...checks import check_rows
+from ...contract import NoteRecord, Phase
 from ...failures import MeterError
+from ..hf_trainer.cycle import split_by_gradient
 from ..hf_trainer.lengths import ExactLengths
+from ..hf_trainer.loop import Loop
+from ..hf_trainer.quality import Quality, ratios
 from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly, stretch
 from .serving import marked
@@ -165,20 +170,14 @@ class SwiftRollout(MeteredRollout):
         @functools.wraps(add)
         def add_with_length(inputs: Any, generation_config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
             if self._pending is not None:
-                place = self._requests % len(self._engine_lengths)
-                generation_config = exactly(generation_config, self._engine_lengths[place])
+                lengths = self._of_engine()
+                generation_config = exactly(generation_config, lengths[self._requests % len(lengths)])
                 self._requests += 1
             return add(inputs, generation_config, request_id, *args, **kwargs)
 
         return add_with_length
 
     _requests = 0
-
-    @property
-    def _engine_lengths(self) -> List[int]:
-        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
-        size = int(self._trainer.vllm_tensor_parallel_size)
-        return self._of_ranks(len(self._pending or []), self._rank // size * size, size)
 
     def count_inputs(self, inputs: Any) -> None:
         inputs = inputs[0] if isinstance(inputs, list) else inputs
@@ -196,3 +195,74 @@ class _Ignored:
 
     def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
         return torch.zeros_like(self._own(input_ids, scores, **kwargs))
+
+
+class SwiftLoop(Loop):
+    """Runs ms-swift's trainer through the protocol."""
+
+    METHODS = (
+        "_generate_and_score_completions",
+        "_rollout_samples",
+        "_compute_rewards_per_func",
+        "_prepare_batch_inputs",
+        "_get_per_token_logps_and_entropies",
+        "_move_model_to_vllm",
+    )
+    ROLLOUT = SwiftRollout
+    MODULE = "swift.rlhf_trainers.grpo_trainer"
+
+    def sharing(self) -> int:
+        """Returns the ranks that share a sequence; ms-swift has multiplied the accumulation by them
+        (``GRPOTrainer.__init__``)."""
+        return int(self._trainer.template.sequence_parallel_size)
+
+    def prepare(self) -> None:
+        """Checks the rows of an update."""
+        trainer, args = self._trainer, self._trainer.args
+        own = int(args.per_device_train_batch_size) * int(args.gradient_accumulation_steps)
+        check_rows(own * (int(trainer.accelerator.num_processes) // self.sharing()), self._spec)
+
+    def quality(self) -> Quality:
+        """Returns the guard of the rollout's log-probs."""
+        trainer, trial = self._trainer, self._trial
+        return SwiftQuality(trainer, trial.journal, trial.rank, judged=_samples_freely(trainer.args))
+
+    def wrap_phases(self) -> None:
+        trainer, meter = self._trainer, self._meter
+        trainer._rollout_samples = meter.wrap(trainer._rollout_samples, Phase.GENERATE)
+        if trainer.args.use_vllm:
+            trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
+        trainer._compute_rewards_per_func = meter.wrap(trainer._compute_rewards_per_func, Phase.REWARD)
+        compute = trainer._get_per_token_logps_and_entropies
+        trainer._get_per_token_logps_and_entropies = split_by_gradient(compute, meter)
+
+
+class SwiftQuality(Quality):
+    """Guard of the agreement of rollout and trainer, from the log-probs that ms-swift computes in every cycle.
+
+    Gradients are not compared with those of bf16; a note states it.
+    """
+
+    def install(self) -> None:
+        prepare = self._trainer._prepare_batch_inputs
+
+        @functools.wraps(prepare)
+        def prepare_batch_inputs(*args: Any, **kwargs: Any) -> Any:
+            batches = prepare(*args, **kwargs)
+            for batch in batches:
+                grpo_batch = batch["grpo_batch"]
+                if grpo_batch.rollout_per_token_logps is not None and grpo_batch.old_per_token_logps is not None:
+                    policies = grpo_batch.old_per_token_logps, grpo_batch.rollout_per_token_logps
+                    parts = ratios(*policies, grpo_batch.completion_mask)
+                    self._parts.append(parts)
+            return batches
+
+        self._trainer._prepare_batch_inputs = prepare_batch_inputs
+        if self._rank == 0:
+            self._journal.write(NoteRecord("gradient_not_compared", {"why": "it is not read from ms-swift"}))
+
+
+def _samples_freely(args: Any) -> bool:
+    """Tells whether the rollout samples from the whole policy; a truncated one has other log-probs by design."""
+    cut = args.top_p < 1.0 or args.top_k > 0 or args.min_p > 0.0
+    return not cut and args.repetition_penalty in (None, 1.0)

@@ -1,18 +1,56 @@
-"""Registers a study's rewards with ms-swift, as a plugin would."""
+"""Gives ms-swift a trial's prompts, as it reads them, and the study's rewards, as a plugin would."""
 
 from __future__ import annotations
 
 import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+from swift.dataset import DatasetMeta, RowPreprocessor, register_dataset
 from swift.rewards import ORM, AsyncORM, orms
 
+from ...checks import prompts_of
 from ...contract import TrialSpec
 from ...rewards import load_rewards
 from ...scored import guarded
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift, or a plugin of the user's, has itself."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The prompts file written for ms-swift."""
+
+    path: Path
+    raw: bool
+    """Prompts are plain texts, not messages."""
+
+
+class Prompts(RowPreprocessor):  # type: ignore[misc]
+    """Rows whose ``prompt`` becomes ``messages``."""
+
+    def preprocess(self, row: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the row with messages."""
+        prompt = row.pop("prompt")
+        row["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        return row
+
+
+def write(path: str, scratch: Path, rows: int) -> Written:
+    """Writes the prompts, repeated until they fill ``rows``, so that one epoch holds the whole trial.
+
+    Raises IllegalSettingError for a file without prompts, or another file.
+    """
+    entries = [entry for entry, _ in prompts_of(path)]
+    found = scratch / "prompts.jsonl"
+    with found.open("w", encoding="utf-8") as stream:
+        for index in range(max(rows, len(entries))):
+            stream.write(json.dumps(entries[index % len(entries)], ensure_ascii=False) + "\n")
+    register_dataset(DatasetMeta(dataset_path=str(found), preprocess_func=Prompts()), exist_ok=True)
+    return Written(found, all(isinstance(entry["prompt"], str) for entry in entries))
 
 
 def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
