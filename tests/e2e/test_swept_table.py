@@ -16,6 +16,7 @@ from autotune.tables.table import RecordedTable
 from search_spaces.knobs.model import Restart
 from search_spaces.knobs.restart import restart_between
 from tests.support.node import Node
+from tests.support.not_none import not_none
 
 pytestmark = pytest.mark.full
 
@@ -72,8 +73,7 @@ def test_what_does_not_fit_is_a_row_with_where_it_ended(table: RecordedTable) ->
     assert {row.configuration["micro_batch_size"] for row in failed} == {8}
     assert len(failed) == 4
     for row in failed:
-        outcome = row.trial.outcome
-        assert outcome is not None
+        outcome = not_none(row.trial.outcome)
         assert (outcome.reason, outcome.phase, outcome.pool) == (FailureReason.OOM, "update", Pool.DEVICE)
         assert row.trial.seconds
 
