@@ -10,10 +10,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
-from pathlib import Path
 
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
-from autotune.tables.files import write
 from autotune.tables.table import Header, RecordedTable, TableRow
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import Restart
@@ -99,13 +97,6 @@ def table(
         made.append(TableRow(trial, same_learning=True, repeats=repeated))
         before = configurations[i] if i in feasible else None
     return RecordedTable(_header(knobs, configurations[baseline], synthetic, device, name), tuple(made), name)
-
-
-def on_disk(made: RecordedTable, folder: Path) -> Path:
-    """The table as a file."""
-    path = folder / f"{made.name}.jsonl.gz"
-    write(made, path)
-    return path
 
 
 def _process(row: Mapping[str, KnobValue]) -> str:
