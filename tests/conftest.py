@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import lanes, shared
-from tests.support.trl_trials import NO_TRAINING, ONE_THREAD, TRAINING_VARIABLE
+from tests.support.trl_trials import NO_TRAINING, ONE_THREAD, TRAINING_VARIABLE, build_tiny
 
 pytest_plugins = ["tests.support.computing"]
 
@@ -81,3 +81,9 @@ def one_thread() -> Iterator[None]:
         for name, value in ONE_THREAD.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with prompts, in a folder that the module's tests may add to."""
+    return build_tiny(tmp_path_factory.mktemp("tiny"))

@@ -200,7 +200,6 @@ def _slow_driver(study: Study, process: Forked, rng: random.Random) -> None:
 
 
 def _no_database(study: Study, process: Forked, rng: random.Random) -> None:
-    assert study.server is not None
     study.server.stop("immediate")
     time.sleep(AWAY_S)
     study.server.start()

@@ -64,14 +64,12 @@ def _head(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
 
 
 def _database(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
-    assert study.server is not None
     study.server.stop("immediate")
     time.sleep(AWAY_S)
     study.server.start()
 
 
 def _cut(study: ClusterStudy, process: Forked, rng: random.Random) -> None:
-    assert study.machines.network is not None
     study.machines.hurt.add(LAST)
     study.machines.network.cut()
 

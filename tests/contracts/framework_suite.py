@@ -21,6 +21,7 @@ from search_spaces.native import acting
 from search_spaces.space import SearchSpace
 from search_spaces.space_file import preset_for
 from tests.support import factories
+from tests.support.not_none import not_none
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
 from trainer.frameworks.common.exported import Export, ExportRequest
@@ -163,8 +164,7 @@ class FrameworkSuite:
         assert self.framework.export(self.wanted()) == before
 
     def test_an_oom_of_the_device_is_known_and_answered(self) -> None:
-        found = self.framework.diagnose(f"step 3\n{CUDA}\n")
-        assert found is not None
+        found = not_none(self.framework.diagnose(f"step 3\n{CUDA}\n"))
         assert (found.reason, found.pool) == (FailureReason.OOM, Pool.DEVICE)
         outcome = Outcome(reason=FailureReason.OOM, pool=Pool.DEVICE, phase="update")
         assert found.suggestion or self.framework.suggest(outcome)

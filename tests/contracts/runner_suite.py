@@ -159,7 +159,6 @@ class TrialRunnerSuite:
         runner.run(assignment, seen, FakeStop())
         records, result = runner.recover(assignment.directory)
         assert list(records) == seen.records
-        assert result is not None
         assert result.ok
 
     def test_nothing_can_be_recovered_from_where_nothing_ran(self, make_runner: MakeRunner, tmp_path: Path) -> None:

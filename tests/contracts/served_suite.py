@@ -73,7 +73,6 @@ class ServedTrialSuite:
         runner.run(assignment, seen, FakeStop())
         records, result = runner.recover(assignment.directory)
         assert list(records) == seen.records
-        assert result is not None
         assert result.ok
 
     def test_the_trial_is_told_which_process_its_server_is(self, make_runner: MakeRunner, assign: Assign) -> None:

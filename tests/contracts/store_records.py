@@ -13,6 +13,7 @@ from autotune.errors import NotFoundError, StoreError, StudyBusyError
 from autotune.ports import Store
 from tests.contracts.store_cases import HOSTILE, STUDY_CHANGES, STUDY_READS, TRIAL_CHANGES, begin, finish
 from tests.support import factories as make
+from tests.support.not_none import not_none
 
 
 class EventTests:
@@ -118,8 +119,7 @@ class EvidenceTests:
         study, other = begin(store), begin(store, name="other")
         store.save_recommendation(study, make.recommendation(ended_by="budget", created_at=9.0))
         store.save_recommendation(study, make.recommendation(ended_by="trials", created_at=1.0))
-        newest = store.recommendation(study)
-        assert newest is not None
+        newest = not_none(store.recommendation(study))
         assert newest.ended_by == "trials"
         assert store.recommendation(other) is None
 

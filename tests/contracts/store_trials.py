@@ -23,6 +23,7 @@ from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
 from tests.contracts.store_cases import HOSTILE, TRIAL_CHANGES, begin, finish
 from tests.support import factories as make
+from tests.support.not_none import not_none
 from trainer.child.contract import StartupPart
 
 
@@ -219,8 +220,7 @@ class MeasurementTests:
     def test_a_loss_that_is_no_number_is_kept(self, store: Store) -> None:
         study = begin(store)
         store.add_cycle(study, 0, 1, make.cycle(1, loss=math.nan))
-        loss = store.trial(study, 0).cycles[1].loss
-        assert loss is not None
+        loss = not_none(store.trial(study, 0).cycles[1].loss)
         assert math.isnan(loss)
 
     @pytest.mark.parametrize(

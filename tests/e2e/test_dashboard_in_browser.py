@@ -1,4 +1,4 @@
-"""Every page in a real browser: themes, filters, comparing, copying, charts by keys, a server that dies and returns."""
+"""Every page in a real browser: themes, filters, comparing, copying, keys, studies that run, servers that die."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.e2e.forked import Forked
 from tests.e2e.test_serve import Server, begin_study
 from tests.support import factories
 from tests.support.large_study import large_study
+from tests.support.not_none import not_none
 from tests.support.recorded import record
 from tests.support.served import running_study, settings_in, tuner_of, whole_study
 from tests.support.waiting import PATIENCE_S
@@ -101,7 +103,7 @@ def test_every_page_draws_in_both_themes_at_phone_and_wall_width(
         tab.locator("#live.on").wait_for()
         assert tab.locator("h1").count() == 1, path
         assert (ground(tab) > 600) is (theme == "light"), path
-        for width in (360, 2560):
+        for width in (360, 768, 2560):
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
         tab.set_viewport_size({"width": 1200, "height": 900})
@@ -284,6 +286,8 @@ def test_it_goes_on_with_a_server_that_was_killed_and_started_again(
     chosen = tab.locator("#trials tbody input").first.get_attribute("value")
     server.end(signal.SIGKILL)
     tab.locator("#live.off").wait_for()
+    assert "no answer" in tab.locator("#live").inner_text()
+    assert tab.locator("#trials tbody tr").count() > 5
     number = add_fastest(home, study)
     again = Server(home.home.root, tmp_path, "--port", port)
     try:
@@ -307,17 +311,65 @@ def add_fastest(home: Settings, study: Study) -> int:
     return number
 
 
+def test_a_new_trial_appears_by_itself_and_what_was_open_stays_open(page: Any, home: Settings) -> None:
+    study = whole_study(home)
+    with serving(home, print, port=0) as url:
+        page.goto(f"{url}/studies/1")
+        page.locator("#live.on").wait_for()
+        page.locator("#setup summary").click()
+        page.locator("#trials tbody a").first.focus()
+        focused = page.evaluate("document.activeElement.textContent")
+        number = add_fastest(home, study)
+        page.locator(f"#trials tbody tr:first-child a:text-is('#{number}')").wait_for()
+        page.locator(".sofar").wait_for()
+        assert page.locator("#setup details").get_attribute("open") is not None
+        assert page.evaluate("document.activeElement.textContent") == focused
+
+
+def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any, small: str) -> None:
+    answers: list[int] = []
+    page.on("response", lambda r: answers.append(r.status) if r.url.endswith("/studies/1") else None)
+    began = time.monotonic()
+    page.goto(f"{small}/studies/1")
+    page.locator("#live.on").wait_for()
+    page.wait_for_timeout(13_000)
+    while not answers[2:]:
+        assert time.monotonic() - began < 120, "it asks again, seldom where the server tells what happens"
+        page.wait_for_timeout(500)
+    assert answers[:2] == [200, 200]
+    assert set(answers[2:]) == {304}
+    assert len(answers) <= 3 + (time.monotonic() - began) / 2, "every two seconds at most"
+
+
+def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, small: str) -> None:
+    tab = tab_of(chromium, [], java_script_enabled=False)
+    tab.goto(f"{small}/studies/1")
+    assert tab.locator("#live").inner_text() == "snapshot"
+    assert tab.locator("#trials tbody tr").count() > 5
+    assert re.search(r"[+-]\d+\.\d %", tab.locator("#answer").inner_text())
+    tab.context.close()
+
+
+def test_the_keyboard_reaches_everything(page: Any, small: str) -> None:
+    page.goto(f"{small}/studies/1")
+    reached: list[str] = []
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.tagName + ' ' + (document.activeElement.className || '')"))
+    assert reached[0] == "A skip"
+    assert "DIV scroll" in reached, "the table can be scrolled by keys"
+    assert any(r.startswith("SUMMARY") for r in reached)
+
+
 def test_an_open_page_has_the_answer_before_the_server_of_a_study_ends(page: Any, home: Settings) -> None:
     study = running_study(home)
     with page_server(home, print, port=0) as server:
-        assert server is not None
         with tuner_of(home, study):
             page.goto(f"{server.url}/studies/1")
             page.locator(".badge.running").wait_for()
             page.locator("#live.on", has_text="live").wait_for()
             with closing(open_store(home.database)) as store:
-                answer = recommend(study.spec, store.trials(1), "the time limit", now=factories.NOW + 1e6)
-                assert answer is not None
+                answer = not_none(recommend(study.spec, store.trials(1), "the time limit", now=factories.NOW + 1e6))
                 store.save_recommendation(1, answer)
                 store.set_status(1, StudyStatus.DONE)
         server.linger(SOON_MS / 1000)

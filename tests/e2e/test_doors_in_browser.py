@@ -134,10 +134,12 @@ def test_a_page_of_another_site_makes_the_browser_ask_for_nothing_but_a_link(tab
         site.close()
 
 
-def test_a_script_in_a_knob_or_a_log_line_runs_nowhere(tab: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_script_in_a_name_a_knob_or_a_log_line_runs_nowhere(
+    tab: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     settings = settings_in(tmp_path_factory.mktemp("hostile"))
     store = open_store(settings.database)
-    study = store.create_study(factories.study_spec("s"), factories.NOW)
+    study = store.create_study(factories.study_spec(HOSTILE), factories.NOW)
     changed = factories.configuration(attn_implementation=HOSTILE, micro_batch_size=4)
     record(store, study, factories.finished(0))
     record(store, study, factories.finished(1, cycle_seconds=5.0, configuration=changed))
@@ -155,6 +157,9 @@ def test_a_script_in_a_knob_or_a_log_line_runs_nowhere(tab: Any, tmp_path_factor
             tab.locator("#live.on").wait_for()
             assert path not in shown or HOSTILE in tab.locator("main").text_content(), path
             assert tab.locator("main script, main img").count() == 0, path
+        tab.goto(url)
+        tab.locator("#live.on").wait_for()
+        assert HOSTILE in tab.locator("main").inner_text()
         tab.goto(f"{url}/studies/1/trials/2")
         assert tab.locator("#log pre").inner_text().splitlines() == ["one", HOSTILE]
         tab.goto(f"{url}/api/v1/studies/1/trials/2/log")

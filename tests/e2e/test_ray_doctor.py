@@ -49,8 +49,10 @@ def findings(cluster: Nodes, made_up: Node) -> list[dict[str, Any]]:
 
 def test_a_sentence_for_each_thing_that_is_odd(cluster: Nodes, tmp_path: Path) -> None:
     found = findings(cluster, Node(tmp_path / "node", [{}] * GPUS))
-    names = [one["name"] for one in found if one["verdict"] == "ok"]
-    assert names == ["node n1", "node n2", "node n3", "node n4"]
+    fine = {one["name"]: one["detail"] for one in found if one["verdict"] == "ok"}
+    assert list(fine) == ["node n1", "node n2", "node n3", "node n4"]
+    assert fine["node n1"].startswith(f"{GPUS} × ")
+    assert "driver 590.10" in fine["node n1"]
     # Whatever else this machine does is told of each node, and the same of all.
     odd = [(one["name"], one["verdict"], one["detail"]) for one in found if one["verdict"] != "ok"]
     odd = [one for one in odd if "of its CPU is in use" not in one[2] and "of memory are free" not in one[2]]

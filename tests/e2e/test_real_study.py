@@ -11,18 +11,13 @@ import pytest
 
 from autotune.wording.numbers import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.support.trl_trials import build_tiny, training_python
+from tests.support.trl_trials import training_python
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.full, pytest.mark.trl, pytest.mark.timeout(900)]
 
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 
 WIDTH = 80
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

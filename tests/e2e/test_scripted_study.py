@@ -6,12 +6,10 @@ import json
 import signal
 from pathlib import Path
 
-from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialState
-from search_spaces.configuration import Configuration
+from autotune.domain import TrialState
 from tests.e2e.commands import stored_cycles, written_cycles
 from tests.e2e.forked import Forked
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
-from tests.support.factories import MIB
 from tests.support.waiting import PATIENCE_S
 
 
@@ -68,7 +66,6 @@ def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path:
 
 def interrupt(process: Forked) -> None:
     """Ctrl-C, heard: a second one that comes before would be the same one."""
-    assert process.stdout is not None
     process.send_signal(signal.SIGINT)
     assert "Ctrl-C again stops at once" in process.stdout.readline()
 
@@ -100,59 +97,6 @@ def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> N
     tuner.let_go()
     tuner.finish()
     assert all(t.state.is_finished for t in tuner.study()[1])
-
-
-def test_a_baseline_that_runs_out_of_memory(tmp_path: Path) -> None:
-    hungry = {
-        "micro_batch_size": 8,
-        "gradient_accumulation_steps": 1,
-        "steps_per_generation": 1,
-        "gradient_checkpointing": False,
-    }
-    tuner = Tuner(tmp_path / "home", max_trials=14, script={}, baseline=hungry, memory_limit=1500 * MIB)
-    tuner.finish()
-    store = tuner.store()
-    found = store.recommendation(1)
-    _, trials = tuner.study()
-    store.close()
-    first = trials[0].outcome
-    assert first is not None
-    assert (first.reason, first.pool, first.phase) == (FailureReason.OOM, Pool.HOST, Phase.UPDATE.value)
-    assert found is not None
-    assert found.baseline.startswith("OOM")
-    assert found.reference
-    assert found.rows[0].confirmed
-    _assert_nothing_asks_for_more(trials)
-
-
-def test_a_baseline_that_nothing_beats(tmp_path: Path) -> None:
-    """The baseline is the fastest combination there is; the study says so and recommends it."""
-    best = Configuration(fastest())  # type: ignore[arg-type]
-    tuner = Tuner(tmp_path / "home", max_trials=8, script={}, baseline=fastest())
-    tuner.finish()
-    store = tuner.store()
-    found = store.recommendation(1)
-    store.close()
-    assert found is not None
-    assert found.baseline == "ok"
-    assert [row.configuration for row in found.rows] == [best]
-    assert found.rows[0].gain is None
-    assert found.notes
-
-
-def _assert_nothing_asks_for_more(trials: tuple[Trial, ...]) -> None:
-    """No searched configuration differs from an earlier OOM only by a larger micro-batch."""
-    linked = {"micro_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
-
-    def rest(configuration: Configuration) -> dict[str, object]:
-        return {k: v for k, v in configuration.items() if k not in linked}
-
-    for trial in trials:
-        for earlier in trials[: trial.number]:
-            if earlier.outcome and earlier.outcome.reason is FailureReason.OOM and trial.kind is TrialKind.SEARCH:
-                same = rest(trial.configuration) == rest(earlier.configuration)
-                more = int(trial.configuration["micro_batch_size"]) >= int(earlier.configuration["micro_batch_size"])
-                assert not (same and more), f"trial {trial.number} asks for more than the OOM of {earlier.number}"
 
 
 def test_two_tuners_cannot_run_one_study(tmp_path: Path) -> None:

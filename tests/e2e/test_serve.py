@@ -119,10 +119,6 @@ def test_a_server_of_its_own_gives_way_to_what_is_measured(
     assert server.end()[0] == 0
 
 
-def test_a_niceness_there_is_not_is_refused(home: Path, tmp_path: Path) -> None:
-    assert "--nice" in refused("--nice", "20", home=home, cwd=tmp_path)
-
-
 def test_a_port_in_use_is_one_sentence_if_it_was_asked_for(home: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -139,10 +135,20 @@ def test_else_the_next_free_one_is_taken(home: Path, tmp_path: Path) -> None:
     assert one.end()[0] == two.end()[0] == 0
 
 
-def test_beyond_loopback_it_does_not_start_without_a_token(home: Path, tmp_path: Path) -> None:
-    said = refused("--host", ANYWHERE, "--port", "0", home=home, cwd=tmp_path)
-    assert said.count("\n") == 1
-    assert "a token is needed" in said
+@pytest.mark.parametrize(
+    ("words", "sentence", "lines"),
+    [
+        (("--nice", "20"), "--nice", 4),
+        (("--host", ANYWHERE, "--port", "0"), "a token is needed", 1),
+        (("--allow-control", "--port", "0"), "--allow-control lets readers stop a study", 1),
+    ],
+)
+def test_what_it_cannot_start_with_is_one_sentence(
+    home: Path, tmp_path: Path, words: tuple[str, ...], sentence: str, lines: int
+) -> None:
+    said = refused(*words, home=home, cwd=tmp_path).splitlines()
+    assert sentence in said[-1]
+    assert len(said) == lines
 
 
 def test_beyond_loopback_the_token_opens_and_is_printed_nowhere(home: Path, tmp_path: Path) -> None:
@@ -277,12 +283,6 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
         assert sentence in page
     assert f"{listed[0]['number']}" in page
     assert server.end() == (0, "", f"serving the studies in {home}; Ctrl-C ends\n")
-
-
-def test_control_without_a_token_does_not_start(home: Path, tmp_path: Path) -> None:
-    said = refused("--allow-control", "--port", "0", home=home, cwd=tmp_path)
-    assert said.count("\n") == 1
-    assert "--allow-control lets readers stop a study" in said
 
 
 @pytest.mark.slow

@@ -219,21 +219,10 @@ def test_a_baseline_of_three_and_one_by_option(by: tuple[str, str], tmp_path: Pa
     assert ("--kv-cache-dtype" in served(node)[0]["argv"]) is (by[0] == "--server")
 
 
-def test_rows_that_three_gpus_cannot_share_are_said_before_the_first_trial(tmp_path: Path) -> None:
-    node = Node(tmp_path, [{}] * 8)
-    done = node.start("--max-trials", "1", "--rollout-gpus", "1", "--effective-batch", "512", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "504 rows per update instead of 512 (-1.6 %), because 7 training GPUs cannot share 512" in done.stderr
-    assert "8 GPUs" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("gpus", "words", "code", "said"),
     [
-        ([{}] * 4, ("--gpus", "5"), 2, "--gpus 5: 4 GPUs are visible"),
-        ([{}] * 4, ("--gpus", "2"), 0, "of 4 visible GPUs, 2 will be used: 0, 1"),
         ([{}, {"name": "Other", "memory": 24 << 30}, {}], (), 0, "a trial uses GPUs of one kind only"),
-        ([{}] * 2, ("--gpus", "0"), 0, "trials run on the CPU, 2 GPUs are left alone"),
         ([{}] * 2, ("--rollout-gpus", "2"), 2, "rollout_gpus 2 of 2 GPUs leaves none for training"),
         ([{}] * 2, ("--ranks", "2"), 2, "--ranks is for runs on a CPU"),
     ],

@@ -1,7 +1,7 @@
 """Small studies that try vLLM beside the training and a rollout server, their tuner killed in the middle.
 
-Machine, training interpreter and servers are made up (``tests/support/node.py``), and few: ``test_split_studies.py``
-tries more. Were this to fail, a killed study would leave a server that holds its GPUs, or would end without an answer.
+Machine, training interpreter and servers are made up (``tests/support/node.py``); from the options to the launch lines
+all is real. What the launches do on GPUs has not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,40 @@ def servers(node: Node) -> list[int]:
     return [int(argv[argv.index("--port") + 1]) for argv in argvs if argv[0] == SERVE]
 
 
+def option(argv: list[str], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def check_launches(case: Case, node: Node) -> None:
+    """A server has the last GPUs, the training beside it the others."""
+    launches = node.launches()
+    beside = [(one, later) for one, later in pairwise(launches) if one["argv"][0] == SERVE != later["argv"][0]]
+    assert beside
+    for one, trained in beside:
+        gpus, own = (each["environment"]["CUDA_VISIBLE_DEVICES"].split(",") for each in (trained, one))
+        assert option(trained["argv"], "--nproc-per-node") == str(len(gpus))
+        assert gpus + own == [str(number) for number in range(case.gpus)]
+        assert one["argv"][1] == case.name
+        assert [option(one["argv"], name) for name in case.sizes] == ["1", "1"]
+        assert option(one["argv"], "--host") == one["environment"]["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+def check_export(case: Case, node: Node, folder: Path) -> None:
+    """Two commands, in their order."""
+    done = node.run("export", "--trial", split_trial(case, node), "-o", str(folder))
+    assert done.returncode == 0, done.stderr
+    first, train = (line.split() for line in done.stdout.splitlines() if line.startswith(("first", "train")))
+    assert (first[1:], train[1:]) == (["sh", str(folder / "server.sh")], ["sh", str(folder / "run.sh")])
+    words = {"open_r1": "trl.scripts.vllm_serve", "ms_swift": "swift.cli.main rollout"}[case.name]
+    assert words in (folder / "server.sh").read_text()
+
+
+def split_trial(case: Case, node: Node) -> str:
+    """The number of a trial with a server that held."""
+    trials = node.document("trials")["trials"]
+    return str(next(t["number"] for t in trials if t["outcome"]["ok"] and split(t, case.gpus)[1]))
+
+
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=[pytest.mark.slow] if number else []) for number, case in enumerate(CASES)],
@@ -68,7 +103,11 @@ def test_a_killed_study_goes_on_recommends_one_and_leaves_no_server(case: Case, 
     assert done.returncode == 0, done.stderr
     assert tagged(node.home) == []
     assert [port for port in servers(node) if listeners(port)] == []
-    tried = {split(trial, case.gpus) for trial in node.document("trials")["trials"] if trial["outcome"]["ok"]}
+    trials = node.document("trials")["trials"]
+    assert {trial["rows_per_update"] for trial in trials} == {case.rows}
+    tried = {split(trial, case.gpus) for trial in trials if trial["outcome"]["ok"]}
     assert tried == {(case.gpus, 0), (case.gpus - 1, 1)}
     best = node.document("best")["recommendation"]["rows"][0]
     assert best["configuration"]["rollout_mode"] == FASTER[case.name]
+    check_launches(case, node)
+    check_export(case, node, tmp_path / "tuned")

@@ -10,7 +10,7 @@ import pytest
 
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import require
-from tests.support.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, Ran, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, NoteRecord, Pool, Protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.trl]
@@ -26,11 +26,6 @@ PROTOCOL = Protocol(warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS,
 LEARNING = {"learning_rate": 1e-3, "lr_scheduler_type": "constant"}
 """Steps large enough that an engine left with old weights would be seen at once."""
 FP8 = (8, 9)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def trial(tiny: Path, name: str, **knobs: KnobValue) -> Ran:
@@ -69,9 +64,7 @@ def test_the_engine_has_the_weights_the_trainer_has(colocated: Ran) -> None:
 
 def test_what_the_engine_holds_is_told(colocated: Ran) -> None:
     for cycle in colocated.of(CycleKind.RECORDED):
-        assert cycle.engine_bytes is not None
         assert cycle.engine_bytes > 0
-        assert cycle.cache_usage is not None
         assert 0 < cycle.cache_usage <= 1
 
 
@@ -142,5 +135,4 @@ def test_fp8_training_runs_and_is_not_obviously_broken(tiny: Path) -> None:
     assert ran.result.ok, ran.result.detail
     for cycle in ran.cycles:
         assert cycle.loss is not None
-        assert cycle.grad_norm is not None
         assert cycle.grad_norm < 1e3

@@ -20,17 +20,12 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.gpu.device import GPUS, require
 from tests.support import factories
 from tests.support.fakes import FakeStop
-from tests.support.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
+from tests.support.trl_trials import LENGTHS, PLAIN, reward_file, training_python
 from trainer.child.contract import CycleKind, NoteRecord, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.gpu, pytest.mark.timeout(1200)]
 HOME = "gpu-split"
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def trial(tiny: Path, folder: Path, held: int, **knobs: Any) -> tuple[RunReport, Seen]:
@@ -73,7 +68,6 @@ def test_one_trains_and_one_generates(tiny: Path, tmp_path: Path) -> None:
         if cycle.cycle_kind is CycleKind.RECORDED:
             assert sorted(cycle.lengths) == sorted(LENGTHS)
         if cycle.cycle_kind is CycleKind.NATURAL:
-            assert cycle.logp_mismatch is not None
             assert cycle.logp_mismatch < 1.1
     (note,) = (r for r in seen.records if isinstance(r, NoteRecord) and r.name == "gpu_peaks")
     assert min(note.data["bytes"].values()) > 1 << 28, "both GPUs were used"

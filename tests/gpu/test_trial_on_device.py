@@ -13,12 +13,12 @@ import pytest
 from autotune.machine import gpu_choice
 from autotune.running import launch as launching
 from tests.gpu.device import BOTH, GPUS, require, synchronised, watched
+from tests.support.not_none import not_none
 from tests.support.trl_trials import (
     LENGTHS,
     PLAIN,
     START,
     Ran,
-    build_tiny,
     end,
     reward_file,
     tiny_spec,
@@ -33,11 +33,6 @@ MIB = 1 << 20
 WEIGHTS = 4 * 1_500_000
 """Bytes of the tiny model in fp32, at the least."""
 PROTOCOL = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, outside_cpu_limit=9.0)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -87,24 +82,18 @@ def test_peaks_are_those_of_the_device(ran: Ran) -> None:
     for cycle in ran.cycles:
         assert {"generate", "update", "cycle"} <= set(cycle.peaks)
         for peaks in cycle.peaks.values():
-            assert peaks.host is not None
             assert peaks.host > 0
             if not on_cuda(ran):
                 assert (peaks.device_allocated, peaks.device_reserved, peaks.device_used) == (None, None, None)
                 continue
             allocated, reserved, used = peaks.device_allocated, peaks.device_reserved, peaks.device_used
-            assert allocated is not None
-            assert reserved is not None
-            assert used is not None
             assert WEIGHTS < allocated <= reserved <= used <= GPUS[0].memory
     if on_cuda(ran):
-        update = ran.of(CycleKind.RECORDED)[-1].peaks["update"].device_allocated
-        assert update is not None
+        update = not_none(ran.of(CycleKind.RECORDED)[-1].peaks["update"].device_allocated)
         assert update > 4 * WEIGHTS, "weights, gradients and two moments are there in the update"
 
 
 def test_the_worst_case_was_tried(ran: Ran) -> None:
-    assert ran.worst_case is not None
     assert (ran.worst_case.prompt_tokens, ran.worst_case.completion_tokens) == (48, 16)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.support.not_none import not_none
+
 
 class Counter:
     """Stands for ``torch.cuda.synchronize``."""
@@ -43,9 +45,7 @@ class Counter:
 
 def load_child() -> ModuleType:
     path = Path(__file__).resolve().parents[2] / "trainer" / "child" / "start.py"
-    spec = importlib.util.spec_from_file_location("start_of_child", path)
-    assert spec is not None
-    assert spec.loader is not None
+    spec = not_none(importlib.util.spec_from_file_location("start_of_child", path))
     start = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(start)
     start.load_package()

@@ -1,4 +1,4 @@
-"""What the integration tests share: one PostgreSQL server for all of them, processes that trials are forked from."""
+"""What the integration tests share: a PostgreSQL server, and processes that trials are forked from."""
 
 from __future__ import annotations
 

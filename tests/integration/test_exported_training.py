@@ -19,7 +19,7 @@ from autotune.recommendation.reading import StudyReading
 from autotune.verify.compare_run import read_step
 from tests.support import factories as f
 from tests.support.trl_keys import handling_of
-from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
+from tests.support.trl_trials import ONE_THREAD, ROOT, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.key_handling import KeyHandling
@@ -85,11 +85,6 @@ class Case:
     """The user's, with ``calls.jsonl`` of the reward."""
     trial: Path
     exported: Exported
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def make(

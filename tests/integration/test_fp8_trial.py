@@ -14,7 +14,6 @@ from tests.support.trl_trials import (
     ROOT,
     START,
     Ran,
-    build_tiny,
     end,
     launch,
     reward_file,
@@ -29,11 +28,6 @@ pytestmark = [pytest.mark.trl, pytest.mark.full]
 BROKEN = ROOT / "tests" / "support" / "broken_scale_trial.py"
 SHORT = Protocol(warmup=1, recorded=1, lengths=(16, 4, 9, 12), outside_cpu_limit=9.0)
 FP8 = {"precision": "fp8", "fp8_emulate": True}
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def test_emulated_fp8_trains_and_says_that_it_was_emulated(tiny: Path, preloads: Preloads) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import nvidia
+from tests.support.not_none import not_none
 from tests.support.side_effects import effects
 from tests.support.trl_trials import ROOT, build_tiny, environment, tiny_spec, training_python, write_spec
 from trainer.child.contract import RewardSpec
@@ -70,6 +71,5 @@ def test_the_worker_that_takes_the_events_out_of_torch_would_be_seen() -> None:
 
 def test_the_window_of_vllm_ends_with_the_newest_that_trl_accepts() -> None:
     text = (package("trl") / "import_utils.py").read_text()
-    bound = re.search(r'_vllm_base_version <= Version\("(\d+)\.(\d+)', text)
-    assert bound is not None
+    bound = not_none(re.search(r'_vllm_base_version <= Version\("(\d+)\.(\d+)', text))
     assert engine.SUPPORTED[1] == (int(bound[1]), int(bound[2]) + 1)

@@ -90,7 +90,6 @@ def test_computed_tokens_are_the_padded_width_of_the_updates_forward_passes(obse
     for cycle in observed.cycles:
         passes = [span for span in within(spans, cycle, "forward") if span["grad"]]
         assert cycle.computed_tokens == sum(span["rows"] * span["width"] for span in passes)
-        assert cycle.useful_share is not None
         assert cycle.useful_share <= 1.0
 
 
@@ -141,8 +140,6 @@ def test_what_the_trainer_said_of_the_cycle_is_kept(observed: Ran) -> None:
         assert 0 <= cycle.zero_std_groups <= 4
         assert cycle.updates == 1
         assert cycle.loss is not None
-        assert cycle.grad_norm is not None
         assert cycle.grad_norm > 0
-        assert cycle.reward_mean is not None
         assert 0 <= cycle.reward_mean <= 2
         assert cycle.cpu_seconds > 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.not_none import not_none
 from tests.support.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment, run_trial, tiny_spec
 from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
@@ -52,8 +53,7 @@ def test_a_trial_measures_whole_cycles_by_phase(tiny: Path, openr1: tuple[str, s
         assert sorted(cycle.lengths) == sorted(LENGTHS)
         assert cycle.completion_tokens == sum(LENGTHS)
     assert ran.of(CycleKind.MAXIMUM)[0].lengths == (16,) * 16
-    worst = ran.worst_case
-    assert worst is not None
+    worst = not_none(ran.worst_case)
     assert (worst.rows, worst.prompt_tokens, worst.completion_tokens) == (4, 48, 16)
 
 

@@ -21,6 +21,7 @@ from autotune.domain import Trial
 from autotune.store import open_store
 from tests.e2e.commands import tagged, written_cycles
 from tests.e2e.studies import UNDISTURBED, undisturbed
+from tests.support.not_none import not_none
 from tests.support.postgresql import Server, server
 from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import write_atomic
@@ -127,8 +128,7 @@ def test_the_study_ends_properly(run: Run) -> None:
     assert json.loads(run.output.splitlines()[-1])["trials"] == len(trials) > TRIALS
     assert all(t.state.is_finished and t.outcome is not None and t.outcome.ok for t in trials)
     store = open_store(run.address)
-    found = store.recommendation(1)
-    assert found is not None
+    found = not_none(store.recommendation(1))
     assert found.rows
     store.close()
     assert tagged(run.home) == []

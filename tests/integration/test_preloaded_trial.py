@@ -21,7 +21,6 @@ from tests.support.trl_trials import (
     PLAIN,
     START,
     Ran,
-    build_tiny,
     reward_file,
     tiny_spec,
     training_python,
@@ -48,11 +47,6 @@ class Both:
     started: tuple[Ran, Ending]
     first: tuple[Ran, Ending]
     second: tuple[Ran, Ending]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module", params=["transformers", "vllm"])

@@ -139,7 +139,6 @@ class TestMemory:
         assert report.outcome.reason is FailureReason.OOM
         assert report.outcome.pool is Pool.HOST
         assert report.outcome.phase == "idle"
-        assert report.host_peak is not None
         assert limit < report.host_peak < 1400 * MIB
 
     def test_memory_of_grandchildren_counts(self, tmp_path: Path) -> None:
@@ -154,7 +153,6 @@ class TestMemory:
         compile_it = act("spawn", count=3, bytes=300 * MIB, name="cc1plus")
         report = run(tmp_path, compile_it, act("sleep", seconds=2.0), limit=750 * MIB)
         assert report.outcome.ok, report.outcome.sentence()
-        assert report.host_peak is not None
         assert report.host_peak < 300 * MIB
         assert gone(pids_in(tmp_path)), "they are the trial's all the same"
         assert report.compiled
@@ -172,12 +170,10 @@ class TestMemory:
         take = act("allocate", bytes=300 * MIB)
         report = run(tmp_path, take, act("spawn", count=3), act("sleep", seconds=2.0), limit=700 * MIB)
         assert report.outcome.ok, report.outcome.sentence()
-        assert report.host_peak is not None
         assert 300 * MIB < report.host_peak < 500 * MIB
 
     def test_the_peak_is_what_the_child_really_took(self, tmp_path: Path) -> None:
         report = run(tmp_path, act("allocate", bytes=256 * MIB), act("sleep", seconds=2.0))
-        assert report.host_peak is not None
         assert 256 * MIB < report.host_peak < 320 * MIB
 
     def test_an_oom_the_child_reports_itself_is_believed(self, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from autotune.running import proc
 from tests.contracts.runner_suite import tagged
+from tests.support.not_none import not_none
 from tests.support.scripted import local_runner
 from tests.support.waiting import wait_for
 
@@ -107,7 +108,6 @@ def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tm
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    assert tuner.stdout is not None
     bystander = int(tuner.stdout.readline())
     try:
         wait_for((tmp_path / "attempt").exists)
@@ -116,8 +116,7 @@ def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tm
         tuner.wait()
         local_runner(KILLED).sweep(1)
         assert tagged(KILLED) == []
-        stat = proc.read_stat(bystander)
-        assert stat is not None
+        stat = not_none(proc.read_stat(bystander))
         assert not stat.ended
     finally:
         tuner.stdout.close()

@@ -16,7 +16,7 @@ from autotune.domain import FailureReason, Outcome, Pool
 from autotune.running.preloads import Preloads
 from tests.contracts.runner_suite import tagged
 from tests.support.rank_trials import RankTrial
-from tests.support.trl_trials import PLAIN, build_tiny, reward_file, tiny_spec
+from tests.support.trl_trials import PLAIN, reward_file, tiny_spec
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mark.full]
@@ -24,11 +24,6 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mar
 LENGTHS = (200, 256)
 PROTOCOL = Protocol(warmup=1, recorded=2, lengths=LENGTHS, outside_cpu_limit=9.0)
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def run(home: Path, spec: TrialSpec, preloads: Preloads) -> Outcome:

@@ -20,15 +20,10 @@ from tests.contracts.runner_suite import tagged
 from tests.support.fakes import FakeStop
 from tests.support.rank_trials import shared_memory
 from tests.support.rollout_servers import ASKED, HOME, check_lengths, real_server, run, spec_for
-from tests.support.trl_trials import build_tiny, training_python
+from tests.support.trl_trials import training_python
 from trainer.child.contract import StartupPart, StartupRecord
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.full, pytest.mark.trl, pytest.mark.alone]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @dataclass

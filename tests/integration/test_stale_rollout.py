@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.not_none import not_none
-from tests.support.trl_trials import PLAIN, ROOT, START, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from tests.support.trl_trials import PLAIN, ROOT, START, Ran, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, limits
 
 pytestmark = [pytest.mark.trl, pytest.mark.full]
@@ -18,11 +18,6 @@ CYCLES = Protocol(warmup=1, recorded=4, lengths=(16, 4, 9, 12), outside_cpu_limi
 KNOBS = {"rollout_engine": "vllm", "max_model_len": 256, "kv_cache_memory_bytes": 64 << 20, "rollout_dtype": "fp32"}
 FAST = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
 """Steps so large that an engine left behind has another policy after one or two."""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def ran(tiny: Path, name: str, script: Path, **passthrough: Any) -> Ran:

@@ -47,8 +47,6 @@ class Swift:
         )  # fmt: skip
 
     def says(self, words: list[str], gpus: int) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"words": words, "gpus": gpus}) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

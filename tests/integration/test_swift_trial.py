@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.swift_fields import FIELDS, RECORDED
+from tests.support.not_none import not_none
+from tests.support.swift_fields import RECORDED
 from tests.support.swift_trials import build_tiny, run_trial, swift_python, swift_spec
 from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, START, reward_file
 from trainer.child.contract import (
@@ -25,9 +25,6 @@ from trainer.child.contract import (
     read_result,
     write_atomic,
 )
-from trainer.frameworks import ms_swift
-from trainer.frameworks.common.exported import ExportRequest
-from trainer.frameworks.ms_swift.import_config import import_config
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(900)]
 
@@ -54,8 +51,7 @@ def test_a_trial_is_measured_cycle_by_cycle(tiny: Path, tmp_path: Path) -> None:
     for cycle in ran.of(CycleKind.RECORDED):
         assert sorted(cycle.lengths) == sorted(LENGTHS)
     assert set(ran.of(CycleKind.MAXIMUM)[0].lengths) == {16}
-    worst = ran.worst_case
-    assert worst is not None
+    worst = not_none(ran.worst_case)
     assert (worst.rows, worst.prompt_tokens, worst.completion_tokens) == (4, 48, 16)
     assert ran.result.data["versions"]["ms-swift"].startswith("4.6.")
 
@@ -132,43 +128,6 @@ def test_memory_beyond_the_backstop_is_an_oom_of_the_host(tiny: Path, tmp_path: 
     assert (ran.result.reason, ran.result.pool) == (FailureReason.OOM, Pool.HOST), ran.result.detail
     assert ran.result.phase in (Phase.GENERATE, Phase.LOGPROB, Phase.UPDATE)
     assert not ran.cycles
-
-
-def test_an_exported_run_trains_unchanged(tiny: Path, tmp_path: Path) -> None:
-    reward = reward_file(tmp_path, PLAIN)
-    spec = swift_spec(tiny, reward)
-    ran = run_trial(tmp_path / "trial", spec)
-    knobs = {"micro_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
-    wanted = ExportRequest(
-        title="a test",
-        configuration={**knobs, "precision": "fp32", "master_weights": "fp32", "gradient_checkpointing": False},
-        python=swift_python(),
-        model=str(tiny / "model"),
-        rewards=(reward,),
-        rows_per_update=16,
-        max_completion_length=16,
-        max_prompt_length=48,
-        added=ran.result.data["arguments"],
-        passthrough={"max_steps": 2},
-    )
-    export = ms_swift.export(wanted)
-    folder = tmp_path / "export"
-    (folder / "prompts").mkdir(parents=True)
-    (folder / "prompts" / "train.jsonl").write_text((tiny / "prompts.jsonl").read_text())
-    for name, text in export.files.items():
-        (folder / name).write_text(text)
-    run = subprocess.run(
-        ["sh", str(folder / "run.sh")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    logged = [json.loads(line) for line in (folder / "output" / "logging.jsonl").read_text().splitlines()]
-    assert [entry["global_step/max_steps"] for entry in logged if "loss" in entry] == ["1/2", "2/2"]
-    assert import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS).knobs["micro_batch_size"] == 4
 
 
 def test_the_arguments_are_those_the_installed_ms_swift_has(tmp_path: Path) -> None:

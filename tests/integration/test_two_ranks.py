@@ -24,11 +24,6 @@ SLOW_RANK_1 = "import os; time.sleep(0.4 * int(os.environ['RANK']))"
 """Rank 1 is the slowest in every cycle."""
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
-
-
 KNOBS: dict[str, dict[str, Any]] = {
     "ddp": {"zero_stage": 0},
     "zero1": {"zero_stage": 1},
@@ -82,10 +77,7 @@ def test_both_ranks_tell_of_every_cycle(trials: Trials, name: str) -> None:
 def test_ddp_tells_how_long_gradients_were_summed_and_the_others_tell_nothing(trials: Trials) -> None:
     uses = [c.process for rank in (0, 1) for c in trials["ddp"].cycles(rank)]
     for use in uses:
-        assert use is not None
-        assert use.gradient_sync_seconds is not None
         assert 0 < use.gradient_sync_seconds < 60
-        assert use.gradient_sync_hidden is not None
         assert 0 <= use.gradient_sync_hidden <= 1
     assert len({use.gradient_sync_seconds for use in uses if use is not None}) == len(uses), "each cycle has its own"
     sharded = [c.process for c in trials["zero2"].cycles(0)]
@@ -108,7 +100,6 @@ def test_every_ranks_seconds_are_the_slowests_and_the_others_wait(trials: Trials
 def test_zero_trains_what_ddp_trains(trials: Trials, name: str) -> None:
     """Sharding moves memory, not mathematics: loss and gradient norm of every update are those of DDP."""
     for plain, sharded in zip(trials["ddp"].cycles(0), trials[name].cycles(0), strict=True):
-        assert plain.grad_norm is not None
         assert plain.grad_norm > 0.1
         assert sharded.grad_norm == pytest.approx(plain.grad_norm, rel=1e-3)
         assert sharded.loss == pytest.approx(plain.loss, abs=1e-4)

@@ -111,7 +111,6 @@ def test_a_trial_says_what_it_knows_and_what_it_does_not(tmp_path: Path) -> None
     assert all(cycle.drift is None for cycle in seen.cycles())
     assert all(cycle.outside_cpu is not None for cycle in seen.cycles()[1:])
     # The stand-in's daemon counts, though it lives in a session of its own.
-    assert report.host_peak is not None
     assert report.host_peak > 96 << 20
     assert "load" in {phase.phase for phase in seen.phases}
 

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.machine import hardware
 from autotune.running.preloads import Preloads
-from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
-from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
+from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, Ran, reward_file, run_trial, tiny_spec
+from trainer.child.contract import CycleKind, FailureReason, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone]
 
@@ -18,11 +18,6 @@ MIB = 1 << 20
 ENGINE = {"rollout_engine": "vllm", "max_model_len": 1024}
 LEARNING = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
 """Steps large enough that an engine left with old weights would be seen at once."""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +121,6 @@ def test_the_cache_is_watched(roomy: Ran, tight: Ran) -> None:
     assert crowded
     assert all(cycle.cache_usage is not None and cycle.cache_usage > 0.7 for cycle in crowded)
     assert sum(cycle.preemptions or 0 for cycle in tight.cycles) > 0
-
-
-def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path, preloads: Preloads) -> None:
-    knobs = {**ENGINE, "max_model_len": 4096, "kv_cache_memory_bytes": 2 * MIB}
-    spec = tiny_spec(tiny, reward_file(tiny / "small", PLAIN), knobs=knobs)
-    ran = run_trial(tiny / "small" / "run", spec, preloads=preloads)
-    assert not ran.result.ok
-    assert ran.result.reason is FailureReason.OOM
-    assert ran.result.pool is Pool.ROLLOUT_CACHE
 
 
 @pytest.mark.skipif(hardware.compiler() is None, reason="no C++ compiler here")

@@ -13,7 +13,6 @@ from tests.support.trl_trials import (
     PLAIN,
     START,
     Ran,
-    build_tiny,
     end,
     environment,
     reward_file,
@@ -43,11 +42,6 @@ ORDERS: list[dict[str, Any]] = [
 """Third as first: what the second set must be gone again."""
 NOISE, BYTES = 0.05, 96 << 20
 """Of a peak: what two processes that do the same may differ by, and what one with an engine keeps (decision 23)."""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def specs(tiny: Path, engine: dict[str, Any]) -> list[TrialSpec]:

@@ -47,7 +47,6 @@ class Interpreter:
 
     def run(self, code: str, folder: Path, *argv: object) -> int:
         """The exit status of ``code`` in ``folder``; fails the test where there is none."""
-        assert self._process.stdin is not None
         asked = {"code": code, "folder": str(folder), "argv": list(map(str, argv))}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()

@@ -24,8 +24,6 @@ def package() -> str:
     """The child's package, loaded as ``start.py`` does."""
     path = Path(__file__).resolve().parents[2] / "trainer" / "child" / "start.py"
     spec = importlib.util.spec_from_file_location("start_of_child", path)
-    assert spec is not None
-    assert spec.loader is not None
     start = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(start)
     start.load_package()

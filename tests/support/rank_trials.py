@@ -55,7 +55,6 @@ class RankTrial:
 
     @property
     def outcome(self) -> Outcome:
-        assert self.report is not None
         return self.report.outcome
 
     @property

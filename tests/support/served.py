@@ -22,15 +22,13 @@ from api.listening import listen, url_of
 from api.server import ThreadServer
 from autotune.domain import Budget, Study, TrialKind, TrialState
 from autotune.ports import Store
-from autotune.proposals.proposer import make_proposer
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store
-from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories
-from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.fakes import FakeClock
 from tests.support.recorded import copied_study, record
-from tests.support.simulated import SimulatedRunner
+from tests.support.simulated import SimulatedRunner, study_loop
 
 SPACE = SearchSpace.from_json(
     {
@@ -71,17 +69,8 @@ def _run(store: Store, name: str, changes: Mapping[str, Any]) -> Study:
     spec = factories.study_spec(name, **{"space": SPACE.as_json(), "memory_limit": limit, **changes})
     study = store.create_study(spec, clock.now())
     store.save_fingerprint(study.id, factories.fingerprint(), clock.now())
-    StudyLoop(
-        study=study,
-        budget=Budget(wall_s=3600.0),
-        store=store,
-        proposer=make_proposer(SPACE, spec.baseline, spec.resources, "tpe", 0),
-        runner=SimulatedRunner(clock, memory_limit=limit),
-        clock=clock,
-        observer=SeenObserver(),
-        stop=FakeStop(),
-        directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-    ).run()
+    runner = SimulatedRunner(clock, memory_limit=limit)
+    study_loop(store, study.id, clock, Budget(wall_s=3600.0), runner=runner).run()
     return store.study(study.id)
 
 

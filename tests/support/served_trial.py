@@ -38,8 +38,6 @@ def through_a_file(model: str, folder: Path) -> None:
 
 def main(directory: str) -> int:
     spec = importlib.util.spec_from_file_location("start_of_child", START)
-    assert spec is not None
-    assert spec.loader is not None
     start = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(start)
     start.load_package()

@@ -10,14 +10,32 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from autotune.domain import Configuration, CycleKind, FailureReason, Outcome, Phase, Pool, Protocol, Trial
-from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.domain import Budget, Configuration, CycleKind, FailureReason, Outcome, Phase, Pool, Protocol, Trial
+from autotune.ports import Assignment, RunReport, StopToken, Store, Watcher
+from autotune.proposals.proposer import make_proposer
+from autotune.study.loop import StudyLoop
+from search_spaces.space import SearchSpace
 from tests.support import factories as f
-from tests.support.fakes import FakeClock
+from tests.support.fakes import FakeClock, FakeStop, SeenObserver
 from trainer.child.contract import CurrentPhase, NoteRecord, Record, Result, WorstCaseRecord
 
 START_UP_S = 10.0
+
+
+def study_loop(store: Store, study_id: int, clock: FakeClock, budget: Budget, **given: Any) -> StudyLoop:
+    """Returns the loop of a stored study; ``given`` has at least a runner or a crew."""
+    study = store.study(study_id)
+    spec = study.spec
+    space = SearchSpace.from_json(spec.space)
+    whole: dict[str, Any] = {
+        "proposer": make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed),
+        "observer": SeenObserver(),
+        "stop": FakeStop(),
+        "directory_of": lambda t: Path("runs") / str(t.number) / str(t.attempt),
+    }
+    return StudyLoop(study=study, budget=budget, store=store, clock=clock, **{**whole, **given})  # type: ignore[arg-type]
 
 
 def cycle_seconds(configuration: Configuration) -> float:

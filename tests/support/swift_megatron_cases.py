@@ -6,17 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from search_spaces.batch import model_parallel, training_gpus
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.legality import RULES, Case, Reference
 from search_spaces.native import acting
-from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import ExportRequest
+from tests.support import combinations
+from tests.support.combinations import LONGEST, Combination
 
-PROMPT, COMPLETION = 512, 1024
-LONGEST = PROMPT + COMPLETION
 MODEL = ModelFacts(layers=48, attention_heads=32, key_value_heads=8, experts=16)
 QWEN3_30B = ModelFacts(layers=48, attention_heads=32, key_value_heads=4, experts=128)
 QWEN3_35B = ModelFacts(layers=40, attention_heads=16, key_value_heads=2, experts=256)
@@ -54,47 +49,6 @@ VALUES: Mapping[str, Sequence[KnobValue]] = {
     "max_num_batched_tokens": (2048, 8192),
 }
 """Knobs that are drawn, but for those of the batch and of the split."""
-
-
-@dataclass(frozen=True)
-class Combination:
-    """A configuration on a machine."""
-
-    configuration: Configuration
-    resources: Resources
-
-    @property
-    def rules(self) -> set[str]:
-        """Those it breaks, against itself as the baseline."""
-        reference = Reference.own(self.configuration, self.resources)
-        case = Case(self.configuration, self.resources, reference)
-        return {rule.name for rule in RULES if rule.judge(case) is not None}
-
-    @property
-    def training(self) -> int:
-        """GPUs that train."""
-        return training_gpus(self.configuration, self.resources)
-
-    @property
-    def rows(self) -> int:
-        values = self.configuration
-        ranks = max(1, self.training // model_parallel(values))
-        return ranks * int(values["micro_batch_size"]) * int(values["gradient_accumulation_steps"])
-
-    def wanted(self, **changes: Any) -> ExportRequest:
-        given: dict[str, Any] = {
-            "title": "a combination",
-            "configuration": self.configuration,
-            "python": "/envs/swift/bin/python",
-            "model": "/models/small",
-            "rewards": (RewardSpec("ms_swift", "accuracy"),),
-            "rows_per_update": self.rows,
-            "max_completion_length": COMPLETION,
-            "max_prompt_length": PROMPT,
-            "device": "cuda",
-            "world_size": self.training,
-        }
-        return ExportRequest(**{**given, **changes})
 
 
 def legal(random: Random) -> Combination:
@@ -140,16 +94,7 @@ def some(random: Random, *, whole: bool = True) -> Combination:
 
 
 def machine(gpus: int, model: ModelFacts = MODEL, nodes: int = 1) -> Resources:
-    return Resources(
-        gpus=gpus,
-        nodes=nodes,
-        device="cuda",
-        framework="ms_swift",
-        compute_capability=(9, 0),
-        max_prompt_length=PROMPT,
-        max_completion_length=COMPLETION,
-        model=model,
-    )
+    return combinations.machine("ms_swift", gpus, model, nodes)
 
 
 @dataclass(frozen=True)

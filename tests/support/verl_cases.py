@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from search_spaces.batch import MODEL_PARALLEL, model_parallel, training_gpus
+from search_spaces.batch import MODEL_PARALLEL
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.knobs import KNOBS, Knob
-from search_spaces.legality import RULES, Case, Reference, is_legal
+from search_spaces.legality import is_legal
 from search_spaces.legality.megatron_rules import TORCH_ONLY
-from trainer.child.contract import RewardSpec
-from trainer.frameworks.common.exported import ExportRequest
+from tests.support import combinations
 from trainer.frameworks.verl import SUPPORTED, explicit
 
-PROMPT, COMPLETION = 512, 1024
-LONGEST = PROMPT + COMPLETION
-REWARDS = (RewardSpec("reasoning_gym", "chain_sum", options={"min_terms": 2}),)
+PROMPT, COMPLETION, LONGEST = combinations.PROMPT, combinations.COMPLETION, combinations.LONGEST
+REWARDS = combinations.REWARDS["verl"]
 SWITCHES = tuple(sorted(name for name in SUPPORTED if KNOBS[name].kind.value == "bool" and name != "dynamic_batching"))
 _OF_THE_BATCH = frozenset(
     {
@@ -69,51 +65,11 @@ VALUES: Mapping[str, Sequence[KnobValue]] = {
 """Every knob a verl trial can set but switches and those of the batch."""
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(combinations.Combination):
     """A configuration on a machine."""
-
-    configuration: Configuration
-    resources: Resources
-
-    @property
-    def rules(self) -> set[str]:
-        """Those it breaks, against itself as the baseline."""
-        reference = Reference.of(self.configuration, self.resources)
-        case = Case(self.configuration, self.resources, reference)
-        return {rule.name for rule in RULES if rule.judge(case) is not None}
 
     def explicit(self) -> Configuration:
         return Configuration(explicit(self.configuration, self.rows, self.ranks))
-
-    @property
-    def training(self) -> int:
-        """GPUs that train."""
-        return training_gpus(self.configuration, self.resources)
-
-    @property
-    def ranks(self) -> int:
-        return max(1, self.training // model_parallel(self.configuration))
-
-    @property
-    def rows(self) -> int:
-        values = self.configuration
-        return self.ranks * int(values["micro_batch_size"]) * int(values["gradient_accumulation_steps"])
-
-    def wanted(self, **changes: Any) -> ExportRequest:
-        given: dict[str, Any] = {
-            "title": "a combination",
-            "configuration": self.configuration,
-            "python": "/envs/verl/bin/python",
-            "model": "/models/small",
-            "rewards": REWARDS,
-            "rows_per_update": self.rows,
-            "max_completion_length": COMPLETION,
-            "max_prompt_length": PROMPT,
-            "device": "cuda",
-            "world_size": self.training,
-        }
-        return ExportRequest(**{**given, **changes})
 
 
 def legal(random: Random, *, modes: bool = False) -> Combination:
@@ -199,15 +155,7 @@ def _asynchronous(random: Random, values: dict[str, KnobValue]) -> int:
 
 
 def machine(gpus: int) -> Resources:
-    return Resources(
-        gpus=gpus,
-        device="cuda",
-        framework="verl",
-        compute_capability=(9, 0),
-        max_prompt_length=PROMPT,
-        max_completion_length=COMPLETION,
-        model=ModelFacts(attention_heads=16, key_value_heads=4, max_positions=8192),
-    )
+    return combinations.machine("verl", gpus, ModelFacts(attention_heads=16, key_value_heads=4, max_positions=8192))
 
 
 def _acts(name: str, values: Mapping[str, KnobValue]) -> bool:

@@ -10,6 +10,7 @@ from autotune.domain import Peaks, Pool, Trial
 from autotune.insights import phases
 from tests.support import factories
 from tests.support.factories import GIB
+from tests.support.not_none import not_none
 
 
 def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:
@@ -28,8 +29,7 @@ def test_the_sentence_names_the_largest_phase_and_the_room_left() -> None:
 
 def test_headroom_is_of_the_pool_closest_to_its_limit() -> None:
     trial = _with_cycles({"update": 1.0}, peaks={"cycle": Peaks(device_used=90, host=10)}).with_(watchdog_peak=20)
-    room = phases.tightest([trial], host_limit=100, device_limit=100)
-    assert room is not None
+    room = not_none(phases.tightest([trial], host_limit=100, device_limit=100))
     assert (room.pool, room.peak) == (Pool.DEVICE, 90)
     assert phases.headroom([trial], 100, 100) == pytest.approx(0.1)
     assert phases.headroom([trial], 100, None) == pytest.approx(0.8)

@@ -7,6 +7,7 @@ from autotune.insights.standings import best_first, count, outcome_word, standin
 from autotune.recommendation.recommend import recommend
 from autotune.statistics import evidence
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 
 def test_a_stopped_trial_stands_behind_every_measured_one_and_before_what_failed() -> None:
@@ -22,8 +23,7 @@ def test_a_stopped_trial_is_in_no_ranking_and_no_answer_however_fast_its_cycles_
     trials = (f.finished(0), fast)
     assert list(evidence.feasible(trials)) == [f.configuration()]
     assert [s.numbers for s in standings(trials, spec.baseline, spec.framework)] == [(0,)]
-    found = recommend(spec, trials, "the end")
-    assert found is not None
+    found = not_none(recommend(spec, trials, "the end"))
     assert [row.configuration for row in found.rows] == [spec.baseline]
     assert recommend(spec, trials[1:], "the end") is None
 

@@ -4,6 +4,7 @@ import pytest
 
 from autotune.report.measured import startup_sentence, startups
 from tests.support import factories as make
+from tests.support.not_none import not_none
 
 
 def test_parts_are_summed_in_the_order_they_come_in() -> None:
@@ -12,8 +13,7 @@ def test_parts_are_summed_in_the_order_they_come_in() -> None:
         make.finished(1, startup={"import": 0.0, "spawn": 0.5, "odd": 0.5}, seconds=12.0),
         make.trial(2),
     ]
-    found = startups(trials)
-    assert found is not None
+    found = not_none(startups(trials))
     assert (found.trials, found.wall) == (2, 32.0)
     assert list(found.parts.items()) == [("spawn", 1.5), ("import", 4.0), ("load", 2.0), ("odd", 0.5)]
     assert found.share == pytest.approx(8 / 32)

@@ -180,11 +180,7 @@ def test_the_recorded_h100_was_host_bound_in_its_update() -> None:
         found = not_none(blame(recorded_gpu.trial(number)))
         assert (found.resource, found.phase) == (Resource.HOST, "update")
         assert "while the trial used 1.0 cores all along" in found.sentence
-    plain, vllm = (trial_use(recorded_gpu.trial(number)) for number in (0, 1))
-    assert plain is not None
-    assert vllm is not None
-    assert plain.joules_per_token is not None
-    assert vllm.joules_per_token is not None
+    plain, vllm = (not_none(trial_use(recorded_gpu.trial(number))) for number in (0, 1))
     assert 1.4 < plain.joules_per_token / vllm.joules_per_token < 2.0, "vLLM's speed saves energy too"
 
 

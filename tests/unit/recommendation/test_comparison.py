@@ -30,7 +30,6 @@ FAST = _measured([4.95, 5.0, 5.05], 1, configuration=FASTER)
 
 def test_two_trials_their_ratio_and_its_interval() -> None:
     found = compare_trials(_record([BASE, FAST]), BASE, FAST)
-    assert found.ratio is not None
     assert found.ratio.value == pytest.approx(1.0, rel=1e-3)
     assert found.ratio.low < found.ratio.value < found.ratio.high
     assert found.comparable
@@ -39,19 +38,9 @@ def test_two_trials_their_ratio_and_its_interval() -> None:
     assert found.changes["micro_batch_size"] == (2, 4)
 
 
-def test_the_ratio_the_other_way_round_is_its_inverse() -> None:
-    record = _record([BASE, FAST])
-    there, back = compare_trials(record, BASE, FAST).ratio, compare_trials(record, FAST, BASE).ratio
-    assert there is not None
-    assert back is not None
-    assert (1 + there.value) * (1 + back.value) == pytest.approx(1.0)
-    assert (1 + there.low) * (1 + back.high) == pytest.approx(1.0)
-
-
 def test_a_difference_within_the_noise_is_not_decided() -> None:
     wild = [_measured([5.0, 10.0, 15.0], 0), _measured([4.8, 9.6, 14.4], 1, configuration=FASTER)]
     found = compare_trials(_record(wild), *wild)
-    assert found.ratio is not None
     assert found.ratio.low < 0 < found.ratio.high
     assert not found.decided
 
@@ -99,9 +88,7 @@ def test_two_studies_by_their_answers_and_baselines() -> None:
     assert found.comparable
     assert (found.a.label, found.b.label) == ("one", "two")
     assert found.b.trials == (2,), "a confirmed figure is not mixed with the search trial it was picked for"
-    assert found.ratio is not None
     assert found.ratio.value == pytest.approx(5.0 / 6.03 - 1, abs=0.01)
-    assert found.baselines is not None
     assert [side.cycle_s for side in found.baselines] == [pytest.approx(10.0)] * 2
 
 

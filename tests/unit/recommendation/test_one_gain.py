@@ -109,7 +109,6 @@ def test_the_other_way_round_it_is_the_inverse_and_decided_alike() -> None:
 
 def rows_of(study: StudyReading) -> Iterator[tuple[Comparison, Gain]]:
     """Each answered row's gain, with the comparisons of its trials and the reference's."""
-    assert study.recommendation is not None
     for row in study.recommendation.rows:
         over = [t for t in study.trials if t.configuration == study.reference]
         for trial in (t for t in study.trials if t.number in row.trials):

@@ -64,8 +64,6 @@ def measured(spec: StudySpec) -> list[Trial]:
 def test_the_objective_decides_the_answer() -> None:
     by_hour = recommend(SPEC, measured(SPEC), "x")
     by_gpu = recommend(PER_GPU, measured(PER_GPU), "x")
-    assert by_hour is not None
-    assert by_gpu is not None
     assert by_hour.rows[0].configuration == ALL
     assert by_gpu.rows[0].configuration == HALF
     assert [s.configuration for s in standings(measured(PER_GPU), ALL, "trl")] == [HALF, ALL]
@@ -77,9 +75,7 @@ def test_the_objective_decides_the_answer() -> None:
 def test_both_gains_are_stated_with_intervals_that_move_together() -> None:
     answer = not_none(recommend(PER_GPU, measured(PER_GPU), "x"))
     row = answer.rows[0]
-    by_gpu, by_hour = row.gain_in(Objective.PER_GPU_HOUR), row.gain_in(Objective.PER_HOUR)
-    assert by_gpu is not None
-    assert by_hour is not None
+    by_gpu, by_hour = not_none(row.gain_in(Objective.PER_GPU_HOUR)), not_none(row.gain_in(Objective.PER_HOUR))
     assert by_gpu == row.gain
     assert by_gpu.value == pytest.approx(0.6, abs=0.01)
     assert by_hour.value == pytest.approx(-0.2, abs=0.01)
@@ -119,9 +115,7 @@ def test_hours_and_money_are_those_of_the_gpus_each_side_holds() -> None:
 
 def test_where_every_trial_held_as_many_it_is_said_that_both_rank_alike() -> None:
     trials = [t.with_(configuration=ALL, gpus=8) for t in measured(PER_GPU) if t.configuration == ALL]
-    alike, other = recommend(PER_GPU, trials, "x"), recommend(PER_GPU, measured(PER_GPU), "x")
-    assert alike is not None
-    assert other is not None
+    alike, other = not_none(recommend(PER_GPU, trials, "x")), not_none(recommend(PER_GPU, measured(PER_GPU), "x"))
     assert any("held 8 GPUs" in note and "rank alike" in note for note in alike.notes)
     assert not any("rank alike" in note for note in other.notes)
     silent = not_none(recommend(SPEC, trials, "x"))

@@ -47,7 +47,6 @@ def test_a_proven_gain_is_recommended_with_its_evidence() -> None:
     row = found.rows[0]
     assert row.configuration == FASTER
     assert row.confirmed
-    assert row.gain is not None
     assert row.gain.value == pytest.approx(0.25, abs=0.01)
     assert row.gain.pairs == 2
     assert row.low < row.tokens_per_hour < row.high
@@ -107,7 +106,6 @@ def test_a_baseline_the_budget_broke_off_is_neither_ok_nor_failed() -> None:
     assert not found.baseline_failed
     assert found.reference == 1
     measured = recommend(SPEC, [*trials, f.finished(3, kind=TrialKind.BASELINE, configuration=SPEC.baseline)], "")
-    assert measured is not None
     assert (measured.baseline, measured.reference) == ("ok", 3)
 
 

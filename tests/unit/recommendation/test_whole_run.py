@@ -43,10 +43,8 @@ def _run(trials: list[object], price: float | None = None, spec: object = SPEC) 
 def test_the_hours_are_the_tokens_of_all_updates_over_tokens_per_hour() -> None:
     run = _run(_trials())
     assert run.tokens_per_update == TOKENS
-    assert run.before is not None
     assert run.before.value == pytest.approx(1.0, rel=1e-3)  # 360 updates of 10 s
     assert run.after.value == pytest.approx(0.8, rel=1e-3)
-    assert run.saved is not None
     assert run.saved.value == pytest.approx(0.2, rel=0.02)
     for estimate in (run.before, run.after, run.saved):
         assert estimate.low < estimate.value < estimate.high
@@ -59,7 +57,6 @@ def test_a_cycle_of_several_updates_counts_once_for_each() -> None:
 def test_money_is_for_all_gpus_held_and_follows_the_interval() -> None:
     run = _run(_trials(), price=2.5)
     before = not_none(run.cost["before"])
-    assert run.before is not None
     assert before.value == pytest.approx(2.5 * 4 * run.before.value)
     assert before.low == pytest.approx(2.5 * 4 * run.before.low)
     words = whole_run_words(run)

@@ -71,9 +71,6 @@ def test_a_variable_that_the_user_names_is_passed_on_secret_or_not(monkeypatch: 
         let_through(["NO_SUCH"])
 
 
-def test_the_tag_is_ours_even_inside_another_trial() -> None:
-    assert child_environment({TAG_VARIABLE: "theirs"}, "ours")[TAG_VARIABLE] == "ours"
-
-
-def test_renaming_engines_must_not_overwrite_the_tag() -> None:
-    assert child_environment({"SPT_NOENV": ""}, "tag")["SPT_NOENV"] == "1"
+def test_the_tag_is_ours_even_inside_another_trial_and_no_renaming_engine_overwrites_it() -> None:
+    made = child_environment({TAG_VARIABLE: "theirs", "SPT_NOENV": ""}, "ours")
+    assert (made[TAG_VARIABLE], made["SPT_NOENV"]) == ("ours", "1")

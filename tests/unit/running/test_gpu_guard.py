@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -82,16 +83,10 @@ def test_a_process_of_ours_seen_late_is_no_stranger(bench: Bench) -> None:
     assert guard.during({5, 6}) is None
 
 
-def test_ids_of_another_system_accuse_nobody(bench: Bench) -> None:
-    guard = bench.guard(pids_are_ours=False)
-    guard.before(bench.clock)
-    bench.gpus = holding(30 * GIB, 40_005)
-    assert [guard.during({5}) for _ in range(3)] == [None, None, None]
-
-
-def test_ids_that_are_nobodys_here_accuse_nobody(bench: Bench) -> None:
+@pytest.mark.parametrize("given", [{"pids_are_ours": False}, {"here": {5}}])
+def test_ids_of_another_system_or_nobodys_here_accuse_nobody(bench: Bench, given: Any) -> None:
     """A virtual machine has the initial process namespace, and its driver may report the host's ids all the same."""
-    guard = bench.guard(here={5})
+    guard = bench.guard(**given)
     guard.before(bench.clock)
     bench.gpus = holding(30 * GIB, 40_005)
     assert [guard.during({5}) for _ in range(3)] == [None, None, None]
@@ -107,14 +102,6 @@ def test_a_gpu_is_not_in_use_by_an_id_that_is_nobodys_here(bench: Bench) -> None
     refusal = not_none(bench.guard(here=set()).before(bench.clock))
     assert "40005" not in refusal
     assert "20.0 GiB taken" in refusal
-
-
-def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> None:
-    guard = bench.guard(pids_are_ours=False)
-    guard.before(bench.clock)
-    bench.gpus = holding(9 * GIB)
-    held = not_none(guard.after(bench.clock))
-    assert "9.0 GiB" in held
 
 
 def test_every_gpu_is_watched_whichever_side_of_a_split_it_is_on(bench: Bench) -> None:

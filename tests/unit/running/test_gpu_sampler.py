@@ -68,20 +68,6 @@ def test_a_cycle_gets_what_was_read_in_it(tmp_path: Path) -> None:
     assert len(here._samples) <= 12, "what lies before a cycle that was told is forgotten"
 
 
-def test_the_thread_reads_until_it_is_told_to_end_and_closes_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_sampler, "PERIOD_S", 0.0)
-    reader = Reader()
-    here = sampler(lambda: reader, tmp_path)
-    here.start()
-    assert reader.enough.wait(30)
-    assert not reader.closed.is_set()
-    here.finish()
-    assert reader.closed.is_set()
-    assert not here.is_alive()
-
-
 def test_without_a_driver_it_ends_by_itself_and_adds_nothing(tmp_path: Path) -> None:
     here = sampler(lambda: None, tmp_path)
     here.start()
@@ -89,10 +75,7 @@ def test_without_a_driver_it_ends_by_itself_and_adds_nothing(tmp_path: Path) -> 
     assert not here.is_alive()
     here.finish()
     assert here.add_to(make.cycle()).gpu == {}
-
-
-def test_one_that_was_never_started_may_be_finished(tmp_path: Path) -> None:
-    sampler(lambda: None, tmp_path).finish()
+    sampler(lambda: None, tmp_path).finish()  # one that was never started
 
 
 def test_where_a_reading_costs_much_there_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +103,9 @@ def test_it_is_bounded_in_a_cycle_that_does_not_end(tmp_path: Path, monkeypatch:
     assert len(here._samples) == 10
 
 
-def test_a_fault_of_the_last_moment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_reads_until_it_is_told_to_end_and_a_fault_of_the_last_moment_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The driver tells of it while the trial's process dies of it."""
     monkeypatch.setattr(gpu_sampler, "PERIOD_S", 0.0)
     reader, clock = Reader(), FakeClock()
@@ -130,8 +115,11 @@ def test_a_fault_of_the_last_moment_is_seen(tmp_path: Path, monkeypatch: pytest.
     assert here.faults == ()
     fault = GpuFault("GPU-a", 0, "it has fallen off the bus (XID 79)")
     reader.faulty.append(fault)
+    assert not reader.closed.is_set()
     here.finish()
     assert here.faults == (fault,)
+    assert reader.closed.is_set()
+    assert not here.is_alive()
 
 
 def test_a_driver_that_never_answers_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def test_one_process_is_started_as_it_always_was() -> None:
         *("/env/bin/python", "/child/start.py", "trial", "--directory", "/runs/a b/1"),
     )
     assert environment(spec(), 4, {}) == {}
+    assert not launched(spec(zero_stage=0)), "no ZeRO is no launcher"
 
 
 def test_several_ranks_meet_on_the_loopback_and_leave_nothing_elsewhere() -> None:
@@ -53,20 +54,11 @@ def test_ranks_of_several_nodes_meet_at_the_first() -> None:
     assert environment(made, 8, {}, meeting) == {"OMP_NUM_THREADS": "2"}, "the node's cores, among its own ranks"
 
 
-def test_the_spec_tells_the_child_how_many_it_is() -> None:
-    assert spec(2).world_size == 2
-    assert spec(1).world_size == 1
-
-
 @pytest.mark.parametrize("knobs", [{"zero_stage": 2}, {"fsdp": "fsdp2"}])
 def test_what_shards_is_launched_even_with_one_process(knobs: dict[str, Any]) -> None:
     """DeepSpeed and FSDP take their place among the ranks from the launcher."""
     assert launched(spec(1, **knobs))
     assert "--nproc-per-node" in command("python", START, PATHS, spec(1, **knobs))
-
-
-def test_no_zero_is_no_launcher() -> None:
-    assert not launched(spec(1, zero_stage=0))
 
 
 @pytest.mark.parametrize(("cores", "ranks", "threads"), [(4, 2, "2"), (2, 2, "1"), (3, 2, "1"), (8, 1, "8")])

@@ -260,7 +260,6 @@ def test_a_process_whose_first_thread_ended_is_reaped_when_the_last_has() -> Non
     )
     argv, pipe = [sys.executable, "-c", code], subprocess.PIPE
     root = subprocess.Popen(argv, env={TAG_VARIABLE: "unit:4"}, stdin=pipe, stdout=pipe)
-    assert root.stdin is not None
     orphan = int(not_none(root.stdout).readline())
     tree = ProcessTree(lambda tag: tag == "unit:4", root)
     tree.refresh()

@@ -52,8 +52,7 @@ def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
     maker[2] = "import sys; " + maker[2]
     child = subprocess.Popen([*maker, str(segment)], stdout=subprocess.PIPE)
     not_none(child.stdout).readline()
-    stat, segments = proc.read_stat(child.pid), Segments()
-    assert stat is not None
+    stat, segments = not_none(proc.read_stat(child.pid)), Segments()
     segments.note([stat])
     end(child)
     assert segments.remove() == (segment.name,)
@@ -86,10 +85,8 @@ time.sleep(600)
 def test_a_semaphore_whose_process_and_tracker_were_killed_is_unlinked() -> None:
     """What an engine's processes wait for each other by; a tracker that lives would unlink it itself."""
     child = subprocess.Popen([sys.executable, "-c", LOCK], stdout=subprocess.PIPE, start_new_session=True)
-    assert child.stdout is not None
     name = "sem." + child.stdout.readline().decode().strip().lstrip("/")
-    stat, segments = proc.read_stat(child.pid), Segments()
-    assert stat is not None
+    stat, segments = not_none(proc.read_stat(child.pid)), Segments()
     segments.note([stat])
     os.killpg(child.pid, signal.SIGKILL)
     end(child)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.running import tail
 from autotune.running.tail import MAX_LINE, MetricsTail, PhaseTail
+from tests.support.not_none import not_none
 from trainer.child.contract import CurrentPhase, NoteRecord, PhaseMark, dumps, read_phase
 
 GOOD = [dumps(NoteRecord(f"n{i}", {"value": i})).encode() for i in range(3)]
@@ -76,8 +77,7 @@ def test_a_phase_is_told_once_and_only_if_it_changed(tmp_path: Path) -> None:
     assert reader.poll() is None
     mark = PhaseMark(path)
     mark.set("update", 3, "recorded")
-    phase = reader.poll()
-    assert phase is not None
+    phase = not_none(reader.poll())
     assert (phase.phase, phase.cycle, phase.cycle_kind) == ("update", 3, "recorded")
     assert reader.poll() is None
     before = reader.modified

@@ -24,6 +24,7 @@ from autotune.running.warm_pool import doubt_used_process, worker_key
 from autotune.running.warm_worker import FLOOR_BYTES, Process, Worker, unfit
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop
+from tests.support.not_none import not_none
 from tests.support.scripted import GRACES, assignment, keeper, local_runner, searched
 from tests.support.scripted_framework import ScriptedFramework
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -192,8 +193,7 @@ class TestReplaced:
         assert study.run() != first
 
     def test_a_worker_killed_between_trials_costs_no_trial(self, study: Study) -> None:
-        first = study.run()
-        assert first is not None
+        first = not_none(study.run())
         os.kill(first, signal.SIGKILL)
         psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], timeout=PATIENCE_S)
         assert study.run() not in (None, first)

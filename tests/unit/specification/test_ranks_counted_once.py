@@ -35,7 +35,6 @@ def test_speed_is_rank_0s(one: Trial) -> None:
 
 def test_the_predicted_start_up_is_not_eaten_by_the_second_ranks_cycles(one: Trial) -> None:
     alone, both = (predict([trial], trial.configuration) for trial in (one, doubled(one)))
-    assert alone is not None
     assert alone.start_up == pytest.approx(60.0)
     assert both == alone
 

@@ -125,10 +125,8 @@ def test_the_same_command_on_a_calmer_machine_keeps_the_workload_that_was_chosen
 
 def test_a_study_whose_baseline_has_not_ended_is_forecast_anew_and_keeps_its_size(tmp_path: Path) -> None:
     first, calm = settled(Python(SLOW), tmp_path), Python(10 * IDLE)
-    assert first.plan is not None
     again = settled(calm, tmp_path, there=as_stored(first), measured=False)
     assert again.request == first.request
-    assert again.plan is not None
     assert calm.measured == 1
     assert [one for one, _ in again.plan.steps] == [one for one, _ in first.plan.steps]
     assert again.plan.pace.cycle_s < first.plan.pace.cycle_s
@@ -152,9 +150,7 @@ def test_a_study_that_was_corrected_keeps_its_size_and_its_cycles(tmp_path: Path
 def test_the_seconds_of_a_reward_belong_to_the_forecast(
     tmp_path: Path, cost: tuple[float, float], seconds: float
 ) -> None:
-    plain, slow = (settled(Python(10 * IDLE, reward), tmp_path).plan for reward in (None, cost))
-    assert plain is not None
-    assert slow is not None
+    plain, slow = (not_none(settled(Python(10 * IDLE, reward), tmp_path).plan) for reward in (None, cost))
     assert (plain.workload.rows, slow.workload.rows) == (8, 8)
     assert slow.pace.cycle_s == pytest.approx(plain.pace.cycle_s + seconds)
     assert slow.pace.start_s == pytest.approx(plain.pace.start_s + seconds), "the warm-up calls it too"

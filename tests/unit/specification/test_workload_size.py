@@ -22,6 +22,7 @@ from autotune.specification.workload_size import (
 )
 from search_spaces.configuration import KnobValue
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 BUDGET_S = 600.0
 
@@ -149,8 +150,7 @@ def test_a_cycle_as_forecast_says_nothing_and_one_of_three_times_as_much_says_so
     for fine in ((), (1.5 * cycle_s,), (1.9 * cycle_s,), (2.0 * cycle_s, 1.2 * cycle_s)):
         assert plan.after(cycles(*fine), 8.0 + sum(fine), 500.0) is None
     for wrong in ((4.5 * cycle_s,), (1.5 * cycle_s, 3.0 * cycle_s)):
-        found = plan.after(cycles(*wrong), 8.0 + sum(wrong), 500.0)
-        assert found is not None
+        found = not_none(plan.after(cycles(*wrong), 8.0 + sum(wrong), 500.0))
         assert found.differs(plan)
         assert found.workload.rows * found.workload.tokens < plan.workload.rows * plan.workload.tokens
         assert found.correction_words(plan).startswith(

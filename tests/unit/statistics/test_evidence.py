@@ -93,7 +93,6 @@ def _rounds(seconds: list[tuple[float, float]]) -> list[object]:
 
 def test_gain_is_the_mean_of_paired_rounds() -> None:
     found = evidence.gain(_rounds([(10.0, 5.0), (20.0, 10.0)]), FASTER, BASELINE)  # type: ignore[arg-type]
-    assert found is not None
     assert found.value == pytest.approx(1.0)
     assert found.pairs == 2
     assert found.low < 1.0 < found.high
@@ -101,7 +100,6 @@ def test_gain_is_the_mean_of_paired_rounds() -> None:
 
 def test_gain_without_rounds_says_so() -> None:
     found = evidence.gain([f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)], FASTER, BASELINE)
-    assert found is not None
     assert (found.pairs, found.value) == (0, pytest.approx(1.0))
 
 
@@ -116,24 +114,6 @@ def test_an_interval_is_never_narrower_than_what_cycles_leave_open() -> None:
     ]
     within = math.log(16.0 / 6.0) / 2
     assert evidence.half_width(trials, trials[:1]) > 1.96 * within / math.sqrt(3)
-
-
-def test_interval_covers_the_true_gain_about_as_often_as_it_says() -> None:
-    """Studies of 2 rounds with process and cycle noise: 95 % intervals hold in 90 % to 100 %."""
-    studies = 1000 if is_full() else 300
-    rng = random.Random(7)
-    held = 0
-    for _ in range(studies):
-        seconds = []
-        for _ in range(2):
-            base = 10.0 * math.exp(rng.gauss(0, 0.02))
-            seconds.append((base, 8.0 * math.exp(rng.gauss(0, 0.02))))
-        trials = _rounds(seconds)
-        trials[0] = f.finished(0, configuration=BASELINE, cycle_seconds=10.0 * math.exp(rng.gauss(0, 0.02)))
-        found = evidence.gain(trials, FASTER, BASELINE)  # type: ignore[arg-type]
-        assert found is not None
-        held += found.low <= 0.25 <= found.high
-    assert 0.9 * studies <= held <= studies
 
 
 @pytest.mark.parametrize(
@@ -219,24 +199,8 @@ def test_a_machine_whose_rounds_scatter_is_believed() -> None:
     """Two rounds that disagree by a factor of two prove nothing, however alike their cycles are."""
     agreeing = evidence.gain(_rounds([(10.0, 8.0), (10.0, 8.0)]), FASTER, BASELINE)  # type: ignore[arg-type]
     scattered = evidence.gain(_rounds([(10.0, 8.0), (10.0, 4.0), (5.0, 8.0)]), FASTER, BASELINE)  # type: ignore[arg-type]
-    assert agreeing is not None
-    assert scattered is not None
     assert agreeing.low > 0
     assert scattered.low < 0
-
-
-def test_what_disturbed_a_search_trial_is_no_matter_of_the_rounds() -> None:
-    """One round shows twice the speed; a search trial long before it met another program in one of its cycles."""
-    quiet = [f.finished(n, configuration=FOUR_TO_TWO, cycle_seconds=[9.8, 10.0, 10.3]) for n in (10, 11, 12)]
-    found = evidence.gain([*_rounds([(10.0, 5.0)]), *quiet], FASTER, BASELINE)  # type: ignore[list-item]
-    cycles = [replace(c, noisy=c.seconds > 20) for c in f.finished(cycle_seconds=[10.0, 10.2, 40.0]).cycles]
-    beside = f.finished(13, configuration=f.configuration(micro_batch_size=2)).with_(cycles=tuple(cycles))
-    disturbed = evidence.gain([*_rounds([(10.0, 5.0)]), *quiet, beside], FASTER, BASELINE)  # type: ignore[list-item]
-    assert found is not None
-    assert disturbed is not None
-    assert found.pairs == 1
-    assert found.low > 0.5
-    assert disturbed.low == pytest.approx(found.low, abs=0.05)
 
 
 def _with_disturbed(trial: Trial, *seconds: float) -> Trial:

@@ -12,6 +12,7 @@ from autotune.statistics import lengths
 from autotune.study import confirmation
 from autotune.wording.sentences import lengths_words
 from tests.support import factories as f
+from tests.support.not_none import not_none
 
 SPEC = f.study_spec()
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -49,8 +50,7 @@ def test_a_discarded_cycle_and_another_ranks_do_not_count() -> None:
 
 def test_what_was_not_measured_is_never_a_figure() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
-    found = recommend(SPEC, trials, "")
-    assert found is not None
+    found = not_none(recommend(SPEC, trials, ""))
     said = lengths_words(found.rows[0])
     assert "twice" not in said
     assert "limit" not in said
@@ -67,6 +67,5 @@ def test_a_confirmation_runs_one_cycle_at_twice_the_lengths_and_its_cost_is_plan
     plan = confirmation.next_trial(
         f.study(spec=SPEC), [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     )
-    assert plan is not None
     assert plan.draft.kind is TrialKind.CONFIRM
     assert plan.draft.protocol.double == 1

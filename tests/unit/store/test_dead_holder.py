@@ -7,6 +7,8 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,24 @@ def _elsewhere(path: Path) -> Path:
     holder = path.with_name(f"{path.name}.study-1.holder")
     holder.write_text(json.dumps({**json.loads(holder.read_text()), "host": "node-7"}))
     return holder
+
+
+@contextmanager
+def _living(holder: Path) -> Iterator[None]:
+    """The tuner elsewhere shows that it lives."""
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(0.05):
+            os.utime(holder)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_the_study_of_a_machine_that_is_gone_is_taken_over(path: Path) -> None:
@@ -65,22 +85,8 @@ def test_who_was_taken_for_dead_does_not_remove_the_name_of_the_next(path: Path)
 def test_a_machine_that_lives_keeps_its_study(path: Path) -> None:
     living, store = open_store(path), open_store(path)
     begin(living)
-    over = threading.Event()
-
-    def live() -> None:
-        while not over.wait(0.05):
-            os.utime(holder)
-
-    with living.lock(1):
-        holder = _elsewhere(path)
-        thread = threading.Thread(target=live)
-        thread.start()
-        try:
-            with pytest.raises(StudyBusyError, match="node-7"), store.lock(1):
-                pytest.fail("the study was taken from a tuner that lives")
-        finally:
-            over.set()
-            thread.join()
+    with living.lock(1), _living(_elsewhere(path)), pytest.raises(StudyBusyError, match="node-7"), store.lock(1):
+        pytest.fail("the study was taken from a tuner that lives")
 
 
 def test_a_lock_that_two_machines_can_take_does_not_give_a_study_to_both(
@@ -93,20 +99,8 @@ def test_a_lock_that_two_machines_can_take_does_not_give_a_study_to_both(
         holder = _elsewhere(path)
         other = holder.read_text()
     holder.write_text(other)
-    over = threading.Event()
-
-    def live() -> None:
-        while not over.wait(0.05):
-            os.utime(holder)
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    try:
-        with pytest.raises(StudyBusyError, match="node-7"), store.lock(1):
-            pytest.fail("two machines run one study")
-    finally:
-        over.set()
-        thread.join()
+    with _living(holder), pytest.raises(StudyBusyError, match="node-7"), store.lock(1):
+        pytest.fail("two machines run one study")
     with store.lock(1):  # and when it lives no more
         assert json.loads(holder.read_text())["pid"] == os.getpid()
     assert [r.message for r in caplog.records if "node-7 since" in r.message and "still runs" in r.message]

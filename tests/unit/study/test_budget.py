@@ -63,7 +63,6 @@ def test_a_trial_that_was_cut_corrects_the_forecast_of_the_next(how: str) -> Non
     outcome = f.failure(FailureReason.TIMEOUT) if how == "timeout" else None
     cut = (f.failed(1, outcome) if outcome else f.broken_off(1)).with_(cycles=cycles, seconds=110.0)
     before, after = (predict_search(trials, f.numbered(2), kept=False) for trials in ([baseline], [baseline, cut]))
-    assert before is not None
     assert (before.cycle, not_none(after).cycle) == (10.0, 25.0)
     own = not_none(predict([cut], cut.configuration))
     assert (own.cycle, own.maximum_cycle) == (40.0, 40.0)
@@ -131,8 +130,6 @@ def test_a_start_up_a_used_process_was_spared_is_expected_all_the_same() -> None
         ran(2, 5.0, "vllm", {"import": 0.0, "engine": 0.5, "load": 1.0}),
     ]
     warm, cold = predict(trials[2:] + trials[:2], trials[2].configuration), predict(trials[:2], trials[1].configuration)
-    assert warm is not None
-    assert cold is not None
     assert cold.start_up == pytest.approx(40.0)
     assert warm.start_up == pytest.approx(40.0)  # of the two alike, the upper
     alone = not_none(predict([trials[0], trials[2]], trials[2].configuration))
@@ -149,8 +146,6 @@ def test_where_the_clock_guard_had_cycles_repeated_it_is_expected_to_again() -> 
         return trial.with_(cycles=cycles, seconds=5.0 + sum(c.seconds for c in cycles))
 
     calm, restless = predict([ran(n, 0) for n in range(4)]), predict([ran(n, (0, 2, 3, 3)[n]) for n in range(4)])
-    assert calm is not None
-    assert restless is not None
     assert calm.start_up == restless.start_up == pytest.approx(5.0)
     for allowed, expected in ((3, 4.0), (1, 2.0), (0, 0.0)):  # two on average
         asked = Protocol(warmup=1, recorded=3, max_repeats=allowed)
@@ -202,9 +197,7 @@ def test_the_start_of_an_engine_a_leader_never_had_is_not_counted_twice() -> Non
 def test_a_search_trial_in_a_living_process_is_expected_to_be_spared_its_start() -> None:
     first = started(0, 50.0, enforce_eager=False)
     new = first.configuration.with_(micro_batch_size=8)
-    kept, fresh = predict_search([first], new, kept=True), predict_search([first], new, kept=False)
-    assert kept is not None
-    assert fresh is not None
+    kept, fresh = not_none(predict_search([first], new, kept=True)), not_none(predict_search([first], new, kept=False))
     assert kept.start_up == pytest.approx(2.9)
     assert fresh.start_up == pytest.approx(53.0)
     used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
@@ -224,7 +217,6 @@ def test_imports_that_could_not_be_shared_are_not_paid_by_the_next_start() -> No
         before, after = (
             predict_search([baseline, t], new, kept=kept) for t in (started(1, 50.0, enforce_eager=False), tried)
         )
-        assert before is not None
         assert not_none(after).start_up == pytest.approx(before.start_up), "whatever it took beyond the least is gone"
     own = not_none(predict([baseline, tried], tried.configuration))
     assert own.start_up == pytest.approx(73.0 - spared - (1 - READ_AGAIN) * 50.0)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.domain import Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.domain.places import PLACE
-from autotune.ports import Assignment, Observer, RunReport, StopToken, Watcher
+from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.proposals.proposer import make_proposer
 from autotune.store import open_store
 from autotune.study import neighbours
 from autotune.study.budget import GRACE_S
 from autotune.study.control import Action, Control
-from autotune.study.loop import StudyLoop, StudyResult
+from autotune.study.loop import StudyResult
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
 from tests.support.not_none import not_none
-from tests.support.simulated import SimulatedRunner, cycle_seconds
+from tests.support.simulated import SimulatedRunner, cycle_seconds, study_loop
 
 SPACE = SearchSpace.from_json(
     {
@@ -112,19 +111,9 @@ class Node:
         self.running.clear()
         lanes = [LaneClock(self.clock) for _ in range(self.at_once)]
         crew = SimulatedCrew([(lane, self.kind(self, lane)) for lane in lanes], self.clock, stop)
-        observer: Observer = self.observer
-        return StudyLoop(
-            study=self.store.study(self.study.id),
-            budget=replace(budget, at_once=self.at_once),
-            store=self.store,
-            proposer=make_proposer(SPACE, self.spec.baseline, self.spec.resources, self.spec.sampler, self.spec.seed),
-            crew=crew,
-            clock=self.clock,
-            observer=observer,
-            stop=stop,
-            requests=stop if isinstance(stop, Control) else None,
-            directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-        ).run()
+        requests = stop if isinstance(stop, Control) else None
+        given = {"crew": crew, "observer": self.observer, "stop": stop, "requests": requests}
+        return study_loop(self.store, self.study.id, self.clock, replace(budget, at_once=self.at_once), **given).run()
 
     def beside(self, kind: TrialKind, trials: Sequence[Trial]) -> list[tuple[int, int]]:
         """(trial of ``kind``, another one) that ran at the same time."""

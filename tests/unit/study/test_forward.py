@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import Budget, Outcome, Trial
 from autotune.machine.clock import ForwardClock
-from autotune.proposals.proposer import make_proposer
 from autotune.recommendation.reading import AnswerSource, read_study
 from autotune.store import open_store
-from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
-from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.fakes import FakeClock
 from tests.support.not_none import not_none
-from tests.support.simulated import SimulatedRunner
+from tests.support.simulated import SimulatedRunner, study_loop
 
 SPACE = SearchSpace.from_json({"knobs": {"micro_batch_size": [1, 2, 4, 8], "precision": ["fp32", "bf16"]}})
 HOUR_S = 3600.0
@@ -62,18 +57,8 @@ class Study:
                 self.clock.behind += HOUR_S
             return None
 
-        proposer: Any = make_proposer(SPACE, self.spec.baseline, self.spec.resources, "random", 0)
-        StudyLoop(
-            study=self.store.study(self.study.id),
-            budget=Budget(max_trials=trials),
-            store=self.store,
-            proposer=proposer,
-            runner=SimulatedRunner(self.clock, tamper=tamper),
-            clock=self.clock,
-            observer=SeenObserver(),
-            stop=FakeStop(),
-            directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-        ).run()
+        runner = SimulatedRunner(self.clock, tamper=tamper)
+        study_loop(self.store, self.study.id, self.clock, Budget(max_trials=trials), runner=runner).run()
 
 
 @pytest.mark.parametrize("at", [1, 3])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from autotune.store import open_store
 from autotune.study import confirmation, neighbours, schedule
 from autotune.study.budget import Spent
 from autotune.study.crews import Alone
-from autotune.study.loop import StudyLoop, StudyResult
+from autotune.study.loop import StudyResult
 from autotune.study.nodes import Spot, confirming, due, waits_for, whole_rounds
 from autotune.wording.sentences import gain_words
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
@@ -26,7 +25,7 @@ from search_spaces.space import SearchSpace
 from tests.support import factories as f
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
 from tests.support.not_none import not_none
-from tests.support.simulated import SimulatedRunner
+from tests.support.simulated import SimulatedRunner, study_loop
 
 BASE, FAST = f.configuration(), f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 SLOWER = 1.1
@@ -91,7 +90,6 @@ def test_halves_on_two_nodes_are_no_pair() -> None:
     ]
     apart = evidence.gain([*copies(), *halves], FAST, BASE)
     together = evidence.gain([*copies(), halves[0], ran(10, "a", kind=TrialKind.CONFIRM, pair=0)], FAST, BASE)
-    assert apart is not None
     assert (apart.pairs, not_none(together).pairs) == (0, 1)
 
 
@@ -109,8 +107,6 @@ def test_a_gain_has_to_be_surer_where_trials_run_on_several_nodes() -> None:
     trials = _with_rounds(copies(), 9.0, rounds=2)
     across = evidence.gain(trials, FAST, BASE)
     here = evidence.gain([t.with_(node="a") for t in trials], FAST, BASE)
-    assert across is not None
-    assert here is not None
     assert across.value == here.value
     assert across.low < here.low < here.high < across.high
     assert "(99.9 % interval " in gain_words(across)
@@ -131,8 +127,6 @@ def test_a_gain_from_search_trials_is_as_uncertain_as_the_nodes_are() -> None:
     levelled = nodes.levelled([*copies(2), ran(20, "b", configuration=FAST)])
     found = evidence.gain(levelled, FAST, BASE)
     known = evidence.gain([t.with_(node_variance=0.0) for t in levelled], FAST, BASE)
-    assert found is not None
-    assert known is not None
     assert found.high - found.low > known.high - known.low
     assert found.low < 0 < found.high
 
@@ -245,11 +239,7 @@ def studied() -> StudyResult:
     places = ("a", "a", "b", "b")
     lanes = [(lane, OnNode(lane, node)) for node in places for lane in [LaneClock(clock)]]
     crew = SimulatedCrew(lanes, clock, stop, nodes=places)
-    return StudyLoop(
-        study=study, budget=Budget(max_trials=8, at_once=4), store=store,
-        proposer=make_proposer(SPACE, spec.baseline, spec.resources, "random", 0), crew=crew, clock=clock,
-        observer=SeenObserver(), stop=stop, directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-    ).run()  # fmt: skip
+    return study_loop(store, study.id, clock, Budget(max_trials=8, at_once=4), crew=crew, stop=stop).run()
 
 
 def test_a_study_on_two_nodes_confirms_on_one_and_has_a_baseline_on_each() -> None:
@@ -288,11 +278,7 @@ def test_a_study_broken_off_in_a_round_ends_it_on_one_machine_without_the_cluste
     begun = SimulatedCrew(each, clock, stop, nodes=("a", "b"))
 
     def run(crew: object, budget: Budget, observer: SeenObserver) -> StudyResult:
-        return StudyLoop(
-            study=study, budget=budget, store=store,
-            proposer=make_proposer(SPACE, spec.baseline, spec.resources, "random", 0), crew=crew, clock=clock,  # type: ignore[arg-type]
-            observer=observer, stop=stop, directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-        ).run()  # fmt: skip
+        return study_loop(store, study.id, clock, budget, crew=crew, observer=observer, stop=stop).run()
 
     run(begun, Budget(max_trials=4, at_once=2), UntilHalf(stop))
     stop.level = 0

@@ -63,7 +63,6 @@ def test_the_first_at_a_temperature_draws_them_and_all_later_ones_replay_what_it
 
 
 def test_the_headline_keeps_the_temperature_and_the_other_row_says_what_it_changes(study: StudyResult) -> None:
-    assert study.recommendation is not None
     headline, permitted = study.recommendation.rows
     assert headline.configuration["temperature"] == SPEC.baseline["temperature"] == 1.0
     assert headline.gain is not None
@@ -144,9 +143,7 @@ def drawn(number: int, configuration: Configuration, seconds: float = 10.0, rows
 def test_a_gain_holds_what_so_few_completions_leave_open_of_the_lengths() -> None:
     few = [drawn(0, SPEC.baseline), drawn(1, WARM)]
     many = [drawn(0, SPEC.baseline, rows=100), drawn(1, WARM, rows=100)]
-    wide, narrow = (evidence.gain(trials, WARM, SPEC.baseline) for trials in (few, many))
-    assert wide is not None
-    assert narrow is not None
+    wide, narrow = (not_none(evidence.gain(trials, WARM, SPEC.baseline)) for trials in (few, many))
     assert wide.value == pytest.approx(narrow.value)
     width = [math.log1p(g.high) - math.log1p(g.low) for g in (wide, narrow)]
     assert width[0] > 1.5 * width[1]

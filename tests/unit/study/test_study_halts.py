@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import Budget, Event, FailureReason, Outcome, StudyStatus, TrialState
+from autotune.domain import Budget, Event, FailureReason, Outcome, StudyStatus, Trial, TrialState
 from autotune.errors import MachineError
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.study.crews import ENOUGH, ENOUGH_ABSENT
@@ -134,25 +134,27 @@ def test_a_kill_at_any_write_leaves_no_change_of_a_trial_untold(after: bool) -> 
     assert kills >= 10
 
 
-def test_a_trial_given_up_after_three_deaths_is_told_as_finished() -> None:
+@pytest.mark.parametrize(("number", "reason"), [(0, FailureReason.CANCELLED), (1, FailureReason.CRASH)])
+def test_a_trial_given_up_after_three_deaths_is_told_as_finished(number: int, reason: FailureReason) -> None:
     house = House()
 
-    def die(*_: object) -> None:
-        raise Killed
+    def die(running: Trial, _: int) -> None:
+        if running.number == number:
+            raise Killed
 
     for _ in range(3):
         with pytest.raises(Killed):
-            house.run(Budget(max_trials=2), runner=SimulatedRunner(house.clock, on_cycle=die))
+            house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, on_cycle=die))
     house.observer.events.clear()
-    house.run(Budget(max_trials=2))
-    given_up = house.store.trial(1, 0)
-    assert given_up.state is TrialState.FAIL
+    house.run(Budget(max_trials=3))
+    given_up = house.store.trial(1, number)
+    assert (given_up.state, given_up.outcome.reason) == (TrialState.FAIL, reason)
     _every_change_is_told(house)
-    shown = [e for e in house.observer.events if e.trial == 0]
+    shown = [e for e in house.observer.events if e.trial == number]
     assert [e.kind for e in shown] == ["trial_finished"]
     assert "the tuner died 3 times" in shown[0].message
-    assert shown[0].id == next(e.id for e in house.store.events(1) if e.kind == "trial_finished")
-    assert [t.number for t in house.observer.trials if t.state is TrialState.FAIL][:1] == [0]
+    assert shown[0].id == [e.id for e in house.store.events(1) if e.kind == "trial_finished"][number]
+    assert [t.number for t in house.observer.trials if t.state is TrialState.FAIL][:1] == [number]
 
 
 def test_what_is_shown_has_the_number_it_is_stored_under() -> None:

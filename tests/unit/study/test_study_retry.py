@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from autotune.domain import Budget, FailureReason, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.errors import StudyBusyError
-from autotune.proposals.proposer import make_proposer
 from autotune.statistics import retries
 from autotune.study import protocols
-from autotune.study.loop import StudyLoop
 from tests.support import factories as f
 from tests.support.fakes import FakeStop
 from tests.support.not_none import not_none
 from tests.support.simulated import SimulatedRunner
-from tests.unit.study.test_study import SPACE, House
+from tests.unit.study.test_study import House
 
 
 def retry(
@@ -29,17 +25,7 @@ def retry(
 ) -> Trial:
     study = house.store.study(house.study.id)
     house.runner = runner or SimulatedRunner(house.clock)
-    loop = StudyLoop(
-        study=study,
-        budget=budget or Budget(),
-        store=house.store,
-        proposer=make_proposer(SPACE, house.spec.baseline, house.spec.resources, "tpe", house.spec.seed),
-        runner=house.runner,
-        clock=house.clock,
-        observer=house.observer,
-        stop=stop or FakeStop(),
-        directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-    )
+    loop = house.loop(budget or Budget(), stop or FakeStop(), house.runner)
     asked = house.store.trial(study.id, number)
     return loop.retry(protocols.retry_draft(study, house.store.trials(1), asked.configuration))
 
@@ -57,7 +43,6 @@ def test_one_trial_is_run_and_the_answer_of_an_ended_study_made_anew() -> None:
     assert (trial.configuration, trial.feasible) == (house.spec.baseline, True)
     assert trial.protocol.lengths == house.store.study(1).lengths, "on other lengths the figures could not be compared"
     renewed = not_none(house.store.recommendation(1))
-    assert answer is not None
     assert renewed.created_at > answer.created_at
     assert renewed.ended_by == answer.ended_by
     assert house.store.study(1).status is StudyStatus.DONE

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 from autotune.domain import Budget, Configuration, Trial
 from autotune.ports import Proposer
 from autotune.proposals.proposer import make_proposer
-from autotune.study.loop import StudyLoop
-from tests.support.fakes import FakeStop
-from tests.support.simulated import SimulatedRunner
+from tests.support.simulated import SimulatedRunner, study_loop
 from tests.unit.study.test_study import SPACE, House
 
 
@@ -29,17 +26,8 @@ class Recorded:
 
 
 def _searched(house: House, proposer: Proposer) -> list[tuple[Configuration, str]]:
-    loop = StudyLoop(
-        study=house.store.study(house.study.id),
-        budget=Budget(max_trials=9),
-        store=house.store,
-        proposer=proposer,
-        runner=SimulatedRunner(house.clock, noise=0.02),
-        clock=house.clock,
-        observer=house.observer,
-        stop=FakeStop(),
-        directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
-    )
+    runner = SimulatedRunner(house.clock, noise=0.02)
+    loop = study_loop(house.store, 1, house.clock, Budget(max_trials=9), proposer=proposer, runner=runner)
     return [(t.configuration, t.source) for t in loop.run().trials]
 
 

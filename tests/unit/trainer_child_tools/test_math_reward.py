@@ -124,7 +124,6 @@ def test_the_helper_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
         f"v = Verifier(Path({str(script)!r})); v.start(); print(v.pid, flush=True); time.sleep(600)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
     helper = int(owner.stdout.readline())
     assert Path(f"/proc/{helper}").exists()
     owner.kill()

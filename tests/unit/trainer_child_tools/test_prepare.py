@@ -219,14 +219,6 @@ def test_malformed_data_is_refused_by_line(tmp_path: Path, lines: list[str], exp
 
 
 @pytest.mark.usefixtures("tokenizer")
-def test_binary_data_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "d").write_bytes(b"\xff\xfe\x00")
-    result = run(tmp_path, task=None, data=str(tmp_path / "d"))
-    assert result.reason is FailureReason.ILLEGAL
-    assert "this is not UTF-8 text" in result.message
-
-
-@pytest.mark.usefixtures("tokenizer")
 @pytest.mark.parametrize(
     "changes", [{"task": None}, {"data": "x"}, {"max_prompt_length": "9"}, {"rewards": None}, {"rewards": []}]
 )

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.proposals.times import probed
 from autotune.specification.interpreter import Interpreter
+from tests.support.not_none import not_none
 from trainer.child import probe_speed
 from trainer.child.contract import RunPaths, read_result
 
@@ -119,8 +120,7 @@ def test_a_real_machine_is_measured_once_and_kept(tmp_path: Path) -> None:
     assert result.ok, result.message
     assert result.data["device"] == "cpu"
     assert result.data["seconds"] > 0
-    found = probed(json.loads(json.dumps(result.data)))
-    assert found is not None
+    found = not_none(probed(json.loads(json.dumps(result.data))))
     assert {"fp32", "bf16"} <= set(found.flops)
     assert 1e8 < found.flops["fp32"] < 1e16
     assert 1e8 < found.bandwidth < 2e13

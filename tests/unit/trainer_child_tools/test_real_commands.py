@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 from tests.support.forking_interpreter import Interpreter
-from tests.support.trl_trials import build_tiny
-from trainer.child.contract import FailureReason, Result, RunPaths, read_result
+from trainer.child.contract import Result, RunPaths, read_result
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = os.environ.get("AUTOTUNE_TEST_PYTHON", "")
-MODEL = Path(os.environ.get("AUTOTUNE_BUNDLED_MODEL") or ROOT / ".models" / "SmolLM2-135M-Instruct")
 GYM = {"kind": "reasoning_gym", "name": "chain_sum"}
 
 pytestmark = [pytest.mark.trl, pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")]
@@ -50,11 +48,6 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
     made = Interpreter(PYTHON, IMPORTS, tmp_path_factory.mktemp("interpreter") / "log.txt")
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def test_probe_finds_the_stack_and_the_reward_package(tmp_path: Path) -> None:
@@ -97,29 +90,3 @@ def test_user_data_and_reward_file_with_hostile_neighbours(tmp_path: Path, tiny:
     result = command("prepare", tmp_path / "run", config)
     assert result.ok, result.message
     assert result.data["columns"] == ["answer", "prompt"]
-
-
-def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Path, forking: Interpreter) -> None:
-    config = {
-        "model": str(tiny / "model"),
-        "max_prompt_length": 10,
-        "rewards": [GYM],
-        "task": {"name": "chain_sum", "size": 4},
-    }
-    result = command("prepare", tmp_path / "long", config, forking)
-    assert result.reason is FailureReason.ILLEGAL
-    assert "4 of 4 prompts are longer than the 10 tokens allowed" in result.message
-    result = command("prepare", tmp_path / "model", {**config, "model": str(tmp_path / "nothing")}, forking)
-    assert result.reason is FailureReason.ILLEGAL
-    assert "there is no model folder" in result.message
-
-
-@pytest.mark.full
-def test_bundled_model(tmp_path: Path) -> None:
-    task = {"name": "chain_sum", "size": 64}
-    config = {"model": str(MODEL), "max_prompt_length": 128, "rewards": [GYM], "task": task}
-    result = command("prepare", tmp_path / "run", config)
-    assert result.ok, result.message
-    assert result.data["model"]["parameters"] == 134_515_008
-    first = json.loads(Path(result.data["prompts"]).read_text().splitlines()[0])
-    assert first["prompt"][0]["role"] == "user"
