@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e.commands import autotune, document, tagged
 from tests.support.trl_trials import build_tiny, training_python
-from trainer.frameworks.trl.key_tables import KEYS
+from trainer.frameworks.trl.keys import KEYS
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
 

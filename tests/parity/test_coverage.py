@@ -22,7 +22,7 @@ from tests.parity.cases import (
 )
 from tests.parity.comparison import Update, compare
 from tests.parity.running import OBJECTIVE, PLAIN_KNOBS, Case
-from trainer.frameworks.trl.key_tables import SUPPORTED
+from trainer.frameworks.trl.keys import SUPPORTED
 
 EVERY = (*CORE, *COMPILED, *BATCHED, *STARTED, *TWO_RANKS, *ZERO, *ENGINES)
 DERIVED = {"gradient_accumulation_steps": "micro_batch_size"}

@@ -9,8 +9,7 @@ from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.trl.key_handling import INPUTS, MEASURING, REFUSED
-from trainer.frameworks.trl.key_tables import KEYS
-from trainer.frameworks.trl.keys import model_keys, training_keys, unsupported
+from trainer.frameworks.trl.keys import KEYS, model_keys, training_keys, unsupported
 
 
 def handling_of(key: str) -> KeyHandling:

@@ -16,7 +16,7 @@ from search_spaces.knobs import KNOBS, Effect, effect_of_change
 from search_spaces.legality import check, is_legal
 from search_spaces.space import SearchSpace
 from tests.support.properties import examples
-from trainer.frameworks.trl.key_tables import SUPPORTED
+from trainer.frameworks.trl.keys import SUPPORTED
 
 BASELINE = Configuration(
     {

@@ -6,7 +6,7 @@ from tests.support.trl_fields import FIELDS
 from tests.support.trl_keys import handling_of
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.trl.key_handling import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, for_trial
-from trainer.frameworks.trl.key_tables import KEYS
+from trainer.frameworks.trl.keys import KEYS
 
 WORKLOAD = """
     accelerator_config adam_beta1 adam_beta2 adam_epsilon average_tokens_across_devices beta

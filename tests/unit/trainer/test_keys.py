@@ -18,9 +18,22 @@ from tests.support.trl_keys import to_keys
 from trainer.child.frameworks.trl import engine as child_engine
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, KEYS, NESTED, SEAMS, SERVER, SUPPORTED, ZERO
-from trainer.frameworks.trl.key_values import from_keys
-from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
+from trainer.frameworks.trl.keys import (
+    ENGINE_SEAMS,
+    ENVIRONMENT,
+    KEYS,
+    NESTED,
+    SEAMS,
+    SERVER,
+    SUPPORTED,
+    ZERO,
+    acting,
+    from_keys,
+    model_keys,
+    seams,
+    training_keys,
+    unsupported,
+)
 from trainer.frameworks.trl.render import settings as rendered
 
 MACHINES = {

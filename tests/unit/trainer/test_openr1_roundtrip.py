@@ -22,8 +22,7 @@ from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
 from trainer.frameworks.open_r1.config_text import RECIPE
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
-from trainer.frameworks.open_r1.key_tables import KEYS
-from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.keys import KEYS, acting
 from trainer.frameworks.open_r1.render import OBJECTIVE
 
 LONGEST = 512 + 1024

@@ -115,6 +115,11 @@ def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
     return without(settings, {PLACES[knob] for knob in said(settings)} | _FROM_KNOBS)
 
 
+def zero_places(keys: Mapping[str, Any]) -> set[tuple[str, ...]]:
+    """Returns the places of knobs, and of settings that follow from knobs, in the key ``deepspeed`` of ``keys``."""
+    return {("deepspeed", *path) for path in {PLACES[knob] for knob in said(keys.get("deepspeed"))} | _FROM_KNOBS}
+
+
 def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
     """Merges DeepSpeed's configuration ``ours`` with the user's ``own``; knobs with an effect keep our value."""
     return merged(ours, without(own, {path for knob, path in PLACES.items() if knob in acts}))
@@ -156,8 +161,20 @@ def without(
         if place in paths:
             continue
         inner = without(value, paths, place) if isinstance(value, Mapping) else value
-        if inner or not isinstance(value, Mapping):
+        if inner or not value or not isinstance(value, Mapping):
             found[name] = inner
+    return found
+
+
+def rest_of(keys: Mapping[str, Any], known: Collection[str], places: Collection[tuple[str, ...]]) -> dict[str, Any]:
+    """Returns ``keys`` without the ``known`` ones; a mapping with some of ``places`` keeps its other entries."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and any(place[0] == key for place in places):
+            left = without({key: value}, places)
+            found.update(left if value or key not in known else {})
+        elif key not in known:
+            found[key] = value
     return found
 
 

@@ -6,13 +6,15 @@ Defaults differ; each framework's own ``key_values`` holds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.deepspeed import at
+from trainer.frameworks.common.values import KnobKeyError, parsed
 
 DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 """``master_weights`` -> torch's name."""
@@ -135,29 +137,47 @@ def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int
     return micro_batches(keys[_ROWS], int(found.get("micro_batch_size", unset)), processes)
 
 
-def trainer_knobs(
-    keys: Mapping[str, Any], native: Mapping[str, KnobValue], framework: str, dtype: str, processes: int
-) -> dict[str, KnobValue]:
-    """Reads the knobs of keys that all TRL trainers share.
+@dataclass(frozen=True)
+class Dialect:
+    """Names of the knobs in one version of TRL."""
+
+    framework: str
+    native: Mapping[str, str]
+    """Knob -> key whose value needs no conversion."""
+    nested: Mapping[str, tuple[str, str]]
+    """Knob -> (key, key in its mapping)."""
+    dtype: str
+    """Key that names the weights' type."""
+    null_is_unset: frozenset[str]
+    """Keys whose value null means the default."""
+
+
+def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
+    """Reads the knobs of keys that all TRL trainers share, without the precision.
 
     Args:
-        keys: keys with a value.
-        native: knobs whose values need no conversion.
-        dtype: the key that names the weights' type.
+        keys: values as TRL's parser would have them.
         processes: number of training processes.
 
     Raises:
         KnobKeyError: naming the key and what was expected.
     """
-    found = dict(native)
+    keys = {key: value for key, value in keys.items() if value is not None or key not in dialect.null_is_unset}
+    found = {
+        knob: parsed(knob, key, cache_steps(key, keys[key])) for knob, key in dialect.native.items() if key in keys
+    }
     if "generation_batch_size" in keys:  # TRL 0.18 rounds down without a word
-        found["steps_per_generation"] = steps_of(keys, found, int(defaults(framework)["micro_batch_size"]), processes)
+        unset = int(defaults(dialect.framework)["micro_batch_size"])
+        found["steps_per_generation"] = steps_of(keys, found, unset, processes)
     if compiles(keys):
         found["torch_compile"] = True
-    if dtype in keys:
-        found["master_weights"] = weights_held(dtype, keys[dtype], DTYPES)
+    if dialect.dtype in keys:
+        found["master_weights"] = weights_held(dialect.dtype, keys[dialect.dtype], DTYPES)
     if "use_vllm" in keys:
         found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
+    for knob, place in dialect.nested.items():
+        if at(keys, place) is not None:
+            found[knob] = parsed(knob, ".".join(place), at(keys, place))
     return found
 
 
@@ -192,12 +212,12 @@ def compiles(keys: Mapping[str, Any]) -> bool:
 
 
 def cache_steps(key: str, value: Any) -> Any:
-    """Returns the value that ``empty_cache_steps`` is parsed from: 0 for null.
+    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null.
 
     Raises KnobKeyError for 0 itself.
     """
-    if value is None:
-        return 0
+    if key != "torch_empty_cache_steps":
+        return value
     if value == 0:
         raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
-    return value
+    return 0 if value is None else value

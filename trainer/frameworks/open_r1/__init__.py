@@ -2,6 +2,5 @@
 
 from trainer.frameworks.open_r1.export import export
 from trainer.frameworks.open_r1.failures import diagnose, suggest
-from trainer.frameworks.open_r1.key_tables import NATIVE, SUPPORTED
-from trainer.frameworks.open_r1.keys import unsupported
+from trainer.frameworks.open_r1.keys import NATIVE, SUPPORTED, unsupported
 from trainer.frameworks.open_r1.render import render, settings

@@ -12,8 +12,7 @@ from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import sections_text
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
-from trainer.frameworks.open_r1.keys import acting, wants_server
+from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, acting, wants_server
 from trainer.frameworks.open_r1.render import OBJECTIVE, settings
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
 

@@ -55,8 +55,7 @@ from trainer.frameworks.open_r1.accelerate_config import (
 )
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
-from trainer.frameworks.open_r1.key_values import from_keys, rest
-from trainer.frameworks.open_r1.keys import wants_server
+from trainer.frameworks.open_r1.keys import from_keys, rest, wants_server
 from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""Our knobs in the keys of an Open-R1 recipe. Pure; ``key_values`` is the way back."""
+"""Converts knobs to keys of an Open-R1 recipe, whose trainer is that of TRL 0.18, and back. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,58 @@ from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
+from search_spaces.knobs import KNOBS, Reach, keys_of, plain_keys
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.trainer_keys import DTYPES, in_keys, refuse, unsettable
-from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE, PRECISIONS, SUPPORTED
+from trainer.frameworks.common.deepspeed import PLACES, rest_of
+from trainer.frameworks.common.trainer_keys import (
+    DTYPES,
+    Dialect,
+    half_precision,
+    in_keys,
+    refuse,
+    trainer_knobs,
+    unsettable,
+)
+
+TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
+"""Knobs whose keys have other values than the knob."""
+NATIVE = plain_keys(FRAMEWORK, TRANSLATED)
+"""Knob -> recipe key with the same value (except 0 in ``empty_cache_steps``)."""
+CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
+"""``checkpointing_reentrant``: key, and key in its mapping."""
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+SERVER: Mapping[str, str] = {
+    "tensor_parallel_size": "--tensor_parallel_size",
+    "rollout_data_parallel_size": "--data_parallel_size",
+    **SERVER_OPTIONS,
+}
+"""Knob -> option of ``trl vllm-serve``."""
+ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
+"""Variables the process is started with."""
+
+_LAUNCH = ("rollout_gpus", "training_gpus")
+SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, *_LAUNCH, "checkpointing_reentrant"})
+"""Knobs that can be set; those of ``SERVER_OPTIONS``, except the first, with a rollout server only."""
+KEYS = frozenset({*NATIVE.values(), "generation_batch_size", "bf16", "fp16", "torch_dtype", "use_vllm"})
+"""Recipe keys that hold knobs."""
+_DIALECT = Dialect(
+    framework=FRAMEWORK,
+    native=NATIVE,
+    nested={"checkpointing_reentrant": CHECKPOINTING},
+    dtype="torch_dtype",
+    null_is_unset=frozenset(
+        {
+            *("steps_per_generation", "generation_batch_size", "tf32", "torch_compile_mode", "ddp_bucket_cap_mb"),
+            *("attn_implementation", "torch_dtype", "gradient_checkpointing_kwargs"),
+        }
+    ),
+)
+_OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
 
 acting = partial(acting_in, framework=FRAMEWORK)
 """The knobs that act: those whose needs hold, a knob that is not set having TRL 0.18's default."""
-_OF_SERVER = frozenset(SERVER_OPTIONS) - {"gpu_memory_utilization"}
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
@@ -65,3 +108,21 @@ def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
         key, inner = CHECKPOINTING
         found[key] = {inner: acts["checkpointing_reentrant"]}
     return found
+
+
+def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
+    """Returns the knobs that ``keys`` of a recipe set; keys that are no knobs are ignored.
+
+    Precision is fp32 if both of its keys are false, and unset if neither is set (transformers 4.52).
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    found, (bf16, fp16) = trainer_knobs(keys, _DIALECT, processes), half_precision(keys)
+    if bf16 is None and fp16 is None:
+        return found
+    return {**found, "precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
+
+
+rest = partial(rest_of, known=KEYS, places=(CHECKPOINTING,))
+"""The user's keys without knobs; a mapping with a knob keeps its other entries."""

@@ -13,8 +13,7 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, value_of
 from trainer.frameworks.common.serving import CONNECT_S, HOST, base_url, replicas
-from trainer.frameworks.open_r1.key_tables import SERVER
-from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.keys import SERVER, acting
 
 PORT = 8000
 """Default port of TRL's server."""

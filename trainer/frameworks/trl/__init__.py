@@ -2,6 +2,5 @@
 
 from trainer.frameworks.common.failures import diagnose, suggest
 from trainer.frameworks.trl.export import export
-from trainer.frameworks.trl.key_tables import NATIVE, SUPPORTED
-from trainer.frameworks.trl.keys import unsupported
+from trainer.frameworks.trl.keys import NATIVE, SUPPORTED, unsupported
 from trainer.frameworks.trl.render import render, settings

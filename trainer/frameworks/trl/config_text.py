@@ -11,7 +11,7 @@ from search_spaces.knobs import defaults
 from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import same_model, sections_text
-from trainer.frameworks.trl.key_tables import NATIVE, NESTED
+from trainer.frameworks.trl.keys import NATIVE, NESTED
 from trainer.frameworks.trl.launching import GROUP_PORT, PORT, on_cpu_with_deepspeed
 from trainer.frameworks.trl.render import own_keys, settings
 from trainer.frameworks.trl.server import trainer_settings, wants_server

@@ -19,8 +19,7 @@ from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference, fill
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.config_text import deepspeed_text, edited, written
-from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINER_SEAMS
-from trainer.frameworks.trl.keys import acting, seams
+from trainer.frameworks.trl.keys import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINER_SEAMS, acting, seams
 from trainer.frameworks.trl.launching import CONFIG, PORT, accelerate_text, by_torchrun, command, script, server_script
 from trainer.frameworks.trl.server import wants_server
 

@@ -56,7 +56,7 @@ from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.key_handling import INPUTS, PRESETS, PROCESSES, REFUSED_INSIDE, SHARDED, note, refusal
-from trainer.frameworks.trl.key_values import from_keys, rest
+from trainer.frameworks.trl.keys import from_keys, rest
 from trainer.frameworks.trl.script import Script, plain_keys, read_script
 from trainer.frameworks.trl.server import PROGRAM, starts_server, wants_server
 

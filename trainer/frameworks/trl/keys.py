@@ -1,4 +1,4 @@
-"""Our knobs in TRL's keys. Pure; ``key_values`` is the way back."""
+"""Converts knobs to keys of TRL's GRPO script, and back. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,94 @@ from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Reach, keys_of, places_in, plain_keys
+from search_spaces.knobs.build import ENGINE_ARGUMENT
+from search_spaces.knobs.model import show
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.trainer_keys import DTYPES, in_keys, unsettable
-from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FRAMEWORK, NATIVE, NESTED, PRECISIONS, SEAMS, SUPPORTED
-from trainer.frameworks.trl.sharding import INSIDE_FSDP
+from trainer.frameworks.common.deepspeed import (
+    PLACES,
+    beside_zero,
+    deepspeed_config,
+    merged,
+    plain_word,
+    rest_of,
+    without,
+    zero_knobs,
+    zero_places,
+)
+from trainer.frameworks.common.trainer_keys import DTYPES, Dialect, half_precision, in_keys, trainer_knobs, unsettable
+from trainer.frameworks.common.values import KnobKeyError, parsed
+
+FRAMEWORK = "trl"
+ZERO = frozenset(PLACES)
+"""Knobs in DeepSpeed's configuration."""
+FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp_config")})
+TRANSLATED = frozenset({"precision", "master_weights", "attn_implementation", "rollout_engine", "sleep_level"})
+"""Knobs whose keys have other values than the knob, or are the model's."""
+NATIVE = plain_keys(FRAMEWORK, TRANSLATED | FSDP)
+"""Knob -> ``GRPOConfig`` key with the same value (except 0 in ``empty_cache_steps``)."""
+NESTED: Mapping[str, tuple[str, str]] = {
+    knob: (key, inner)
+    for key in ("gradient_checkpointing_kwargs", "model_init_kwargs", "transformers_continuous_batching_config")
+    for knob, (inner,) in places_in(FRAMEWORK, key).items()
+}
+"""Knob -> (key, key in its mapping); other entries of the mapping stay the user's."""
+
+TRAINER_SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk", "activation_offload"})
+"""Seams of the built trainer (child: ``seams.py``)."""
+ENGINE_SEAMS = frozenset(
+    knob
+    for knob, place in keys_of(FRAMEWORK, Reach.SEAM).items()
+    if place.startswith(ENGINE_ARGUMENT.partition("%")[0])
+)
+"""Arguments of the vLLM engine (child: ``engine.py``; a server takes them on its command line)."""
+FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
+"""Seams of the loaded model (child: ``float8.py``); ``precision`` only as fp8."""
+SEAMS = TRAINER_SEAMS | ENGINE_SEAMS | {"fp8_emulate"}
+"""Knobs without a key for any value."""
+_LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}
+"""Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
+
+SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size", "training_gpus"})
+"""Knobs of the launch of trainer and rollout server, without a key in TRL's file."""
+ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
+"""Variables the process is started with (``variables.py``)."""
+
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+SUPPORTED = frozenset({*NATIVE, *NESTED, *TRANSLATED, *SEAMS, *ZERO, *FSDP, *SERVER, *ENVIRONMENT})
+"""Knobs a TRL trial can set."""
+KEYS = frozenset(
+    {
+        *(*NATIVE.values(), "generation_batch_size", "bf16", "fp16", "dtype", "attn_implementation", "use_vllm"),
+        *("vllm_enable_sleep_mode", "deepspeed", "fsdp"),
+    }
+)
+"""TRL's keys that hold knobs; an exported file sets them only as ``config_text`` writes them."""
+DIALECT = Dialect(
+    framework=FRAMEWORK,
+    native={**NATIVE, "attn_implementation": "attn_implementation"},
+    nested=NESTED,
+    dtype="dtype",
+    null_is_unset=frozenset(
+        {
+            *("steps_per_generation", "generation_batch_size", "tf32", "pad_to_multiple_of", "bf16"),
+            *("attn_implementation", "torch_compile_mode", "ddp_bucket_cap_mb", "vllm_max_model_length"),
+        }
+    ),
+)
+_NO_PADDING = ("auto", "none", "null")
+_FSDP_WORDS: Mapping[str, Mapping[str, KnobValue]] = {
+    "full_shard": {"fsdp_reshard_after_forward": True},
+    "shard_grad_op": {"fsdp_reshard_after_forward": False},
+    "offload": {"fsdp_offload": True},
+    "auto_wrap": {},
+    "true": {},
+}
+_INSIDE_FSDP = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offload": "fsdp_offload"}
+"""Key of ``fsdp_config`` -> knob."""
 
 acting = partial(acting_in, framework=FRAMEWORK)
 """The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
-_LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False, "speculative_decoding": "none"}
-"""Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
@@ -52,15 +130,10 @@ def training_keys(
         found["vllm_enable_sleep_mode"] = acts["sleep_level"] == 2
     if found.get("use_vllm") and longest is not None and "max_model_len" not in acts:
         found["vllm_max_model_length"] = longest
-    return {**found, **_sharding(acts, device)}
-
-
-def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
     if "zero_stage" in acts:
         found["deepspeed"] = deepspeed_config(acts, device) or None
     if acts.get("fsdp") == "fsdp2":
-        own = {key: acts[knob] for key, knob in INSIDE_FSDP.items() if knob in acts}
+        own = {key: acts[knob] for key, knob in _INSIDE_FSDP.items() if knob in acts}
         found.update(fsdp=True, fsdp_config={"version": 2, **own})
     elif "fsdp" in acts:
         found["fsdp"] = None
@@ -90,3 +163,78 @@ def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     if acts.get("precision") == "fp8":
         found["precision"] = "fp8"
     return {name: value for name, value in found.items() if _LEFT_ALONE.get(name) != value}
+
+
+def beside(
+    training: Mapping[str, Any], passthrough: Mapping[str, Any], acts: Mapping[str, KnobValue]
+) -> dict[str, Any]:
+    """Returns ``training`` merged with the user's own mappings; knobs with an effect override the user's values."""
+    found = dict(training)
+    for key in ("deepspeed", "fsdp_config", *(key for key, _ in NESTED.values())):
+        own, ours = passthrough.get(key), training.get(key)
+        if isinstance(own, Mapping) and isinstance(ours, Mapping) and ours:
+            zero = key == "deepspeed"
+            found[key] = beside_zero(ours, own, acts) if zero else merged(ours, without(own, ()))
+    return found
+
+
+def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
+    """Returns the knobs that ``keys`` of TRL's script set; keys that are no knobs are ignored.
+
+    Args:
+        keys: values as TRL's parser would have them; ``deepspeed`` and ``fsdp_config`` as mappings, not as paths.
+        processes: training processes, for ``generation_batch_size``.
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    padding = keys.get("pad_to_multiple_of")
+    if isinstance(padding, str):
+        number = int(padding) if padding.isdecimal() and len(padding) < 20 else padding
+        keys = {**keys, "pad_to_multiple_of": None if padding.lower() in _NO_PADDING else number}
+    found = {**trainer_knobs(keys, DIALECT, processes), **_precision(keys)}
+    if "vllm_enable_sleep_mode" in keys:
+        found["sleep_level"] = 2 if keys["vllm_enable_sleep_mode"] else 0
+    return {**found, **zero_knobs(keys), **_fsdp_knobs(keys)}
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``keys`` without knobs; a mapping with knobs keeps its other entries."""
+    known = {"version", *_INSIDE_FSDP}
+    sharding = keys.get("fsdp_config")
+    names = sharding if isinstance(sharding, Mapping) else ()
+    of_fsdp = {("fsdp_config", name) for name in names if name.removeprefix("fsdp_") in known}
+    return rest_of(keys, KEYS, {*NESTED.values(), *zero_places(keys), *of_fsdp})
+
+
+def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """Returns ``precision``; ``bf16`` is true by default unless ``fp16`` is true, as in TRL."""
+    bf16, fp16 = half_precision(keys)
+    if bf16 is None and fp16 is None:
+        return {}
+    mixed = not fp16 if bf16 is None else bf16
+    return {"precision": "fp16" if fp16 else "bf16" if mixed else "fp32"}
+
+
+def _fsdp_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """Returns the knobs of ``fsdp`` and ``fsdp_config``.
+
+    Raises KnobKeyError for FSDP's first version, or a way to shard that no knob has.
+    """
+    wanted, settings = keys.get("fsdp"), keys.get("fsdp_config")
+    if "fsdp" not in keys and not settings:
+        return {}
+    if not wanted:
+        return {"fsdp": "none"} if "fsdp" in keys else {}
+    found: dict[str, KnobValue] = {"fsdp": "fsdp2"}
+    for word in str(wanted).lower().split():
+        if word not in _FSDP_WORDS:
+            raise KnobKeyError("fsdp", f"expected true or the words {', '.join(_FSDP_WORDS)}, got {show(word)}")
+        found.update(_FSDP_WORDS[word])
+    for name, value in (settings or {}).items():
+        key = name.removeprefix("fsdp_")
+        if key == "version" and str(value) != "2":
+            raise KnobKeyError("fsdp_config.version", f"a trial shards with FSDP2, got {show(value)}")
+        if key in _INSIDE_FSDP:
+            found[_INSIDE_FSDP[key]] = parsed(_INSIDE_FSDP[key], f"fsdp_config.{name}", plain_word(value))
+    return found

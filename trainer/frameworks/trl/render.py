@@ -12,8 +12,7 @@ from trainer.frameworks.common.trainer_keys import refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following, sizes
 from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.key_handling import for_trial
-from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
-from trainer.frameworks.trl.sharding import beside
+from trainer.frameworks.trl.keys import acting, beside, model_keys, seams, training_keys, unsupported
 
 
 def settings(

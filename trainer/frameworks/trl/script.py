@@ -16,7 +16,7 @@ from trainer.frameworks.common.server_script import serves
 from trainer.frameworks.common.shell import Command, Word
 from trainer.frameworks.common.training_script import options_of, own_program, refuse_config, training_commands
 from trainer.frameworks.trl.key_handling import MEASURING
-from trainer.frameworks.trl.key_tables import NATIVE
+from trainer.frameworks.trl.keys import NATIVE
 
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
 _OTHERS: Mapping[str, str] = {"main_ppo": "verl", "swift rlhf": "swift", "swift.cli": "swift"}
