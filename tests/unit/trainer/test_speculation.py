@@ -18,8 +18,8 @@ from trainer.frameworks.common.exported import RUN
 from trainer.frameworks.common.speculation import KNOBS, speculative_config, speculative_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.import_config import import_config
-from trainer.frameworks.ms_swift.key_values import rest
-from trainer.frameworks.ms_swift.keys import to_keys
+from trainer.frameworks.ms_swift.keys import rest
+from trainer.frameworks.ms_swift.render import to_keys
 from trainer.frameworks.trl.keys import seams
 from trainer.frameworks.trl.server import server_command
 from trainer.frameworks.verl import export

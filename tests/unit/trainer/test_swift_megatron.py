@@ -27,7 +27,7 @@ from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.exported import SERVER
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift.import_config import import_config, read_keys
-from trainer.frameworks.ms_swift.key_tables import OF_MEGATRON, SUPPORTED
+from trainer.frameworks.ms_swift.keys import OF_MEGATRON, SUPPORTED
 from trainer.frameworks.ms_swift.megatron import ARGUMENTS, KEYS, TORCH, UNSET
 
 SAID = "`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`"

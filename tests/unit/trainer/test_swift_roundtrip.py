@@ -20,8 +20,7 @@ from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import SERVER, Export, ExportRequest
 from trainer.frameworks.ms_swift.import_config import import_config
-from trainer.frameworks.ms_swift.key_tables import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO
-from trainer.frameworks.ms_swift.keys import acting
+from trainer.frameworks.ms_swift.keys import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO, acting
 
 ROWS, LONGEST = 192, 96
 MODES: list[dict[str, KnobValue]] = [

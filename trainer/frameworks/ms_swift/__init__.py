@@ -2,6 +2,5 @@
 
 from trainer.frameworks.ms_swift.export import export
 from trainer.frameworks.ms_swift.failures import diagnose, suggest
-from trainer.frameworks.ms_swift.key_tables import NATIVE, SUPPORTED
-from trainer.frameworks.ms_swift.keys import unsupported
-from trainer.frameworks.ms_swift.render import render, settings
+from trainer.frameworks.ms_swift.keys import NATIVE, SUPPORTED
+from trainer.frameworks.ms_swift.render import render, settings, unsupported

@@ -22,8 +22,8 @@ from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
-from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
-from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
+from trainer.frameworks.ms_swift.keys import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
+from trainer.frameworks.ms_swift.keys import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
 from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server

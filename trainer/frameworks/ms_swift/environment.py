@@ -9,8 +9,7 @@ from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
 from trainer.frameworks.common.variables import variables as allocators
-from trainer.frameworks.ms_swift.key_tables import BUCKET_VARIABLE
-from trainer.frameworks.ms_swift.keys import acting
+from trainer.frameworks.ms_swift.keys import BUCKET_VARIABLE, acting
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:

@@ -20,8 +20,7 @@ from trainer.frameworks.common.shell import CALLERS, Command, Word
 from trainer.frameworks.common.training_script import BROKEN, commands_of, is_broken, own_program, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.key_handling import NOT_NEEDED, refusal
-from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
-from trainer.frameworks.ms_swift.key_values import from_keys
+from trainer.frameworks.ms_swift.keys import NATIVE, SERVED, STEPS, from_keys
 from trainer.frameworks.ms_swift.megatron import MARKS
 
 ENVIRONMENT = "ENV"

@@ -48,8 +48,7 @@ from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, asked_of, given, server_knobs
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
-from trainer.frameworks.ms_swift.key_tables import SERVED
-from trainer.frameworks.ms_swift.key_values import from_keys, rest
+from trainer.frameworks.ms_swift.keys import SERVED, from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.frameworks.common.key_handling import MEASURING as SHARED
 from trainer.frameworks.common.key_handling import without
-from trainer.frameworks.ms_swift.key_tables import SERVERS_GUESSES
+from trainer.frameworks.ms_swift.keys import SERVERS_GUESSES
 
 INPUTS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Our knobs as ms-swift's arguments. Pure; ``key_values`` is the way back."""
+"""Converts knobs to arguments of ``swift rlhf`` and ``swift rollout`` (ms-swift 4.6.0), and back. Pure."""
 
 from __future__ import annotations
 
@@ -7,46 +7,91 @@ from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import defaults
+from search_spaces.knobs import KNOBS, Reach, defaults, key_of, keys_of, places_in, plain_keys
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.common.speculation import ARGUMENT, speculative_config
-from trainer.frameworks.common.trainer_keys import DTYPES, refuse, unsettable
-from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.key_tables import (
-    ALL_REDUCE,
-    CHECKPOINTING,
-    ENGINE,
-    ENGINE_KEY,
-    NATIVE,
-    PRECISIONS,
-    STEPS,
-    SUPPORTED,
-)
-from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument
+from trainer.frameworks.common.deepspeed import PLACES, at, rest_of, zero_places
+from trainer.frameworks.common.speculation import ARGUMENT, speculative_config, speculative_knobs
+from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
+from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument, fsdp_of, zero_of
 
-NAME = "ms_swift"
-acting = partial(acting_in, framework=NAME)
+FRAMEWORK = "ms_swift"
+OF_MEGATRON = tuple(name for name, knob in KNOBS.items() if ENGINE_KNOB in knob.needs)
+"""Knobs with an effect under Megatron only (``megatron``), with which no trial runs."""
+STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
+"""Knob -> argument that ms-swift multiplies by ``sequence_parallel_size``."""
+TRANSLATED = frozenset({"precision", "master_weights", "optimizer", "rollout_engine", "custom_all_reduce"})
+"""Knobs whose arguments have other values than the knob ."""
+NATIVE = {
+    **plain_keys(FRAMEWORK, {*STEPS, *TRANSLATED, *OF_MEGATRON, "fsdp"}),
+    # The catalogue names the command too: only ``swift rollout`` reads it.
+    "rollout_data_parallel_size": "vllm_data_parallel_size",
+}
+"""Knob -> argument with the same value (except 0 in ``empty_cache_steps``)."""
+
+ENGINE_KEY = "vllm_engine_kwargs"
+ENGINE = {knob: place for knob, place in places_in(FRAMEWORK, ENGINE_KEY).items() if knob not in SPECULATIVE}
+"""Knob -> place in ``vllm_engine_kwargs``, the JSON of vLLM's own engine arguments."""
+SERVERS_GUESSES = "vllm_speculative_config"
+"""Name of ``speculative_config`` in ``swift rollout``; a colocated engine does not get it
+(``swift/rlhf_trainers/rollout_mixin.py:507``)."""
+ALL_REDUCE = "vllm_disable_custom_all_reduce"
+"""Negation of the knob ``custom_all_reduce``; a colocated engine does not get it."""
+
+CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
+
+ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
+"""Knobs in DeepSpeed's configuration; ms-swift never prefetches for GRPO."""
+FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
+SERVER = frozenset({"rollout_gpus", "training_gpus"})
+"""Knobs of the launch: GPUs of the server's replicas, and of the training."""
+
+BUCKET_VARIABLE = "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE"
+ENVIRONMENT = frozenset({*keys_of(FRAMEWORK, Reach.ENVIRONMENT), "weight_sync_bucket_mib"})
+"""Variables the process is started with."""
+
+SEAMS = frozenset({"logprob_rows"})
+"""Knobs that have no argument; set from a plugin (child: ``seams.py``)."""
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+SUPPORTED = frozenset(
+    {
+        *(*NATIVE, *STEPS, *TRANSLATED, *ENGINE, *SPECULATIVE, *ZERO, *FSDP, *SERVER, *ENVIRONMENT, *SEAMS),
+        "checkpointing_reentrant",
+    }
+)
+"""Knobs an ms-swift trial can set."""
+
+KEYS = frozenset(
+    {
+        *NATIVE.values(),
+        *STEPS.values(),
+        *("generation_batch_size", "optim", "bf16", "fp16", "torch_dtype", "use_vllm", ALL_REDUCE, "deepspeed", "fsdp"),
+    }
+)
+"""Arguments that hold knobs; an exported file sets them only as ``own_keys`` gives them."""
+
+SERVED = (
+    *("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_data_parallel_size", "vllm_max_model_len"),
+    *("vllm_max_num_seqs", "vllm_enforce_eager", "vllm_enable_prefix_caching", ALL_REDUCE, ENGINE_KEY),
+    SERVERS_GUESSES,
+)
+"""Arguments of ``swift rollout`` that ``swift rlhf`` also accepts, without an effect in server mode."""
+_FLASH = "flash_attn"
+"""An older name of ``flash_attention_2``."""
+
+acting = partial(acting_in, framework=FRAMEWORK)
 """The knobs that act: those whose needs hold, a knob that is not set having ms-swift's default."""
 
 
-def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """Returns a sentence for each knob or value that an ms-swift trial cannot set; empty if a trial can run."""
-    said = unwritable(configuration)
-    if not said and megatron.chosen(configuration):
-        said.append("`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`")
-    return said
-
-
-def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """Returns a sentence for each knob or value that ms-swift has no argument for."""
-    acts = acting(configuration)
-    if megatron.chosen(configuration):
-        return megatron.unwritable(acts)
+def unwritable(acts: Mapping[str, KnobValue]) -> list[str]:
+    """Returns a sentence for each knob or value that ``swift rlhf`` has no argument for."""
     known = SUPPORTED | {ENGINE_KNOB}
     said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in known]
-    said += unsettable(acts, NAME, "ms-swift", "an ms-swift trial", PRECISIONS)
+    said += unsettable(acts, FRAMEWORK, "ms-swift", "an ms-swift trial", PRECISIONS)
     return said + [sentence for sentence in (_steps(acts), _colocated(acts), _offloaded(acts)) if sentence]
 
 
@@ -60,7 +105,7 @@ def _steps(acts: Mapping[str, KnobValue]) -> str | None:
 
 
 def _colocated(acts: Mapping[str, KnobValue]) -> str | None:
-    unset = defaults(NAME)
+    unset = defaults(FRAMEWORK)
     if acts.get("rollout_mode", unset["rollout_mode"]) == "server":
         return None
     if acts.get("custom_all_reduce") is True:
@@ -77,24 +122,8 @@ def _offloaded(acts: Mapping[str, KnobValue]) -> str | None:
     return "activation_offload true: ms-swift offloads activations with fsdp fsdp2 only"
 
 
-def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
-    """Returns the arguments of ``swift rlhf`` for the knobs with an effect; seams and variables have none.
-
-    Megatron-SWIFT's arguments come without the rows (``megatron.rows``). In server mode the engine's arguments are
-    included: they have no effect there and document the server.
-
-    Args:
-        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
-            limit may need a larger cache than the machine has.
-        device: ``cpu`` or ``cuda``, for DeepSpeed.
-
-    Raises:
-        ValueError: a knob or value that ms-swift cannot take (``unwritable``).
-    """
-    refuse(unwritable(configuration))
-    acts = acting(configuration)
-    if megatron.chosen(acts):
-        return {**megatron.written(acts), **_rollout(acts, longest)}
+def swift_keys(acts: Mapping[str, KnobValue], longest: int | None, device: str) -> dict[str, Any]:
+    """Returns the arguments of ``swift rlhf`` for the knobs with an effect; seams and variables have none."""
     found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
     if found.get("torch_empty_cache_steps") == 0:
         del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never
@@ -104,7 +133,7 @@ def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, 
     found.update({key: int(steps) // size for key, steps in counted.items()})
     sharding = {"deepspeed": deepspeed_argument(acts, device), "fsdp": fsdp_argument(acts)}
     sharded = {key: argument for key, argument in sharding.items() if argument}
-    return {**found, **_numerics(acts), **_rollout(acts, longest), **sharded}
+    return {**found, **_numerics(acts), **rollout_keys(acts, longest), **sharded}
 
 
 def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
@@ -121,13 +150,14 @@ def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
     return found
 
 
-def _rollout(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
+def rollout_keys(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
+    """Returns the arguments of the rollout engine; in server mode they have no effect and document the server."""
     found: dict[str, Any] = {}
     if "rollout_engine" in acts:
         found["use_vllm"] = acts["rollout_engine"] == "vllm"
     if not found.get("use_vllm"):
         return found
-    found["vllm_mode"] = acts.get("rollout_mode", defaults(NAME)["rollout_mode"])  # there is no default
+    found["vllm_mode"] = acts.get("rollout_mode", defaults(FRAMEWORK)["rollout_mode"])  # there is no default
     if longest is not None and "max_model_len" not in acts:
         found["vllm_max_model_len"] = longest
     if "custom_all_reduce" in acts:
@@ -153,5 +183,123 @@ def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
 def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     """Returns knob -> value of seams with an effect that differ from ms-swift's own behaviour."""
     acts = acting(configuration)
-    rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(NAME)["micro_batch_size"])
+    rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(FRAMEWORK)["micro_batch_size"])
     return {} if rows is None or int(rows) >= int(micro) else {"logprob_rows": rows}
+
+
+def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
+    """Returns the knobs that ``keys`` set; arguments that are no knobs are ignored.
+
+    Args:
+        keys: values by their types; ``deepspeed`` and ``fsdp`` as mappings, not as names or paths.
+        processes: training processes, for ``generation_batch_size``.
+
+    Raises:
+        KnobKeyError: naming the argument and what was expected.
+    """
+    given = {key: value for key, value in keys.items() if value is not None}
+    found = {knob: _native(knob, key, given[key]) for knob, key in NATIVE.items() if key in given}
+    size = int(found.get("sequence_parallel_size", 1))
+    found.update({knob: size * int(parsed(knob, key, given[key])) for knob, key in STEPS.items() if key in given})
+    if "generation_batch_size" in given:
+        found["steps_per_generation"] = _rollout_steps(given, found, processes)
+    if compiles(given):
+        found["torch_compile"] = True
+    found.update(_read_numerics(given))
+    found.update(engine_of(given))
+    if "deepspeed" in given:
+        found.update(zero_of(given["deepspeed"]))
+    if given.get("fsdp"):
+        found.update(fsdp_of(given["fsdp"]))
+    return found
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``keys`` without knobs; a mapping with knobs keeps its other entries."""
+    places = {CHECKPOINTING, *zero_places(keys), *((ENGINE_KEY, *path) for path in ENGINE.values())}
+    if speculative_knobs(at(keys, (ENGINE_KEY, ARGUMENT)), ARGUMENT):
+        places.add((ENGINE_KEY, ARGUMENT))
+    known = KEYS if keys.get("vllm_mode") == "colocate" else KEYS | {SERVERS_GUESSES}
+    return rest_of(keys, known | {"optimizer"} if keys.get("optimizer") == "muon" else known, places)
+
+
+def _native(knob: str, key: str, value: Any) -> KnobValue:
+    if knob == "attn_implementation" and value == _FLASH:
+        value = "flash_attention_2"
+    return parsed(knob, key, value)
+
+
+def _rollout_steps(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
+    """Converts ``generation_batch_size`` to micro-batches, by ms-swift's own rule (S1, S2)."""
+    key, rows = "generation_batch_size", given["generation_batch_size"]
+    micro = int(found.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
+    size = int(found.get("sequence_parallel_size", 1))
+    each, steps = micro * processes, micro_batches(rows, micro, processes) * size
+    if found.get("steps_per_generation", steps) != steps:
+        own = int(found["steps_per_generation"]) // size
+        raise KnobKeyError(key, f"expected {each * own} ({each} x steps_per_generation {own}), got {rows}")
+    return steps
+
+
+def _read_numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    found: dict[str, KnobValue] = {}
+    if given.get("optimizer") == "muon":
+        found["optimizer"] = "muon"
+    elif "optim" in given:
+        found["optimizer"] = parsed("optimizer", "optim", given["optim"])
+    reentrant = at(given, CHECKPOINTING)
+    if reentrant is not None:
+        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
+    dtype = given.get("torch_dtype")
+    if dtype is not None:
+        found["master_weights"] = weights_held("torch_dtype", dtype, DTYPES)
+    return {**found, **precision_of(given, dtype)}
+
+
+def precision_of(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
+    """Returns ``precision``; unset keys follow from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
+    if "bf16" not in given and "fp16" not in given and dtype is None:
+        return {}
+    bf16 = given.get("bf16", dtype in (None, "bfloat16"))
+    fp16 = given.get("fp16", dtype == "float32")
+    if bf16 and fp16:
+        if "bf16" in given and "fp16" in given:
+            raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+        key, said = ("fp16", "bf16") if "bf16" in given else ("bf16", "fp16")
+        said = said if dtype is None else "torch_dtype"
+        raise KnobKeyError(said, f"without {key} false it makes ms-swift set both bf16 and fp16; add it")
+    return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
+
+
+def engine_of(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """Returns the knobs of the rollout engine and inside vLLM's own arguments.
+
+    Raises KnobKeyError with the argument and the expected value.
+    """
+    engine = given.get(ENGINE_KEY)
+    found = _servers_guesses(given)
+    if "use_vllm" in given:
+        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
+    if ALL_REDUCE in given:
+        found["custom_all_reduce"] = not given[ALL_REDUCE]
+    if not isinstance(engine, Mapping):
+        return found
+    found.update(speculative_knobs(engine.get(ARGUMENT), f"{ENGINE_KEY}.{ARGUMENT}"))
+    for knob, path in ENGINE.items():
+        value = at(engine, path)
+        if value is not None:
+            value = value.lower() if knob == "vllm_compile_mode" and isinstance(value, str) else value
+            found[knob] = parsed(knob, ".".join((ENGINE_KEY, *path)), value)
+    return found
+
+
+def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """Returns the speculation knobs of ``swift rollout``; with a colocated engine the argument has no effect."""
+    value = given.get(SERVERS_GUESSES)
+    if value is None or given.get("vllm_mode") == "colocate":
+        return {}
+    found = speculative_knobs(value, SERVERS_GUESSES)
+    if not found:
+        expected = "a trial's rollout server guesses by method ngram with num_speculative_tokens, or not at all"
+        raise KnobKeyError(SERVERS_GUESSES, f"{expected}; remove it")
+    return found

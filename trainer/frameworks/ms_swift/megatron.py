@@ -16,16 +16,17 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.megatron import ENGINE
 from search_spaces.legality.megatron_rules import SWIFT_TORCH_ONLY, TORCH_ONLY
 from trainer.frameworks.common.values import KnobKeyError, count_of, parsed
-from trainer.frameworks.ms_swift.key_tables import (
+from trainer.frameworks.ms_swift.keys import (
     ALL_REDUCE,
     ENGINE_KEY,
     FRAMEWORK,
     NATIVE,
     OF_MEGATRON,
     SERVERS_GUESSES,
+    engine_of,
+    precision_of,
 )
-from trainer.frameworks.ms_swift.key_values import engine_of, precision_of
-from trainer.frameworks.ms_swift.key_values import rest as engine_rest
+from trainer.frameworks.ms_swift.keys import rest as engine_rest
 
 WORD = "megatron"
 PREFIX = "megatron."

@@ -15,12 +15,48 @@ from trainer.frameworks.common.trial_arguments import TrialArguments, following,
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.key_handling import for_trial
-from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
-from trainer.frameworks.ms_swift.keys import acting, seams, to_keys, unsupported
+from trainer.frameworks.ms_swift.keys import (
+    CHECKPOINTING,
+    ENGINE_KEY,
+    acting,
+    rollout_keys,
+    seams,
+    swift_keys,
+    unwritable,
+)
 from trainer.frameworks.ms_swift.objective import OBJECTIVE, in_megatrons_words
 
+_NOT_RUN = "`megatron rlhf`: trials of Megatron-SWIFT are not run yet; a trial trains with `swift rlhf`"
 _MAPPINGS = ("deepspeed", ENGINE_KEY, CHECKPOINTING[0])
 """Arguments that hold knobs and other settings together."""
+
+
+def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """Returns a sentence for each knob or value that an ms-swift trial cannot set; empty if a trial can run."""
+    return _unwritable(configuration) or ([_NOT_RUN] if megatron.chosen(configuration) else [])
+
+
+def _unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
+    acts = acting(configuration)
+    return megatron.unwritable(acts) if megatron.chosen(configuration) else unwritable(acts)
+
+
+def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
+    """Returns the arguments of ``swift rlhf``, or of ``megatron rlhf`` without the rows (``megatron.rows``).
+
+    Args:
+        longest: tokens of the longest prompt and completion, the default of vLLM's length limit; the model's own
+            limit may need a larger cache than the machine has.
+        device: ``cpu`` or ``cuda``, for DeepSpeed.
+
+    Raises:
+        ValueError: a knob or value that ms-swift cannot take.
+    """
+    refuse(_unwritable(configuration))
+    acts = acting(configuration)
+    if megatron.chosen(acts):
+        return {**megatron.written(acts), **rollout_keys(acts, longest)}
+    return swift_keys(acts, longest, device)
 
 
 def settings(

@@ -14,8 +14,8 @@ from trainer.frameworks.common.deepspeed import merged
 from trainer.frameworks.common.fields import words_of
 from trainer.frameworks.common.serving import CONNECT_S, HOST, SERVE, replicas
 from trainer.frameworks.common.trainer_keys import DTYPES
-from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, SERVED
-from trainer.frameworks.ms_swift.keys import acting, to_keys
+from trainer.frameworks.ms_swift.keys import ENGINE_KEY, SERVED, acting
+from trainer.frameworks.ms_swift.render import to_keys
 
 PORT, GROUP_PORT = 8000, 51216
 
