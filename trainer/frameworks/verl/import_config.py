@@ -38,7 +38,7 @@ from trainer.frameworks.verl.key_handling import (
     refusal,
 )
 from trainer.frameworks.verl.key_tables import BESIDE, NATIVE, REFERENCE
-from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
+from trainer.frameworks.verl.keys import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import PROGRAM, Given, given
 from trainer.frameworks.verl.unknown_keys import check_known, notes_of

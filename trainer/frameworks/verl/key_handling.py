@@ -8,7 +8,7 @@ from typing import Any
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
-from trainer.frameworks.verl.key_values import OLD
+from trainer.frameworks.verl.keys import OLD
 
 MODEL_PATH = MODEL + "path"
 TRAIN_FILES, VALIDATION_FILES = "data.train_files", "data.val_files"
