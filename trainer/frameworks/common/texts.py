@@ -21,6 +21,15 @@ def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def whole_text(
+    title: str, inputs: Mapping[str, Any], tuned: Mapping[str, Any], run: Mapping[str, Any], others: str = ""
+) -> str:
+    """Formats a whole configuration: inputs, knobs, and the keys of ``run`` that are in neither under ``others``."""
+    left = {key: value for key, value in run.items() if key not in inputs and key not in tuned}
+    heads = {"model, data and reward": inputs, "what was tuned": tuned, others or "everything else": left}
+    return sections_text(title, heads)
+
+
 def difference(own: str, made: str, name: str, called: str = "your configuration") -> str:
     """Returns the diff from the user's ``own`` text to ``made``; empty without an own text.
 

@@ -18,7 +18,7 @@ from search_spaces.knobs import defaults
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.scripts import VISIBLE
-from trainer.frameworks.common.texts import same_model, sections_text
+from trainer.frameworks.common.texts import same_model, whole_text
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
@@ -84,25 +84,20 @@ def written(request: ExportRequest, plugin: Plugin) -> str:
         "check_model": False,
         **own,
     }
-    sections: dict[str, dict[str, Any]] = {
-        "model, data and reward": {
-            "rlhf_type": "grpo",
-            "model": request.model,
-            **({"model_revision": request.revision} if request.revision else {}),
-            **{key: value for key, value in request.added.items() if key not in own},
-            **({"dataset": [TRAIN]} if plugin.prompts else {}),
-            **({"external_plugins": [*plugin.others, PLUGIN]} if plugin.needed else {}),
-            "reward_funcs": list(plugin.names),
-            **({} if request.max_prompt_length is None else {"max_length": request.max_prompt_length}),
-            "max_completion_length": request.max_completion_length,
-        },
-        "what was tuned": tuned,
+    inputs = {
+        "rlhf_type": "grpo",
+        "model": request.model,
+        **({"model_revision": request.revision} if request.revision else {}),
+        **{key: value for key, value in request.added.items() if key not in own},
+        **({"dataset": [TRAIN]} if plugin.prompts else {}),
+        **({"external_plugins": [*plugin.others, PLUGIN]} if plugin.needed else {}),
+        "reward_funcs": list(plugin.names),
+        **({} if request.max_prompt_length is None else {"max_length": request.max_prompt_length}),
+        "max_completion_length": request.max_completion_length,
     }
-    said = {key for keys in sections.values() for key in keys}
-    sections["everything else"] = {key: value for key, value in run.items() if key not in said and value is not None}
-    if environment:
-        sections["variables of the processes"] = {ENVIRONMENT: environment}
-    return sections_text(request.title, sections)
+    text = whole_text(request.title, inputs, tuned, {key: value for key, value in run.items() if value is not None})
+    variables_text = f"\n# variables of the processes\n{ENVIRONMENT}: {yaml_edit.scalar(environment)}\n"
+    return text + variables_text if environment else text
 
 
 def _taken(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:

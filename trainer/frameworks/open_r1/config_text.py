@@ -10,11 +10,12 @@ from search_spaces.knobs import defaults
 from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
-from trainer.frameworks.common.texts import sections_text
+from trainer.frameworks.common.texts import whole_text
 from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, acting, wants_server
+from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, wants_server
 from trainer.frameworks.open_r1.render import OBJECTIVE, settings
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
+from trainer.frameworks.trl.config_text import edited_with, knob_changes
 
 RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"
@@ -23,7 +24,6 @@ _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine"
 """Knobs that are written even if the user did not set them."""
 _OWN_CHOICE = ("tf32", "empty_cache_steps", "ddp_bucket_mib")
 """Knobs that keep torch's default if the user did not set them."""
-_COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
 def explicit(request: ExportRequest) -> ExportRequest:
@@ -63,22 +63,17 @@ def written(request: ExportRequest, rewards: Rewards) -> str:
         **OBJECTIVE,
         **request.passthrough,
     }
-    sections: dict[str, dict[str, Any]] = {
-        "model, data and reward": {
-            "model_name_or_path": request.model,
-            "model_revision": request.revision or "main",
-            "dataset_name": PROMPTS,
-            "dataset_prompt_column": _PROMPT_COLUMN,
-            "dataset_train_split": "train",
-            "reward_funcs": list(rewards.names),
-            **_lengths(request),
-        },
-        "what was tuned": tuned,
+    inputs = {
+        "model_name_or_path": request.model,
+        "model_revision": request.revision or "main",
+        "dataset_name": PROMPTS,
+        "dataset_prompt_column": _PROMPT_COLUMN,
+        "dataset_train_split": "train",
+        "reward_funcs": list(rewards.names),
+        **_lengths(request),
     }
-    said = {key for keys in sections.values() for key in keys}
-    left = {key: value for key, value in run.items() if key not in said}
-    sections["everything else (Open-R1 goes on from a checkpoint it finds in output_dir)"] = left
-    return sections_text(request.title, sections)
+    others = "everything else (Open-R1 goes on from a checkpoint it finds in output_dir)"
+    return whole_text(request.title, inputs, tuned, run, others)
 
 
 def _lengths(request: ExportRequest) -> dict[str, int]:
@@ -95,42 +90,15 @@ def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     Raises YamlEditError if the recipe cannot be edited in place.
     """
     document = yaml_edit.located(request.user_config)
-    changes = _knob_changes(document, request)
-    if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
-        changes.update({(key,): None for key in _COMPILING if (key,) in document.values})
-    if request.device == "cpu" and yaml_edit.lookup(document, ("use_cpu",)) is not True:
-        changes[("use_cpu",)] = True
-    if yaml_edit.lookup(document, ("model_name_or_path",)) != request.model:
-        changes[("model_name_or_path",)] = request.model
-        changes[("model_revision",)] = request.revision or "main"
-    if rewards.files or ("reward_funcs",) not in document.values:
-        changes[("reward_funcs",)] = list(rewards.names)
-    if ("reward_weights",) in document.values and "reward_weights" not in request.passthrough:
-        changes[("reward_weights",)] = None  # of the rewards that went
-    if prompts:
-        changes.update({("dataset_name",): PROMPTS, ("dataset_prompt_column",): _PROMPT_COLUMN})
-        nothing = ("dataset_config", "dataset_mixture")
-        changes.update({(key,): None for key in nothing if (key,) in document.values})
-        if ("dataset_train_split",) in document.values:
-            changes[("dataset_train_split",)] = "train"
-    for key, length in _lengths(request).items():
-        own = yaml_edit.lookup(document, (key,))
-        if (FIELDS[key].default if own is None else own) != length:
-            changes[(key,)] = length
-    return yaml_edit.edited(request.user_config, changes)
-
-
-def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Returns the changes of knobs, each at its place in the user's recipe."""
-    changes: dict[yaml_edit.Path, Any] = {}
-    key, inner = CHECKPOINTING
-    for name, value in knob_keys(request).items():
-        if name == key and isinstance(document.values.get((key,)), yaml_edit.MAPPING):
-            changes[key, inner] = value[inner]
-        elif name != "fp16" or value or (name,) in document.values:
-            changes[(name,)] = value
-    rows, steps = ("generation_batch_size",), changes.get(("steps_per_generation",))
-    if yaml_edit.lookup(document, rows) is not None and steps is not None:  # TRL refuses both
-        del changes[("steps_per_generation",)]
-        changes[rows] = steps * int(acting(request.configuration)["micro_batch_size"]) * request.world_size
-    return changes
+    same = yaml_edit.lookup(document, ("model_name_or_path",)) == request.model
+    return edited_with(
+        document,
+        knob_changes(document, knob_keys(request), request, dict([CHECKPOINTING]), ("fp16",)),
+        request,
+        rewards,
+        use_cpu=request.device == "cpu",
+        model={} if same else {"model_name_or_path": request.model, "model_revision": request.revision or "main"},
+        data={"dataset_name": PROMPTS, "dataset_prompt_column": _PROMPT_COLUMN} if prompts else {},
+        emptied={"dataset_config": None, "dataset_mixture": None, "dataset_train_split": "train"},
+        lengths={key: (length, FIELDS[key].default) for key, length in _lengths(request).items()},
+    )

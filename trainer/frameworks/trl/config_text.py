@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
 from trainer.frameworks.common.exported import DEEPSPEED, PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
-from trainer.frameworks.common.texts import same_model, sections_text
+from trainer.frameworks.common.texts import same_model, whole_text
 from trainer.frameworks.trl.keys import NATIVE, NESTED
 from trainer.frameworks.trl.launching import GROUP_PORT, PORT, on_cpu_with_deepspeed
 from trainer.frameworks.trl.render import own_keys, settings
@@ -66,19 +67,15 @@ def written(request: ExportRequest, rewards: Rewards) -> str:
         "use_cpu": _use_cpu(request),
         **own_keys(request.passthrough, request.configuration, measuring=True),
     }
-    sections = {
-        "model, data and reward": {
-            "model_name_or_path": request.model,
-            **({"model_revision": request.revision} if request.revision else {}),
-            "dataset_name": PROMPTS,
-            "dataset_train_split": "train",
-            "reward_funcs": list(rewards.names),
-            "max_completion_length": request.max_completion_length,
-        },
-        "what was tuned": tuned,
-        "everything else": {key: value for key, value in run.items() if key not in tuned},
+    inputs = {
+        "model_name_or_path": request.model,
+        **({"model_revision": request.revision} if request.revision else {}),
+        "dataset_name": PROMPTS,
+        "dataset_train_split": "train",
+        "reward_funcs": list(rewards.names),
+        "max_completion_length": request.max_completion_length,
     }
-    return sections_text(request.title, sections)
+    return whole_text(request.title, inputs, tuned, run)
 
 
 def _use_cpu(request: ExportRequest) -> bool:
@@ -88,54 +85,82 @@ def _use_cpu(request: ExportRequest) -> bool:
 def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
     """Rewrites the user's own file: sets the knobs, and the inputs that the command line replaced."""
     document = yaml_edit.located(request.user_config)
-    changes = _knob_changes(document, request)
+    model: dict[str, Any] = {}
+    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
+        model["model_name_or_path"] = request.model
+        if request.revision or ("model_revision",) in document.values:
+            model["model_revision"] = request.revision or "main"
+    return edited_with(
+        document,
+        knob_changes(document, knob_keys(request), request, dict(NESTED.values()), ("deepspeed", "fsdp")),
+        request,
+        rewards,
+        use_cpu=_use_cpu(request),
+        model=model,
+        data={"dataset_name": PROMPTS, "dataset_train_split": "train"} if prompts else {},
+        emptied={"dataset_config": None, "datasets": []},
+        lengths={"max_completion_length": (request.max_completion_length, DEFAULT_COMPLETION)},
+    )
+
+
+def edited_with(
+    document: yaml_edit.Document,
+    changes: dict[yaml_edit.Path, Any],
+    request: ExportRequest,
+    rewards: Rewards,
+    *,
+    use_cpu: bool,
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    emptied: Mapping[str, Any],
+    lengths: Mapping[str, tuple[int, Any]],
+) -> str:
+    """Rewrites the user's own file: makes the ``changes`` of the knobs, and sets the inputs that differ.
+
+    With exported prompts (``data``) a key of ``emptied`` that the file has gets its value. ``lengths``: key -> (tokens,
+    default).
+    """
     if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
         compiling = [("torch_compile_mode",), ("torch_compile_backend",)]
         changes.update({path: None for path in compiling if path in document.values})
-    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != _use_cpu(request) and request.device == "cpu":
-        changes[("use_cpu",)] = _use_cpu(request)
-    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
-        changes[("model_name_or_path",)] = request.model
-        if request.revision or ("model_revision",) in document.values:
-            changes[("model_revision",)] = request.revision or "main"
+    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != use_cpu and request.device == "cpu":
+        changes[("use_cpu",)] = use_cpu
+    changes.update({(key,): value for key, value in model.items()})
     if rewards.files or ("reward_funcs",) not in document.values:
         changes[("reward_funcs",)] = list(rewards.names)
     if ("reward_weights",) in document.values and "reward_weights" not in request.passthrough:
         changes[("reward_weights",)] = None  # of the rewards that went
-    if prompts:
-        changes.update({("dataset_name",): PROMPTS, ("dataset_train_split",): "train"})
-        nothing: dict[str, Any] = {"dataset_config": None, "datasets": []}
-        changes.update({(key,): value for key, value in nothing.items() if (key,) in document.values})
-    own = yaml_edit.lookup(document, ("max_completion_length",))
-    if (DEFAULT_COMPLETION if own is None else own) != request.max_completion_length:
-        changes[("max_completion_length",)] = request.max_completion_length
+    changes.update({(key,): value for key, value in data.items()})
+    changes.update({(key,): value for key, value in emptied.items() if data and (key,) in document.values})
+    for key, (length, unset) in lengths.items():
+        own = yaml_edit.lookup(document, (key,))
+        if (unset if own is None else own) != length:
+            changes[(key,)] = length
     return yaml_edit.edited(request.user_config, changes)
 
 
-def _knob_changes(document: yaml_edit.Document, request: ExportRequest) -> dict[yaml_edit.Path, Any]:
-    """Returns the changes of knobs, each at its place in the user's file, without new keys that turn nothing on."""
+def knob_changes(
+    document: yaml_edit.Document,
+    keys: Mapping[str, Any],
+    request: ExportRequest,
+    inner: Mapping[str, str],
+    omitted: Collection[str],
+) -> dict[yaml_edit.Path, Any]:
+    """Returns the changes to the knobs' ``keys``, each at its place in the user's file.
+
+    ``inner``: key -> the knob in its mapping. A key of ``omitted`` that turns nothing on is not added to a file.
+    """
     changes: dict[yaml_edit.Path, Any] = {}
-    inner = dict(NESTED.values())
-    for key, value in knob_keys(request).items():
-        there = document.values.get((key,))
+    for key, value in keys.items():
         nested = ("model_init_kwargs", key)
-        if key in inner and isinstance(there, yaml_edit.MAPPING):
+        if key in inner and isinstance(document.values.get((key,)), yaml_edit.MAPPING):
             changes[key, inner[key]] = value[inner[key]]
         elif nested in document.values:
             changes[nested] = value
-        elif value is not None or there is not None or key not in ("deepspeed", "fsdp"):
+        elif value or (key,) in document.values or key not in omitted:
             changes[(key,)] = value
-    _keep_generation_size(document, changes, request)
-    return changes
-
-
-def _keep_generation_size(
-    document: yaml_edit.Document, changes: dict[yaml_edit.Path, Any], request: ExportRequest
-) -> None:
-    """Keeps the user's ``generation_batch_size``, which TRL refuses together with ``steps_per_generation``."""
-    steps = changes.get(("steps_per_generation",))
-    micro = changes.get(("per_device_train_batch_size",))
+    steps, micro = (changes.get((key,)) for key in ("steps_per_generation", "per_device_train_batch_size"))
     if yaml_edit.lookup(document, ("generation_batch_size",)) is None or steps is None or micro is None:
-        return
-    del changes[("steps_per_generation",)]
-    changes[("generation_batch_size",)] = steps * micro * request.world_size
+        return changes
+    del changes[("steps_per_generation",)]  # TRL refuses both
+    return {**changes, ("generation_batch_size",): steps * micro * request.world_size}
