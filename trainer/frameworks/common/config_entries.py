@@ -152,17 +152,6 @@ def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
     return found
 
 
-def line_of(entries: Mapping[str, Entry], key: str) -> int:
-    """Returns the line of a key, or of its mapping; 0 if there is neither."""
-    entry = entries.get(key) or entries.get(key.partition(".")[0])
-    return entry.line if entry is not None else 0
-
-
-def length_of(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for no positive whole number."""
-    return None if values.get(key) is None else at_least_one(key, values[key], name, line_of(entries, key))
-
-
 def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[str, str]:
     """Returns the names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
 

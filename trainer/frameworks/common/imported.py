@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.config_entries import problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, at_least_one, check_weights, problem
+from trainer.frameworks.common.values import KnobKeyError
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,41 @@ class Imported:
     """Training processes that the launch starts on all nodes, for verl the training GPUs; 0 if unknown."""
     max_prompt_length: int | None = None
     """Tokens; for Open-R1 the limit at which TRL 0.18 cuts a prompt at its left."""
+
+
+class Reading:
+    """A user's configuration while it is read: its name, the line of each key, its values and its faults."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.faults = name, Faults()
+        self.lines: Mapping[str, int] = {}
+        self.values: Mapping[str, Any] = {}
+
+    def line(self, key: str) -> int:
+        """Returns the line of ``key``, or of the mapping that holds it; 0 if neither is there."""
+        while key not in self.lines and "." in key:
+            key = key.rpartition(".")[0]
+        return self.lines.get(key, 0)
+
+    def problem(self, key: str, text: str) -> ConfigError:
+        """Builds the error on ``key``, which begins with its file and line."""
+        return problem(self.name, self.line(key), f"{key}: {text}")
+
+    def report(self, error: KnobKeyError) -> None:
+        """Collects the fault of a key that cannot become a knob."""
+        self.faults.add(self.problem(error.key, error.text))
+
+    def length(self, key: str, *, nullable: bool = True) -> int | None:
+        """Returns the tokens of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for no positive number."""
+        value = self.values.get(key)
+        if key not in self.values or (nullable and value is None):
+            return None
+        return at_least_one(key, value, self.name, self.line(key))
+
+    def rewards(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """Returns ``names``. Raises ``ConfigError`` if ``reward_weights`` are more or fewer."""
+        check_weights(names or (), self.values.get("reward_weights"), self.name, self.line("reward_weights"))
+        return tuple(names or ())
 
 
 def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:

@@ -16,12 +16,8 @@ from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
-    Faults,
     check_storable,
-    check_weights,
     environment_of,
-    length_of,
-    line_of,
     lines_of,
     meant,
     problem,
@@ -29,7 +25,7 @@ from trainer.frameworks.common.config_entries import (
     refuse_one_reward,
 )
 from trainer.frameworks.common.fields import Field, FieldError
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -45,7 +41,6 @@ from trainer.frameworks.common.server_script import (
 )
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.training_script import is_script, own_program, refuse_config, training_commands
-from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.accelerate_config import (
     Accelerate,
     differing,
@@ -59,8 +54,9 @@ from trainer.frameworks.open_r1.keys import from_keys, rest, wants_server
 from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}
-
 _NO_REWARDS: tuple[str, ...] = ()
+DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
+"""Rewards of a recipe that names none (``open_r1/configs.py``, ``GRPOScriptArguments``)."""
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
@@ -68,7 +64,7 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
     Raises ConfigError for a text that is no mapping of plain values.
     """
-    return {key: entry.plain for key, entry in _entries(text, name, Faults()).items()}
+    return {key: entry.plain for key, entry in _Recipe(text, name).entries.items()}
 
 
 def import_config(
@@ -96,61 +92,99 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    entries = _entries(text, name, faults := Faults())
-    known = _values(entries, name, fields, faults)
+    recipe = _Recipe(text, name)
+    faults, known = recipe.faults, recipe.typed(fields)
     beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     launched = faults.of(lambda: training_processes(server, server_name), 0) or beside.file.processes or 0
-    knobs = _knobs(known, entries, beside, processes or launched or 1, name, faults)
-    rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
+    knobs = recipe.knobs(beside, processes or launched or 1)
+    rewards = faults.of(recipe.named_rewards, _NO_REWARDS)
     faults.raise_collected()
-    served = _served(server, server_name, knobs, known, name)  # takes a server's share out of the knobs
-    own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
+    served = recipe.served(server, server_name, knobs)  # takes a server's share out of the knobs
+    variables = recipe.entries.get(ENVIRONMENT)
+    own = {ENVIRONMENT: environment_of(variables, name, any_name=True)} if variables else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
         rewards=rewards,
-        max_completion_length=length_of("max_completion_length", known, entries, name),
-        lines=lines_of(entries),
+        max_completion_length=recipe.length("max_completion_length"),
+        lines=recipe.lines,
         text=text,
-        notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside), *served.notes),
-        max_prompt_length=length_of("max_prompt_length", known, entries, name),
+        notes=(*recipe.notes(fields, server=wants_server(knobs)), *notes_beside(known, beside), *served.notes),
+        max_prompt_length=recipe.length("max_prompt_length"),
         processes=launched,
     )
 
 
-def _knobs(
-    known: Mapping[str, Any],
-    entries: Mapping[str, Entry],
-    accelerate: Accelerate,
-    processes: int,
-    name: str,
-    faults: Faults,
-) -> dict[str, KnobValue]:
-    """Returns the recipe's knobs; without a precision in the recipe, the accelerate file's."""
+class _Recipe(Reading):
+    """A recipe while it is read."""
 
-    def report_error(error: KnobKeyError) -> None:
-        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(name)
+        if is_script(text, name):
+            _refuse_script(text, name)
+        self.entries: dict[str, Entry] = {}
+        for key, entry in read_mapping(text, name, "recipe", "Open-R1's keys").items():
+            with self.faults.caught():
+                check_storable(key, entry, name)
+                why = refusal(key, entry.plain)
+                if why is not None:
+                    raise problem(name, entry.line, f"{key}: {why}")
+                self.entries[key] = entry
+        self.lines = lines_of(self.entries)
 
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), known, report_error)
-    for error in differing(known, accelerate, processes):
-        faults.add(error)
-    return {**knobs, **precision_beside(known, accelerate)}
+    def typed(self, fields: Mapping[str, Field]) -> Mapping[str, Any]:
+        """Returns the values of the keys that Open-R1 has, by their types."""
+        values: dict[str, Any] = {}
+        for key in (key for key in self.entries if key in fields):
+            try:
+                values[key] = fields[key].typed(self.entries[key].plain)
+            except FieldError as error:
+                self.faults.add(self.problem(key, str(error)))
+        self.values = values
+        return values
 
+    def knobs(self, accelerate: Accelerate, processes: int) -> dict[str, KnobValue]:
+        """Returns the recipe's knobs; without a precision in the recipe, the accelerate file's."""
+        knobs = all_knobs(lambda keys: from_keys(keys, processes), self.values, self.report)
+        for error in differing(self.values, accelerate, processes):
+            self.faults.add(error)
+        return {**knobs, **precision_beside(self.values, accelerate)}
 
-def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
-    if is_script(text, name):
-        _refuse_script(text, name)
-    found: dict[str, Entry] = {}
-    for key, entry in read_mapping(text, name, "recipe", "Open-R1's keys").items():
-        with faults.caught():
-            check_storable(key, entry, name)
-            why = refusal(key, entry.plain)
-            if why is not None:
-                raise problem(name, entry.line, f"{key}: {why}")
-            found[key] = entry
-    return found
+    def served(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
+        """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
+        if not wants_server(knobs):
+            return NO_SERVER
+        for knob in OF_COLOCATED.values():
+            knobs.pop(knob, None)
+        found = read_server(launch, name, PROGRAM)
+        if launch:
+            check_pair(found, name, self.name, self.values)
+        other = other_model(found, name, self.values.get("model_name_or_path"))
+        return replace(found, notes=(*other, *unread_options(launch, name, self.name), *found.notes))
+
+    def named_rewards(self) -> tuple[str, ...]:
+        """Returns the names of the rewards; each is in Open-R1's registry."""
+        names = self.values.get("reward_funcs", DEFAULT_REWARDS)
+        refuse_one_reward(names, self.name, self.line("reward_funcs"))
+        strange = unknown_rewards(names or ())
+        if strange:
+            advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
+            raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}")
+        return self.rewards(names)
+
+    def notes(self, fields: Mapping[str, Field], *, server: bool) -> Iterator[str]:
+        """Yields notes on keys that a trial ignores."""
+        for key in (key for key in self.entries if key not in fields and key != ENVIRONMENT):
+            advice = meant(key, fields, 0.8, "")
+            said = "Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
+            yield str(problem(self.name, self.line(key), f"{show(key)}: {said}"))
+        for key in self.values if server else ():
+            if key in OF_COLOCATED:
+                yield str(self.problem(key, NOT_OF_SERVER))
+            elif key in SERVER:
+                yield str(self.problem(key, "a trial starts a rollout server of its own"))
 
 
 def _refuse_script(text: str, name: str) -> None:
@@ -164,69 +198,3 @@ def _refuse_script(text: str, name: str) -> None:
     said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
     line = found[-1][0].words[0].line if found else 0
     raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")
-
-
-def _values(entries: Mapping[str, Entry], name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, Any]:
-    """Returns the keys that Open-R1 has, by their types."""
-    known: dict[str, Any] = {}
-    for key, entry in entries.items():
-        with faults.caught():
-            if key in fields:
-                known[key] = _value(key, entry, name, fields)
-    return known
-
-
-def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
-    try:
-        return fields[key].typed(entry.plain)
-    except FieldError as error:
-        raise problem(name, entry.line, f"{key}: {error}") from None
-
-
-def _served(launch: str, name: str, knobs: dict[str, KnobValue], known: Mapping[str, Any], recipe: str) -> Served:
-    """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
-    if not wants_server(knobs):
-        return NO_SERVER
-    for knob in OF_COLOCATED.values():
-        knobs.pop(knob, None)
-    found = read_server(launch, name, PROGRAM)
-    if launch:
-        check_pair(found, name, recipe, known)
-    other = other_model(found, name, known.get("model_name_or_path"))
-    return replace(found, notes=(*other, *unread_options(launch, name, recipe), *found.notes))
-
-
-DEFAULT_REWARDS = ["accuracy", "format", "tag_count"]
-"""Rewards of a recipe that names none (``open_r1/configs.py``, ``GRPOScriptArguments``)."""
-
-
-def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
-    given = values.get("reward_funcs", DEFAULT_REWARDS)
-    line = line_of(entries, "reward_funcs")
-    refuse_one_reward(given, name, line)
-    strange = unknown_rewards(given or ())
-    if strange:
-        advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
-        raise problem(name, line, f"reward_funcs: Open-R1's registry has no {show(strange[0])}; {advice}")
-    check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
-    return tuple(given or ())
-
-
-def _notes(
-    values: Mapping[str, Any],
-    entries: Mapping[str, Entry],
-    name: str,
-    fields: Mapping[str, Field],
-    knobs: Mapping[str, KnobValue],
-) -> Iterator[str]:
-    for key in entries:
-        if key not in fields and key != ENVIRONMENT:
-            advice = meant(key, fields, 0.8, "")
-            said = f"{show(key)}: Open-R1 has no such key and passes over it" + (f"; {advice}" if advice else "")
-            yield str(problem(name, line_of(entries, key), said))
-    server = wants_server(knobs)
-    for key in values:
-        if key in OF_COLOCATED and server:
-            yield str(problem(name, line_of(entries, key), f"{key}: {NOT_OF_SERVER}"))
-        elif key in SERVER and server:
-            yield str(problem(name, line_of(entries, key), f"{key}: a trial starts a rollout server of its own"))

@@ -8,7 +8,7 @@ TRL refuses the keys, ``imported.located``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,9 @@ from trainer.frameworks.common.accelerate_file import FSDP, AccelerateFile, read
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     Faults,
-    at_least_one,
     at_line,
     check_storable,
-    check_weights,
     environment_of,
-    line_of,
     lines_of,
     meant,
     problem,
@@ -36,7 +33,7 @@ from trainer.frameworks.common.config_entries import (
 )
 from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.script_folder import placed
 from trainer.frameworks.common.server_script import (
     NO_SERVER,
@@ -66,8 +63,6 @@ _NO_FILES: Mapping[str, str] = {}
 _NO_REWARDS: tuple[str, ...] = ()
 NO_LAUNCH = AccelerateFile()
 """Launch of an unknown number of processes."""
-
-
 _RENAMED: Mapping[str, str] = {"offload_params": "cpu_offload"}
 """accelerate's key without ``fsdp_`` -> the key of ``fsdp_config``."""
 _FIRST = 1
@@ -75,16 +70,17 @@ _FIRST = 1
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Returns key -> (path as written, line) of the JSON files that the config names.
+    """Returns key -> (path, line) of the files that the config names.
 
     Raises ConfigError like ``read_keys``.
     """
-    if is_script(text, name):
-        return _files_of(text, name)
-    entries = _entries(text, name, _NO_FILES, Faults())
-    launch = {key: entry for key, entry in entries.items() if key in SHARDED and _names_file(entry.value)}
-    found = {key: entries[key] for key in FILES if _is_path(entries.get(key))} | launch
-    return {key: (str(entry.value), entry.line) for key, entry in found.items()}
+    config = _Config(text, name)
+    found: dict[str, tuple[str, int]] = {}
+    for key, entry in config.entries.items():
+        word = config.plain(key)
+        if isinstance(word, str) and (_names_file(word) if key in SHARDED else key in FILES and _is_path(word)):
+            found[key] = (placed(word, config.script.folder) if config.script else word, entry.line)
+    return found
 
 
 def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
@@ -97,21 +93,8 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
     Raises:
         ConfigError: the file is no mapping of plain values.
     """
-    entries, _ = _launch(_entries(text, name, files, Faults()), name, files, Faults())
-    return plain_keys(entries) if is_script(text, name) else {key: entry.plain for key, entry in entries.items()}
-
-
-def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Returns key -> (path, line) of a script's options that name a file: one word, no JSON."""
-    found: dict[str, tuple[str, int]] = {}
-    script = read_script(text, name, Faults())
-    for key, entry in script.keys.items():
-        word = plain_keys({key: entry})[key]
-        if not isinstance(word, str):
-            continue
-        if _names_file(word) if key in SHARDED else key in FILES and _is_path(Entry(word, 0)):
-            found[key] = (placed(word, script.folder), entry.line)
-    return found
+    config = _Config(text, name, files)
+    return {key: config.plain(key) for key in config.entries if key not in (PROCESSES, *SHARDED)}
 
 
 def import_config(
@@ -136,63 +119,178 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    faults = Faults()
-    script = read_script(text, name, Faults()) if is_script(text, name) else None
-    entries, own_launch = _launch(_entries(text, name, files, faults), name, files, faults)
+    config = _Config(text, name, files)
+    script, faults = config.script, config.faults
+    own_launch = config.launch()
     accelerate = own_launch if accelerate is NO_LAUNCH else accelerate
-    values = _values(entries, name, fields, script, files, faults)
+    values = config.values = config.typed(fields)
     launched = own_launch.processes or _launched(script, accelerate, server, server_name, faults)
     beside = keys_beside(values, accelerate)
     whole = {**values, **beside}
-    knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
-    environment = faults.of(lambda: _environment(entries, name), _NO_FILES)
-    rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
+    knobs = config.knobs(whole, fields, launched or processes, accelerate)
+    environment = faults.of(config.environment, _NO_FILES)
+    rewards = faults.of(config.named_rewards, _NO_REWARDS)
     served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
-    served = faults.of(lambda: _served(served_by, knobs, values, entries, name), NO_SERVER)
+    served = faults.of(lambda: config.served(served_by, knobs), NO_SERVER)
     faults.raise_collected()
-    own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}), **served.keys}
+    own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in config.entries else {}), **served.keys}
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: values[key] for key in values if fields[key].group == "dataset" or key.startswith("dataset_")},
         rewards=rewards,
-        max_completion_length=_longest(values, entries, name),
-        lines=lines_of(entries),
+        max_completion_length=config.length("max_completion_length", nullable=False),
+        lines=config.lines,
         text=text,
-        notes=(*_notes(values, entries, name, script), *_beside_notes(beside, accelerate), *served.notes),
+        notes=(*config.notes(), *_beside_notes(beside, accelerate), *served.notes),
         asked=script.asked if script else {},
         processes=launched,
     )
 
 
-def _longest(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
-    key = "max_completion_length"
-    return at_least_one(key, values[key], name, line_of(entries, key)) if key in values else None
+class _Config(Reading):
+    """A TRL configuration while it is read: a file, or a script that starts TRL's."""
 
+    def __init__(self, text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> None:
+        super().__init__(name)
+        self.files = files
+        self.script = read_script(text, name, self.faults) if is_script(text, name) else None
+        keys = self.script.keys if self.script else read_mapping(text, name, "config", "TRL's keys")
+        self.entries: dict[str, Entry] = {}
+        """The keys in file order, without those always refused; a named file's content replaces its path."""
+        for key, entry in keys.items():
+            with self.faults.caught():
+                check_storable(key, entry, name)
+                why = refusal(key, plain_keys({key: entry})[key] if self.script else entry.plain)
+                if why is not None:
+                    raise problem(name, entry.line, f"{key}: {why}")
+                named = key in FILES and key in files
+                self.entries[key] = _from_file(key, entry, files[key], name) if named else entry
+        self.lines = lines_of(self.entries)
 
-def _launch(
-    entries: dict[str, Entry], name: str, files: Mapping[str, str], faults: Faults
-) -> tuple[dict[str, Entry], AccelerateFile]:
-    """Returns the script's own keys, and the launch that the other keys of ``trl grpo``'s file describe."""
-    own = {key: entry for key, entry in entries.items() if key not in (PROCESSES, *SHARDED)}
-    said = {key: str(value) for key, value in plain_keys(entries).items() if key in (PROCESSES, *SHARDED)}
-    found = NO_LAUNCH
-    for key in (key for key in SHARDED if key in said):
-        if said[key] not in PRESETS and key not in files:
-            text = f"{key}: {show(said[key])} is no file, and TRL has {', '.join(PRESETS)} by that key"
-            faults.add(problem(name, entries[key].line, text))
-            continue
-        preset = PRESETS.get(said[key])
-        with faults.caught():
-            found = read_file(preset or files[key], said[key], _NO_FILES)
-        if preset:
-            of = f"{name}, line {entries[key].line}: {key} {said[key]}"
-            found = replace(found, name=of, lines=dict.fromkeys(found.lines, 0))
-    count = whole_number(said[PROCESSES]) if PROCESSES in said else found.processes
-    if PROCESSES in said and not count:
-        faults.add(problem(name, entries[PROCESSES].line, f"{PROCESSES}: expected a whole number of at least 1"))
-    return own, replace(found, processes=count) if count else found
+    def plain(self, key: str) -> object:
+        """Returns the value of ``key`` as YAML has it."""
+        return plain_keys(self.entries)[key] if self.script else self.entries[key].plain
+
+    def launch(self) -> AccelerateFile:
+        """Removes the launch's keys of ``trl grpo``'s file from the entries, and returns what they describe."""
+        lines = self.lines
+        said = {key: str(plain_keys(self.entries)[key]) for key in (PROCESSES, *SHARDED) if key in self.entries}
+        self.entries = {key: entry for key, entry in self.entries.items() if key not in said}
+        self.lines = lines_of(self.entries)
+        found = NO_LAUNCH
+        for key in (key for key in SHARDED if key in said):
+            preset = PRESETS.get(said[key])
+            if preset is None and key not in self.files:
+                text = f"{key}: {show(said[key])} is no file, and TRL has {', '.join(PRESETS)} by that key"
+                self.faults.add(problem(self.name, lines[key], text))
+                continue
+            with self.faults.caught():
+                found = read_file(preset or self.files[key], said[key], _NO_FILES)
+            if preset:
+                of = f"{self.name}, line {lines[key]}: {key} {said[key]}"
+                found = replace(found, name=of, lines=dict.fromkeys(found.lines, 0))
+        count = whole_number(said[PROCESSES]) if PROCESSES in said else found.processes
+        if PROCESSES in said and not count:
+            text = f"{PROCESSES}: expected a whole number of at least 1"
+            self.faults.add(problem(self.name, lines[PROCESSES], text))
+        return replace(found, processes=count) if count else found
+
+    def typed(self, fields: Mapping[str, Field]) -> dict[str, Any]:
+        """Returns the values by their types, without those of the wrong type."""
+        values: dict[str, Any] = {}
+        for key, entry in self.entries.items():
+            with self.faults.caught():
+                if key != ENVIRONMENT:
+                    values[key] = self._value(key, entry, fields)
+        return values
+
+    def _value(self, key: str, entry: Entry, fields: Mapping[str, Field]) -> Any:
+        if key not in fields:
+            advice = meant(key, [*fields, ENVIRONMENT])
+            raise problem(self.name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
+        words = entry.value if self.script and key not in self.files and isinstance(entry.value, list) else None
+        try:
+            own = fields[key]
+            value = own.typed(entry.plain) if words is None else typed(own, [str(item.value) for item in words])
+        except FieldError as error:
+            raise self.problem(key, str(error)) from None
+        inside = self._inside(key, entry, value)
+        for inner in inside:
+            if (key, inner) in REFUSED_INSIDE:
+                line = inside[inner].line or entry.line
+                raise problem(self.name, line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
+        return value
+
+    def _inside(self, key: str, entry: Entry, value: Any) -> Mapping[str, Entry]:
+        """Returns the entries of a mapping that is written as YAML or as JSON text, which TRL also accepts."""
+        if isinstance(entry.value, dict) or not isinstance(value, dict):
+            return entry.value if isinstance(entry.value, dict) else {}
+        try:
+            found = plain(value, self.name)
+        except SpaceError:
+            raise self.problem(key, "it is nested too deep") from None
+        check_storable(key, Entry(found.value, entry.line), self.name)
+        return found.value if isinstance(found.value, dict) else {}
+
+    def knobs(
+        self, whole: Mapping[str, Any], fields: Mapping[str, Field], processes: int, accelerate: AccelerateFile
+    ) -> dict[str, KnobValue]:
+        """Reads the knobs of the configuration and its launch; reports each fault at the file that has it."""
+
+        def report_error(error: KnobKeyError) -> None:
+            key, _, place = error.key.partition(".")
+            if key in self.values or key not in whole:
+                self.report(error)
+            elif key == "deepspeed":
+                self.faults.add(accelerate.problem(place, error.text))
+            else:
+                said, line = place_of(error.key, accelerate)
+                self.faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
+
+        knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, report_error)
+        # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
+        half = {key: self.values[key] for key in ("bf16", "fp16") if isinstance(self.values.get(key), bool)}
+        own = from_keys({} if half.get("bf16") and half.get("fp16") else half)
+        precision = own.get("precision", defaults("trl")["precision"])
+        computing = {key: precision == key or self.values.get(f"{key}_full_eval") is True for key in ("bf16", "fp16")}
+        unset = {key: field.default for key, field in fields.items()}
+        for place, text in said_otherwise(whole.get("deepspeed"), {**self.values, **computing}, unset, processes):
+            report_error(KnobKeyError(f"deepspeed.{place}", text))
+        return knobs
+
+    def environment(self) -> Mapping[str, str]:
+        """Returns the user's own variables."""
+        return environment_of(self.entries[ENVIRONMENT], self.name) if ENVIRONMENT in self.entries else _NO_FILES
+
+    def named_rewards(self) -> tuple[str, ...]:
+        """Returns the names of the rewards."""
+        refuse_one_reward(self.values.get("reward_funcs"), self.name, self.line("reward_funcs"))
+        return self.rewards(self.values.get("reward_funcs"))
+
+    def served(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
+        """Reads the server's script; removes a colocated engine's settings from ``knobs`` and lines, with a note."""
+        if not script.text:
+            return NO_SERVER
+        if not wants_server(knobs):
+            mode = "vllm_mode: server" if script.training == self.name else "--use_vllm --vllm_mode server"
+            raise unused(script.name, script.training, mode)
+        found = read_server(script.text, script.name, PROGRAM)
+        check_pair(found, script.name, script.training, self.values)
+        for knob in OF_COLOCATED.values():
+            knobs.pop(knob, None)
+        notes = [str(self.problem(key, NOT_OF_SERVER)) for key in OF_COLOCATED if key in self.entries]
+        self.lines = {key: line for key, line in self.lines.items() if key not in OF_COLOCATED}
+        other = other_model(found, script.name, self.values.get("model_name_or_path"))
+        unread = unread_options(script.text, script.name, self.name) if script.name != self.name else []
+        return replace(found, notes=(*notes, *other, *unread, *found.notes))
+
+    def notes(self) -> Iterator[str]:
+        """Yields notes on the script, and on keys with an unexpected handling."""
+        yield from self.script.notes if self.script else ()
+        said = ((key, note(key, self.values)) for key in self.values)
+        yield from (str(self.problem(key, text)) for key, text in said if text is not None)
 
 
 def _launched(script: Script | None, accelerate: AccelerateFile, server: str, server_name: str, faults: Faults) -> int:
@@ -203,65 +301,6 @@ def _launched(script: Script | None, accelerate: AccelerateFile, server: str, se
     return counted or accelerate.processes or 0
 
 
-def _served(
-    script: ServerScript, knobs: dict[str, KnobValue], values: Mapping[str, Any], entries: dict[str, Entry], name: str
-) -> Served:
-    """Reads the server's script; removes a colocated engine's settings from ``knobs`` and ``entries``, with a note."""
-    if not script.text:
-        return NO_SERVER
-    if not wants_server(knobs):
-        mode = "vllm_mode: server" if script.training == name else "--use_vllm --vllm_mode server"
-        raise unused(script.name, script.training, mode)
-    found = read_server(script.text, script.name, PROGRAM)
-    check_pair(found, script.name, script.training, values)
-    for knob in OF_COLOCATED.values():
-        knobs.pop(knob, None)
-    gone = {key: entries.pop(key) for key in OF_COLOCATED if key in entries}  # nothing is told of their lines any more
-    notes = (str(problem(name, entry.line, f"{key}: {NOT_OF_SERVER}")) for key, entry in gone.items())
-    other = other_model(found, script.name, values.get("model_name_or_path"))
-    unread = unread_options(script.text, script.name, name) if script.name != name else []
-    return replace(found, notes=(*notes, *other, *unread, *found.notes))
-
-
-def _knobs(
-    whole: Mapping[str, Any],
-    values: Mapping[str, Any],
-    entries: Mapping[str, Entry],
-    fields: Mapping[str, Field],
-    processes: int,
-    name: str,
-    accelerate: AccelerateFile,
-    faults: Faults,
-) -> dict[str, KnobValue]:
-    """Reads the knobs of the configuration and its launch; reports each fault at the file that has it."""
-
-    def report_error(error: KnobKeyError) -> None:
-        key, _, place = error.key.partition(".")
-        if key in values or key not in whole:
-            faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
-        elif key == "deepspeed":
-            faults.add(accelerate.problem(place, error.text))
-        else:
-            said, line = place_of(error.key, accelerate)
-            faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
-
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, report_error)
-    # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
-    compared = {**values, "deepspeed": whole.get("deepspeed")}
-    for place, text in _said_otherwise(compared, from_keys(_half(values)), fields, processes):
-        report_error(KnobKeyError(f"deepspeed.{place}", text))
-    return knobs
-
-
-def _half(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: values[key] for key in ("bf16", "fp16") if isinstance(values.get(key), bool)}
-    return {} if found.get("bf16") and found.get("fp16") else found
-
-
-def _environment(entries: Mapping[str, Entry], name: str) -> Mapping[str, str]:
-    return environment_of(entries[ENVIRONMENT], name) if ENVIRONMENT in entries else _NO_FILES
-
-
 def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iterator[str]:
     stage = at(beside.get("deepspeed"), (ZERO, "stage"))
     if "deepspeed" in beside and not stage:
@@ -269,41 +308,13 @@ def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iter
         yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
 
 
-def _said_otherwise(
-    values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
-) -> Iterator[tuple[str, str]]:
-    """Yields (place, problem) for DeepSpeed values that contradict the keys."""
-    unset = {key: field.default for key, field in fields.items()}
-    precision = knobs.get("precision", defaults("trl")["precision"])
-    computing = {
-        "bf16": precision == "bf16" or values.get("bf16_full_eval") is True,
-        "fp16": precision == "fp16" or values.get("fp16_full_eval") is True,
-    }
-    return said_otherwise(values.get("deepspeed"), {**values, **computing}, unset, processes)
+def _is_path(value: str) -> bool:
+    return value.strip()[:1] not in ("", "{")
 
 
-def _entries(text: str, name: str, files: Mapping[str, str], faults: Faults) -> dict[str, Entry]:
-    """Returns the keys in file order, without those always refused; a named file's content replaces its path."""
-    found: dict[str, Entry] = {}
-    script = is_script(text, name)
-    given = read_script(text, name, faults).keys if script else read_mapping(text, name, "config", "TRL's keys")
-    for key, entry in given.items():
-        with faults.caught():
-            check_storable(key, entry, name)
-            why = refusal(key, plain_keys({key: entry})[key] if script else entry.plain)
-            if why is not None:
-                raise problem(name, entry.line, f"{key}: {why}")
-            found[key] = _from_file(key, entry, files[key], name) if key in FILES and key in files else entry
-    return found
-
-
-def _is_path(entry: Entry | None) -> bool:
-    return entry is not None and isinstance(entry.value, str) and entry.value.strip()[:1] not in ("", "{")
-
-
-def _names_file(value: object) -> bool:
+def _names_file(value: str) -> bool:
     """Tells whether the value is a path rather than a name of TRL's own files."""
-    return isinstance(value, str) and value not in PRESETS and ("/" in value or "." in value)
+    return value not in PRESETS and ("/" in value or "." in value)
 
 
 def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
@@ -318,72 +329,6 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
     placed = at_line(mapping.plain, entry.line)
     check_storable(key, placed, name)
     return placed
-
-
-def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
-    """Converts a value by its type; ``words`` are those of a script's option."""
-    if key not in fields:
-        advice = meant(key, [*fields, ENVIRONMENT])
-        raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
-    try:
-        value = fields[key].typed(entry.plain) if words is None else typed(fields[key], words)
-    except FieldError as error:
-        raise problem(name, entry.line, f"{key}: {error}") from None
-    inside = _inside(key, entry, value, name)
-    for inner in inside:
-        if (key, inner) in REFUSED_INSIDE:
-            raise problem(name, inside[inner].line or entry.line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
-    return value
-
-
-def _values(
-    entries: Mapping[str, Entry],
-    name: str,
-    fields: Mapping[str, Field],
-    script: Script | None,
-    files: Mapping[str, str],
-    faults: Faults,
-) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, entry in entries.items():
-        with faults.caught():
-            if key != ENVIRONMENT:
-                values[key] = _value(key, entry, name, fields, _words(entry, key, script, files))
-    return values
-
-
-def _words(entry: Entry, key: str, script: Script | None, files: Mapping[str, str]) -> list[str] | None:
-    """Returns the words of a script's option; ``None`` for any other value."""
-    if script is None or key in files or not isinstance(entry.value, list):
-        return None
-    return [str(item.value) for item in entry.value]
-
-
-def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry]:
-    """Returns the entries of a mapping that is written as YAML or as JSON text, which TRL also accepts."""
-    if isinstance(entry.value, dict) or not isinstance(value, dict):
-        return entry.value if isinstance(entry.value, dict) else {}
-    try:
-        found = plain(value, name)
-    except SpaceError:
-        raise problem(name, entry.line, f"{key}: it is nested too deep") from None
-    check_storable(key, Entry(found.value, entry.line), name)
-    return found.value if isinstance(found.value, dict) else {}
-
-
-def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
-    given = values.get("reward_funcs")
-    refuse_one_reward(given, name, line_of(entries, "reward_funcs"))
-    check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
-    return tuple(given or ())
-
-
-def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str, script: Script | None) -> Iterator[str]:
-    yield from script.notes if script else ()
-    for key in values:
-        said = note(key, values)
-        if said is not None:
-            yield str(problem(name, line_of(entries, key), f"{key}: {said}"))
 
 
 def keys_beside(values: Mapping[str, Any], file: AccelerateFile) -> dict[str, Any]:
