@@ -20,16 +20,13 @@ from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
     OF_THE_LAUNCH,
-    Faults,
-    at_least_one,
-    check_weights,
     environment_refusal,
     meant,
     problem,
 )
 from trainer.frameworks.common.deepspeed import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.launcher import sharding_of, uncounted, uncounted_by
 from trainer.frameworks.common.script_folder import moved, placed
 from trainer.frameworks.common.server_script import (
@@ -58,8 +55,6 @@ _NO_FILES: Mapping[str, str] = {}
 _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
 """Words of transformers' ``--fsdp`` that ms-swift's does not take (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
-
-
 _NO_REWARDS: tuple[str, ...] = ()
 
 
@@ -68,10 +63,10 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
 
     Raises ConfigError like ``read_keys``.
     """
-    said = _given(text, name)
-    found = said.arguments
+    run = _given(text, name)
+    found = run.arguments
     return {
-        key: (placed(found[key].words[0], said.folder), found[key].line)
+        key: (placed(found[key].words[0], run.folder), found[key].line)
         for key, presets in FILES.items()
         if key in found and _is_path(found[key].words, presets)
     }
@@ -92,6 +87,13 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 def _gone(of_megatron: bool) -> dict[str, str]:
     """Returns removed arguments of the run's command -> replacement."""
     return {**GONE, **(megatron.GONE if of_megatron else OF_MEGATRON)}
+
+
+def _given(text: str, name: str) -> Given:
+    found = given(text, name)
+    if "rlhf_type" not in found.arguments:
+        raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
+    return found
 
 
 def import_config(
@@ -118,284 +120,247 @@ def import_config(
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
     """
-    found, faults = _given(text, name), Faults()
-    described, fields = fields, _fields(found, name, fields)
+    run = _Run(_given(text, name), name, fields)
+    faults, found = run.faults, run.found
     script = paired(name, server, server_name, itself=text if found.serves else "")
-    values = _values(found, name, fields, files, faults)
-    colocated, notes = _of_colocated(values, found, script.text == text, name) if script.text else (set[str](), [])
-    values = {key: value for key, value in values.items() if key not in colocated}
-    environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
-    launched = faults.of(lambda: _launched(found, name), 0)
-    knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
-    rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
-    served = faults.of(lambda: _served(script, knobs, values, described), NO_SERVER)
+    run.read(files)
+    colocated = run.of_colocated(script.text == text) if script.text else []
+    environment: dict[str, str] = faults.of(run.environment, {})
+    launched = faults.of(run.launched, 0)
+    knobs, own = run.knobs(environment, launched or processes)
+    rewards = faults.of(run.named_rewards, _NO_REWARDS)
+    served = faults.of(lambda: run.served(script, knobs, fields), NO_SERVER)
     faults.raise_collected()
-    passthrough = _passed(values, fields, found)
+    passthrough = run.passed()
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**passthrough, "env": own} if own else passthrough,
-        model=values.get("model"),
-        dataset={key: values[key] for key in DATASET if key in values},
+        model=run.values.get("model"),
+        dataset={key: run.values[key] for key in DATASET if key in run.values},
         rewards=rewards,
-        max_completion_length=_length(values, found, name),
-        lines={key: line for key, line in _lines(found) if key not in colocated},
+        max_completion_length=run.longest(),
+        lines={key: line for key, line in run.argument_lines() if key not in run.gone},
         text=text,
-        notes=(*_notes(values, found, name), *notes, *served.notes),
-        asked=_asked(found, name),
+        notes=(*run.notes(), *colocated, *served.notes),
+        asked=run.asked(),
         processes=launched,
     )
 
 
-def _fields(found: Given, name: str, fields: Mapping[str, Field]) -> Mapping[str, Field]:
-    """Returns the fields of the run's own command and of its rollout server, out of all of the installed ms-swift."""
-    start = len(megatron.PREFIX)
-    theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
-    if not found.megatron:
-        return {key: field for key, field in fields.items() if not key.startswith(megatron.PREFIX)}
-    if not theirs:
-        raise problem(name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes")
-    return {**{key: fields[key] for key in found.served}, **theirs}
+class _Run(Reading):
+    """A run of ``swift rlhf`` or ``megatron rlhf`` while it is read."""
 
+    def __init__(self, found: Given, name: str, fields: Mapping[str, Field]) -> None:
+        super().__init__(name)
+        self.found = found
+        self.gone: frozenset[str] = frozenset()
+        """Arguments of a colocated engine that were removed."""
+        start = len(megatron.PREFIX)
+        self.fields = {key: field for key, field in fields.items() if not key.startswith(megatron.PREFIX)}
+        """The arguments of the run's own command and of its rollout server."""
+        if found.megatron:
+            theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
+            if not theirs:
+                raise problem(name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes")
+            self.fields = {**{key: fields[key] for key in found.served}, **theirs}
+        variables = {key: own.line for key, own in found.environment.items()}
+        self.lines = {**variables, **{key: own.line for key, own in found.arguments.items()}}
 
-def _passed(values: Mapping[str, Any], fields: Mapping[str, Field], found: Given) -> dict[str, Any]:
-    """Returns the arguments that pass through unchanged, with the whole objective."""
-    left = megatron.rest(values) if found.megatron else rest(values)
-    own = {key: value for key, value in left.items() if key not in INPUTS}
-    return completed(own, fields, megatron=found.megatron)
+    def read(self, files: Mapping[str, str]) -> None:
+        """Reads the arguments by their types, without values that only a shell knows."""
+        values: dict[str, Any] = {}
+        for key, own in self.found.arguments.items():
+            with self.faults.caught():
+                if not own.unknown or key not in self.fields:
+                    values[key] = self._value(key, own, files)
+                why = refusal(key, values.get(key))
+                if self.found.megatron and why is None:
+                    why = megatron.refusal(key, values.get(key))
+                if why is not None:
+                    raise self.problem(key, why)
+        self.values = values
 
+    def of_colocated(self, itself: bool) -> list[str]:
+        """Removes a colocated engine's arguments, which a server does not get; returns a note on each.
 
-def _of_colocated(values: Mapping[str, Any], found: Given, itself: bool, name: str) -> tuple[set[str], list[str]]:
-    """Returns (colocated-engine arguments that a server does not get, the notes on them).
+        ``itself`` tells that the run's own script starts the server.
+        """
+        if self.values.get("vllm_mode") != "server":
+            return []
+        self.gone = frozenset(SERVED).difference(self.found.served if itself else ())
+        self.values = {key: value for key, value in self.values.items() if key not in self.gone}
+        return [str(problem(self.name, own.line, f"{key}: {NOT_OF_SERVER}")) for key, own in self.found.engine.items()]
 
-    ``itself`` tells that the run's own script starts the server.
-    """
-    if values.get("vllm_mode") != "server":
-        return set(), []
-    keys = set(SERVED).difference(found.served if itself else ())
-    notes = [str(problem(name, own.line, f"{key}: {NOT_OF_SERVER}")) for key, own in found.engine.items()]
-    return keys, notes
+    def _value(self, key: str, own: Argument, files: Mapping[str, str]) -> Any:
+        gone = _gone(self.found.megatron)
+        if key in gone:
+            raise problem(self.name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
+        if key not in self.fields:
+            text = f"ms-swift has no argument {show(key)}; {meant(key, self.fields)}"
+            raise problem(self.name, own.line, text)
+        if key in FILES:
+            return self._sharding(key, own, files)
+        try:
+            value = typed(self.fields[key], own.words)
+        except FieldError as error:
+            raise self.problem(key, str(error)) from None
+        if key == "loss_type" and isinstance(value, list):
+            if len(value) != 1:
+                raise self.problem(key, f"expected one word, got {len(value)}")
+            return value[0]
+        return value
 
+    def _sharding(self, key: str, own: Argument, files: Mapping[str, str]) -> Any:
+        """Returns the mapping of a preset's name, JSON text or a file."""
+        if len(own.words) != 1:
+            raise self.problem(key, f"expected one word, got {len(own.words)}")
+        word = own.words[0]
+        if word in FILES[key]:
+            return FILES[key][word]
+        if not word.lstrip().startswith("{") and key not in files:
+            expected = f"expected {', '.join(FILES[key])}, JSON or a file, got {show(word)}"
+            words = key == "fsdp" and set(word.split()) & _SHARDING_WORDS
+            raise self.problem(key, expected + ("; fsdp2 is its full_shard auto_wrap" if words else ""))
+        try:
+            mapping = json.loads(files.get(key, word))
+        except (ValueError, RecursionError) as error:
+            raise self.problem(key, f"{show(word)} is not JSON ({error})") from None
+        if not isinstance(mapping, dict):
+            raise self.problem(key, f"{show(word)} holds no JSON object")
+        return mapping
 
-def _served(
-    script: ServerScript, knobs: Mapping[str, KnobValue], values: Mapping[str, Any], fields: Mapping[str, Field]
-) -> Served:
-    """Reads the settings of the server's script."""
-    if not script.text:
-        return NO_SERVER
-    if knobs.get("rollout_mode") != "server":
-        raise unused(script.name, script.training, "--vllm_mode server")
-    found = server_knobs(script.text, script.name, fields)
-    alone = {key: value[0] for key, value in values.items() if isinstance(value, list) and len(value) == 1}
-    check_pair(found, script.name, script.training, alone)
-    return replace(found, notes=(*other_model(found, script.name, values.get("model")), *found.notes))
+    def passed(self) -> dict[str, Any]:
+        """Returns the arguments that pass through unchanged, with the whole objective."""
+        left = megatron.rest(self.values) if self.found.megatron else rest(self.values)
+        own = {key: value for key, value in left.items() if key not in INPUTS}
+        return completed(own, self.fields, megatron=self.found.megatron)
 
+    def served(self, script: ServerScript, knobs: Mapping[str, KnobValue], fields: Mapping[str, Field]) -> Served:
+        """Reads the settings of the server's script."""
+        if not script.text:
+            return NO_SERVER
+        if knobs.get("rollout_mode") != "server":
+            raise unused(script.name, script.training, "--vllm_mode server")
+        found = server_knobs(script.text, script.name, fields)
+        alone = {key: value[0] for key, value in self.values.items() if isinstance(value, list) and len(value) == 1}
+        check_pair(found, script.name, script.training, alone)
+        return replace(found, notes=(*other_model(found, script.name, self.values.get("model")), *found.notes))
 
-def _asked(found: Given, name: str) -> dict[str, str]:
-    """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
-    return {
-        field: str(unknown(name, own.line, key, show(own.unknown), field))
-        for key, own in found.arguments.items()
-        if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, found.arguments))
-    }
+    def asked(self) -> dict[str, str]:
+        """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
+        return {
+            field: str(unknown(self.name, own.line, key, show(own.unknown), field))
+            for key, own in self.found.arguments.items()
+            if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, self.found.arguments))
+        }
 
+    def knobs(self, environment: Mapping[str, str], processes: int) -> tuple[dict[str, KnobValue], Mapping[str, str]]:
+        """Returns (the knobs of arguments and variables, the other variables)."""
+        for option, word in sharding_of(self.found.launch):
+            text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
+            self.faults.add(problem(self.name, word.line, text))
+        read = megatron.from_keys if self.found.megatron else from_keys
+        knobs = all_knobs(lambda keys: read(keys, processes), self.values, self.report)
+        for place, text in () if self.found.megatron else self._said_otherwise(knobs, processes):
+            self.faults.add(self.problem(f"deepspeed.{place}", text))
+        own: Mapping[str, str] = {}
+        try:
+            more, own = knobs_of(environment)
+            knobs.update(more)
+        except KnobKeyError as error:
+            self.report(error)
+        if knobs.get("rollout_mode") == "server" and (self.found.serves or "rollout_data_parallel_size" in knobs):
+            size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
+            knobs["rollout_gpus"] = size * int(knobs.get("rollout_data_parallel_size", 1))
+        return knobs, own
 
-def _knobs(
-    values: Mapping[str, Any],
-    environment: Mapping[str, str],
-    processes: int,
-    found: Given,
-    name: str,
-    fields: Mapping[str, Field],
-    faults: Faults,
-) -> tuple[dict[str, KnobValue], dict[str, str]]:
-    """Returns (the knobs of arguments and variables, the other variables)."""
+    def _said_otherwise(self, knobs: Mapping[str, KnobValue], processes: int) -> Iterator[tuple[str, str]]:
+        """Yields (place, problem) for DeepSpeed values that contradict the arguments."""
+        unset = {**{key: field.default for key, field in self.fields.items()}, **batch_unset("ms_swift")}
+        unset = {key: value for key, value in unset.items() if value is not None}
+        unset = {**completed(self.values, self.fields), **unset}
+        if "precision" in knobs:
+            unset.update(bf16=knobs["precision"] == "bf16", fp16=knobs["precision"] == "fp16")
+        return said_otherwise(self.values.get("deepspeed"), self.values, unset, processes)
 
-    def report_error(error: KnobKeyError) -> None:
-        faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
-
-    for option, word in sharding_of(found.launch):
-        text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
-        faults.add(problem(name, word.line, text))
-    read = megatron.from_keys if found.megatron else from_keys
-    knobs = all_knobs(lambda keys: read(keys, processes), values, report_error)
-    for place, text in () if found.megatron else _said_otherwise(values, knobs, fields, processes):
-        report_error(KnobKeyError(f"deepspeed.{place}", text))
-    own: dict[str, str] = {}
-    try:
-        more, own = knobs_of(environment)
-        knobs.update(more)
-    except KnobKeyError as error:
-        report_error(error)
-    if knobs.get("rollout_mode") == "server" and (found.serves or "rollout_data_parallel_size" in knobs):
-        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
-        knobs["rollout_gpus"] = size * int(knobs.get("rollout_data_parallel_size", 1))
-    return knobs, own
-
-
-def _values(
-    found: Given, name: str, fields: Mapping[str, Field], files: Mapping[str, str], faults: Faults
-) -> dict[str, Any]:
-    """Returns the arguments by their types, without values that only a shell knows."""
-    values: dict[str, Any] = {}
-    for key, own in found.arguments.items():
-        with faults.caught():
-            if not own.unknown or key not in fields:
-                values[key] = _value(key, own, name, fields, files)
-            why = refusal(key, values.get(key))
-            if found.megatron and why is None:
-                why = megatron.refusal(key, values.get(key))
+    def environment(self) -> dict[str, str]:
+        """Returns the run's own variables, without launch variables."""
+        own: dict[str, str] = {}
+        for variable, setting in self.found.environment.items():
+            if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
+                continue
+            if not NAME.fullmatch(variable):
+                text = f"{show(variable)} is not a name an environment can have"
+                raise problem(self.name, setting.line, text)
+            why = environment_refusal(variable)
             if why is not None:
-                raise problem(name, own.line, f"{key}: {why}")
-    return values
+                raise problem(self.name, setting.line, f"{variable}: {why}")
+            own[variable] = setting.words[0] if setting.words else ""
+        return own
 
+    def launched(self) -> int:
+        """Returns training processes on all nodes, from the launcher or from ``swift``'s variables; 0 if not set."""
+        if self.found.launch.options is not None:
+            return self.found.launch.processes
+        counted = dict(COUNTING)
+        for variable in counted:
+            if variable in self.found.hidden:
+                return 0
+            if variable in self.found.environment:
+                entry = self.found.environment[variable]
+                text = entry.words[0] if entry.words else ""
+                count = whole_number(text)
+                if not count:
+                    said = f"{variable}: expected a whole number of at least 1, got {show(text)}"
+                    raise problem(self.name, entry.line, said)
+                counted[variable] = count
+        return counted["NPROC_PER_NODE"] * counted["NNODES"]
 
-def _said_otherwise(
-    values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
-) -> Iterator[tuple[str, str]]:
-    """Yields (place, problem) for DeepSpeed values that contradict the arguments."""
-    unset = {**{key: field.default for key, field in fields.items()}, **batch_unset("ms_swift")}
-    unset = {**completed(values, fields), **{key: value for key, value in unset.items() if value is not None}}
-    if "precision" in knobs:
-        unset.update(bf16=knobs["precision"] == "bf16", fp16=knobs["precision"] == "fp16")
-    return said_otherwise(values.get("deepspeed"), values, unset, processes)
+    def named_rewards(self) -> tuple[str, ...]:
+        """Returns the names of the rewards."""
+        rewards = self.rewards(self.values.get("reward_funcs"))
+        if "soft_overlong" in rewards and self.values.get("soft_cache_length") is None:
+            raise self.problem("reward_funcs", "soft_overlong needs soft_cache_length")
+        return rewards
 
+    def longest(self) -> int | None:
+        """Returns the completion length; the last name that ms-swift reads counts least (rlhf_args.py)."""
+        return next((length for key in reversed(_LENGTHS) if (length := self.length(key)) is not None), None)
 
-def _given(text: str, name: str) -> Given:
-    found = given(text, name)
-    if "rlhf_type" not in found.arguments:
-        raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
-    return found
+    def notes(self) -> Iterator[str]:
+        """Yields notes on arguments and variables with an unexpected handling."""
+        said = ((key, note(key, self.values)) for key in self.values)
+        yield from (str(self.problem(key, text)) for key, text in said if text is not None)
+        without = {key: own for key, own in self.found.arguments.items() if own.unknown and key in NOT_NEEDED}
+        for key, own in {**self.found.hidden, **without}.items():
+            if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
+                text = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
+                yield str(problem(self.name, own.line, text))
+        yield from moved(self.name, self.found.folder)
+        yield from self._uncounted()
+
+    def _uncounted(self) -> Iterator[str]:
+        """Yields sentences on variables that leave the number of processes unknown, or that are not read."""
+        found = self.found
+        alone = (found.launch.options or {}).get(ALONE)
+        for key, own in {**found.environment, **found.hidden}.items() if alone else ():
+            if alone and key in COUNTING:
+                said = f"{key}: only `swift rlhf` reads it, and {alone.text} starts one process; write that or torchrun"
+                yield str(problem(self.name, own.line, said))
+        if found.launch.options is not None:
+            yield from uncounted(found.launch, self.name)
+            return
+        for key in (key for key in COUNTING if key in found.hidden):
+            yield uncounted_by(key, found.hidden[key].line, found.hidden[key].unknown, self.name)
+
+    def argument_lines(self) -> Iterator[tuple[str, int]]:
+        """Yields (argument, or argument.inner key; its line)."""
+        for key, own in self.found.arguments.items():
+            yield key, own.line
+            yield from ((f"{key}.{inner}", line) for inner, line in own.inner.items())
 
 
 def _is_path(words: tuple[str, ...], presets: Mapping[str, Any]) -> bool:
     if len(words) != 1 or words[0] in presets or words[0].lstrip().startswith("{"):
         return False
     return not set(words[0].split()) <= _SHARDING_WORDS
-
-
-def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], files: Mapping[str, str]) -> Any:
-    gone = _gone(megatron.ROWS in fields)
-    if key in gone:
-        raise problem(name, own.line, f"ms-swift has no argument {key}; {gone[key]}")
-    if key not in fields:
-        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {meant(key, fields)}")
-    if key in FILES:
-        return _sharding(key, own, name, files)
-    try:
-        value = typed(fields[key], own.words)
-    except FieldError as error:
-        raise problem(name, own.line, f"{key}: {error}") from None
-    if key == "loss_type" and isinstance(value, list):
-        if len(value) != 1:
-            raise problem(name, own.line, f"loss_type: expected one word, got {len(value)}")
-        return value[0]
-    return value
-
-
-def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> Any:
-    """Returns the mapping of a preset's name, JSON text or a file."""
-    if len(own.words) != 1:
-        raise problem(name, own.line, f"{key}: expected one word, got {len(own.words)}")
-    word = own.words[0]
-    if word in FILES[key]:
-        return FILES[key][word]
-    if not word.lstrip().startswith("{") and key not in files:
-        expected = f"expected {', '.join(FILES[key])}, JSON or a file, got {show(word)}"
-        meant = "; fsdp2 is its full_shard auto_wrap" if key == "fsdp" and set(word.split()) & _SHARDING_WORDS else ""
-        raise problem(name, own.line, f"{key}: {expected}{meant}")
-    try:
-        found = json.loads(files.get(key, word))
-    except (ValueError, RecursionError) as error:
-        raise problem(name, own.line, f"{key}: {show(word)} is not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise problem(name, own.line, f"{key}: {show(word)} holds no JSON object")
-    return found
-
-
-def _environment(found: Given, name: str) -> dict[str, str]:
-    """Returns the run's own variables, without launch variables."""
-    own: dict[str, str] = {}
-    for variable, setting in found.environment.items():
-        if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
-            continue
-        if not NAME.fullmatch(variable):
-            raise problem(name, setting.line, f"{show(variable)} is not a name an environment can have")
-        why = environment_refusal(variable)
-        if why is not None:
-            raise problem(name, setting.line, f"{variable}: {why}")
-        own[variable] = setting.words[0] if setting.words else ""
-    return own
-
-
-def _launched(found: Given, name: str) -> int:
-    """Returns training processes on all nodes, from the launcher or from ``swift``'s variables; 0 if not set."""
-    if found.launch.options is not None:
-        return found.launch.processes
-    counted = dict(COUNTING)
-    for variable in counted:
-        if variable in found.hidden:
-            return 0
-        if variable in found.environment:
-            entry = found.environment[variable]
-            text = entry.words[0] if entry.words else ""
-            count = whole_number(text)
-            if not count:
-                raise problem(name, entry.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
-            counted[variable] = count
-    return counted["NPROC_PER_NODE"] * counted["NNODES"]
-
-
-def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, ...]:
-    rewards = tuple(values.get("reward_funcs") or ())
-    check_weights(rewards, values.get("reward_weights"), name, _line(found, "reward_weights"))
-    if "soft_overlong" in rewards and values.get("soft_cache_length") is None:
-        raise problem(name, _line(found, "reward_funcs"), "reward_funcs: soft_overlong needs soft_cache_length")
-    return rewards
-
-
-def _length(values: Mapping[str, Any], found: Given, name: str) -> int | None:
-    """Returns the prompt length; the last name that ms-swift reads counts least (rlhf_args.py)."""
-    for key in reversed(_LENGTHS):
-        if values.get(key) is not None:
-            return at_least_one(key, values[key], name, _line(found, key))
-    return None
-
-
-def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
-    for key in values:
-        said = note(key, values)
-        if said is not None:
-            yield str(problem(name, _line(found, key), f"{key}: {said}"))
-    without = {key: own for key, own in found.arguments.items() if own.unknown and key in NOT_NEEDED}
-    hidden = {**found.hidden, **without}
-    for key, own in hidden.items():
-        if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
-            said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
-            yield str(problem(name, own.line, said))
-    yield from moved(name, found.folder)
-    yield from _uncounted(found, name)
-
-
-def _uncounted(found: Given, name: str) -> Iterator[str]:
-    """Yields sentences on variables that leave the number of processes unknown, or that are not read."""
-    alone = (found.launch.options or {}).get(ALONE)
-    for key, own in {**found.environment, **found.hidden}.items() if alone else ():
-        if alone and key in COUNTING:
-            said = f"{key}: only `swift rlhf` reads it, and {alone.text} starts one process; write that or torchrun"
-            yield str(problem(name, own.line, said))
-    if found.launch.options is not None:
-        yield from uncounted(found.launch, name)
-        return
-    for key in (key for key in COUNTING if key in found.hidden):
-        yield uncounted_by(key, found.hidden[key].line, found.hidden[key].unknown, name)
-
-
-def _lines(found: Given) -> Iterator[tuple[str, int]]:
-    for key, own in found.arguments.items():
-        yield key, own.line
-        yield from ((f"{key}.{inner}", line) for inner, line in own.inner.items())
-
-
-def _line(found: Given, key: str) -> int:
-    place = found.arguments.get(key) or found.arguments.get(key.partition(".")[0]) or found.environment.get(key)
-    return place.line if place is not None else 0

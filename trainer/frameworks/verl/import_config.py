@@ -10,15 +10,13 @@ from search_spaces.knobs.model import show
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import (
     OF_THE_LAUNCH,
-    Faults,
-    at_least_one,
     at_line,
     check_storable,
     environment_refusal,
     problem,
 )
 from trainer.frameworks.common.fields import Field
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.script_folder import folder_of, moved
 from trainer.frameworks.common.values import KnobKeyError
@@ -92,139 +90,149 @@ def import_config(
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
     del fields, files
-    said = given(text, name, folder)
-    values = flattened(said.values)
-    _refuse_parts(said, name)
-    if _ESTIMATOR not in {**said.values, **said.unknown}:
+    run = _Run(given(text, name, folder), name)
+    script, values = run.script, run.values
+    run.refuse_parts()
+    if _ESTIMATOR not in {**script.values, **script.unknown}:
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
-    faults = Faults()
-    gpus = faults.of(lambda: processes or _gpus(values, said, name), 0)
-    asked = _checked(values, said, name, faults, gpus)
-    knobs = _knobs(values, gpus, said, name, faults) if gpus else {}
-    faults.raise_collected()
+    gpus = run.faults.of(lambda: processes or run.gpus(), 0)
+    asked = run.checked(gpus)
+    knobs = run.knobs(gpus) if gpus else {}
+    run.faults.raise_collected()
     return Imported(
-        knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
-        passthrough=_passed(values, said),
-        model=_text(values, MODEL_PATH, said, name),
-        dataset={key: value for key, value in {**said.unknown, **values}.items() if key in DATASET},
-        rewards=_rewards(values, said, name),
-        max_completion_length=_length(values, COMPLETION_LENGTH, said, name),
-        lines=dict(said.lines),
+        knobs={**knobs, **(knobs_of(script.environment) if script.script else {})},
+        passthrough=run.passed(),
+        model=run.text(MODEL_PATH),
+        dataset={key: value for key, value in {**script.unknown, **values}.items() if key in DATASET},
+        rewards=run.named_rewards(),
+        max_completion_length=run.length(COMPLETION_LENGTH),
+        lines=dict(script.lines),
         text=text,
-        notes=tuple(_notes(values, said, name, gpus)),
-        max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
+        notes=tuple(run.notes(gpus)),
+        max_prompt_length=run.length(PROMPT_LENGTH),
         processes=gpus,
         asked=asked,
     )
 
 
-def _passed(values: Mapping[str, Any], script: Given) -> dict[str, Any]:
-    """Returns the settings that pass through unchanged, with the script's other variables."""
-    passed = {key: value for key, value in rest(values).items() if handling_of(key) is not KeyHandling.REFUSED}
-    passed = {key: value for key, value in passed.items() if key not in INPUTS}
-    others = {n: v for n, v in other_variables(script.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
-    return {**passed, ENVIRONMENT: others} if others else passed
+class _Run(Reading):
+    """A run of verl while it is read."""
 
+    def __init__(self, script: Given, name: str) -> None:
+        super().__init__(name)
+        self.script, self.lines, self.values = script, script.lines, flattened(script.values)
 
-def _knobs(values: Mapping[str, Any], gpus: int, script: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
-    """Reads the knobs; collects the fault of each bad key and continues without the key."""
-    left = dict(values)
-    while True:
-        try:
-            return from_keys(left, gpus)
-        except KnobKeyError as error:
-            faults.add(problem(name, _line(script, error.key), f"{error.key}: {error.text}"))
-            if error.key not in left or error.key in BATCH:
-                return {}
-            del left[error.key]
+    def passed(self) -> dict[str, Any]:
+        """Returns the settings that pass through unchanged, with the script's other variables."""
+        passed = {key: value for key, value in rest(self.values).items() if key not in INPUTS}
+        passed = {key: value for key, value in passed.items() if handling_of(key) is not KeyHandling.REFUSED}
+        own = other_variables(self.script.environment)
+        others = {name: value for name, value in own.items() if not OF_THE_LAUNCH.fullmatch(name)}
+        return {**passed, ENVIRONMENT: others} if others else passed
 
+    def knobs(self, gpus: int) -> dict[str, KnobValue]:
+        """Reads the knobs; collects the fault of each bad key and continues without the key."""
+        left = dict(self.values)
+        while True:
+            try:
+                return from_keys(left, gpus)
+            except KnobKeyError as error:
+                self.report(error)
+                if error.key not in left or error.key in BATCH:
+                    return {}
+                del left[error.key]
 
-def _checked(values: Mapping[str, Any], script: Given, name: str, faults: Faults, gpus: int) -> dict[str, str]:
-    """Returns the fields that the command line has to give (``_asked``); collects faults of keys and variables."""
-    for key in script.values:
-        with faults.caught():
-            _check(key, script, name, gpus)
-    for key in values:
-        with faults.caught():
-            check_known(key, script.added, name, _line(script, key))
-    for variable in script.environment:
-        with faults.caught():
-            _check_variable(variable, script, name)
-    return _asked(script, name, faults)
+    def checked(self, gpus: int) -> dict[str, str]:
+        """Returns field of a request -> sentence with the line and the option, for fields the command line has to give.
 
+        Collects faults of keys and variables.
+        """
+        for key in self.script.values:
+            with self.faults.caught():
+                self._check(key, gpus)
+        for key in self.values:
+            with self.faults.caught():
+                check_known(key, self.script.added, self.name, self.line(key))
+        for variable in self.script.environment:
+            reason = environment_refusal(variable)
+            if reason is not None and not OF_THE_LAUNCH.fullmatch(variable):
+                line = self.lines.get(f"env.{variable}", 0)
+                self.faults.add(problem(self.name, line, f"{variable}: {reason}"))
+        found = {}
+        for key, written in self.script.unknown.items():
+            field = asked_for(key, _INPUTS, _BY_ITSELF)
+            error = unknown(self.name, self.lines[key], key, written, field)
+            if field:
+                found[field] = str(error)
+            elif not key.startswith("env.") and handling_of(key) not in (KeyHandling.MEASURING, KeyHandling.INPUT):
+                self.faults.add(error)
+        return found
 
-def _refuse_parts(script: Given, name: str) -> None:
-    """Refuses another engine than a trial's at once, because all keys of that engine differ."""
-    for key, value in script.values.items():
-        why = part_refusal(key, value)
+    def refuse_parts(self) -> None:
+        """Refuses another engine than a trial's at once, because all keys of that engine differ."""
+        for key, value in self.script.values.items():
+            why = part_refusal(key, value)
+            if why is not None:
+                raise self.problem(key, why)
+        both = megatron.refusal(self.script.values)
+        if both is not None:
+            raise self.problem(*both)
+
+    def _check(self, key: str, gpus: int) -> None:
+        value, together = self.script.values[key], self.script.values.get(NATIVE["sequence_parallel_size"], 1)
+        check_storable(key, at_line(value, self.line(key)), self.name)
+        why = refusal(key, value, gpus // together if isinstance(together, int) and together > 0 else gpus)
         if why is not None:
-            raise problem(name, script.lines.get(key, 0), f"{key}: {why}")
-    both = megatron.refusal(script.values)
-    if both is not None:
-        raise problem(name, script.lines.get(both[0], 0), ": ".join(both))
+            raise self.problem(key, why)
 
+    def gpus(self) -> int:
+        """Returns the GPUs that train, on all nodes."""
+        visible = self.script.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
+        seen = len(visible.split(",")) if visible and GPUS in self.script.unknown else _GPUS_OF_A_NODE
+        found = 1
+        for key, default in ((GPUS, seen), (NODES, 1)):
+            value = self.values.get(key, default)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
+                raise self.problem(key, f"expected a whole number of at least 1, got {show(value)}")
+            found *= value
+        return found
 
-def _check(key: str, script: Given, name: str, gpus: int) -> None:
-    line, value = script.lines.get(key, 0), script.values[key]
-    check_storable(key, at_line(value, line), name)
-    together = script.values.get(NATIVE["sequence_parallel_size"], 1)
-    why = refusal(key, value, gpus // together if isinstance(together, int) and together > 0 else gpus)
-    if why is not None:
-        raise problem(name, line, f"{key}: {why}")
+    def text(self, key: str) -> str | None:
+        """Returns the text of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for an empty or other value."""
+        value = self.values.get(key)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise self.problem(key, f"expected a path or a name, got {show(value)}")
+        return value
 
+    def named_rewards(self) -> tuple[str, ...]:
+        """Returns ``path:function`` of verl's custom reward; empty if verl chooses by the data's source."""
+        path = self.text(REWARD_PATH)
+        return (f"{path}:{self.values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
 
-def _check_variable(variable: str, script: Given, name: str) -> None:
-    reason = environment_refusal(variable)
-    if reason is not None and not OF_THE_LAUNCH.fullmatch(variable):
-        raise problem(name, script.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+    def notes(self, gpus: int) -> Iterator[str]:
+        """Yields notes on settings with an unexpected handling."""
+        yield from self._without()
+        yield from notes_of({key: self.line(key) for key in self.values}, self.script.added, self.name)
+        for key, text in _unexpected(self.values, gpus):
+            yield str(problem(self.name, self.line(key), f"{key}{text}"))
 
-
-def _asked(script: Given, name: str, faults: Faults) -> dict[str, str]:
-    """Returns field of a request -> sentence with the line and the option, for fields the command line has to give."""
-    found = {}
-    for key, written in script.unknown.items():
-        field = asked_for(key, _INPUTS, _BY_ITSELF)
-        error = unknown(name, script.lines[key], key, written, field)
-        if field:
-            found[field] = str(error)
-        elif not key.startswith("env.") and handling_of(key) not in (KeyHandling.MEASURING, KeyHandling.INPUT):
-            faults.add(error)
-    return found
-
-
-def _gpus(values: Mapping[str, Any], script: Given, name: str) -> int:
-    visible = script.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
-    seen = len(visible.split(",")) if visible and GPUS in script.unknown else _GPUS_OF_A_NODE
-    found = 1
-    for key, default in ((GPUS, seen), (NODES, 1)):
-        value = values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
-            raise problem(name, _line(script, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
-        found *= value
-    return found
-
-
-def _text(values: Mapping[str, Any], key: str, script: Given, name: str) -> str | None:
-    value = values.get(key)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise problem(name, _line(script, key), f"{key}: expected a path or a name, got {show(value)}")
-    return value
-
-
-def _length(values: Mapping[str, Any], key: str, script: Given, name: str) -> int | None:
-    return None if values.get(key) is None else at_least_one(key, values[key], name, _line(script, key))
-
-
-def _rewards(values: Mapping[str, Any], script: Given, name: str) -> tuple[str, ...]:
-    """Returns ``path:function`` of verl's custom reward; empty if verl chooses by the data's source."""
-    path = _text(values, REWARD_PATH, script, name)
-    return (f"{path}:{values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
-
-
-def _notes(values: Mapping[str, Any], script: Given, name: str, gpus: int) -> Iterator[str]:
-    yield from _without(script, name)
-    yield from notes_of({key: _line(script, key) for key in values}, script.added, name)
-    yield from (str(problem(name, _line(script, key), f"{key}{text}")) for key, text in _unexpected(values, gpus))
+    def _without(self) -> Iterator[str]:
+        """Yields notes on settings that a trial ignores: known to a shell only, or set anew by each trial."""
+        script, name = self.script, self.name
+        names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
+        if names:
+            listed = ", ".join(key.removeprefix("env.") for key in names)
+            yield str(problem(name, script.lines[names[0]], f"a trial does without {listed}, known to a shell only"))
+        for written, line in script.unset:
+            yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
+        yield from moved(name, script.folder)
+        if script.others:
+            text = f"it starts {PROGRAM} {len(script.others) + 1} times and says different things; the last is read"
+            yield str(problem(name, script.others[0], text))
+        launch = [variable for variable in script.environment if OF_THE_LAUNCH.fullmatch(variable)]
+        if launch:
+            text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"
+            yield str(problem(name, script.lines.get(f"env.{launch[0]}", 0), text))
 
 
 def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str]]:
@@ -248,28 +256,3 @@ def _unexpected(values: Mapping[str, Any], gpus: int) -> Iterator[tuple[str, str
     sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
     if values.get(sizes):
         yield sizes, ": a trial says the largest, and vLLM chooses those below it"
-
-
-def _without(script: Given, name: str) -> Iterator[str]:
-    """Yields notes on settings that a trial ignores: known to a shell only, or set anew by each trial."""
-    names = [key for key in script.unknown if key.startswith("env.") or handling_of(key) is KeyHandling.MEASURING]
-    if names:
-        listed = ", ".join(key.removeprefix("env.") for key in names)
-        yield str(problem(name, script.lines[names[0]], f"a trial does without {listed}, known to a shell only"))
-    for written, line in script.unset:
-        yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
-    yield from moved(name, script.folder)
-    if script.others:
-        text = f"it starts {PROGRAM} {len(script.others) + 1} times and says different things; the last is read"
-        yield str(problem(name, script.others[0], text))
-    launch = [variable for variable in script.environment if OF_THE_LAUNCH.fullmatch(variable)]
-    if launch:
-        text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"
-        yield str(problem(name, script.lines.get(f"env.{launch[0]}", 0), text))
-
-
-def _line(script: Given, key: str) -> int:
-    """Returns the line of the key, or of its mapping."""
-    while key not in script.lines and "." in key:
-        key = key.rpartition(".")[0]
-    return script.lines.get(key, 0)
