@@ -198,7 +198,7 @@ class _Run(Reading):
         return found
 
     def text(self, key: str) -> str | None:
-        """Returns the text of ``key``; ``None`` if it is not set. Raises ``ConfigError`` for an empty or other value."""
+        """Returns the text of ``key``; ``None`` if unset. Raises ``ConfigError`` for an empty or other value."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, str) or not value):
             raise self.problem(key, f"expected a path or a name, got {show(value)}")
