@@ -64,34 +64,6 @@ def refusal(text: str) -> str:
     return message
 
 
-def test_each_key_goes_where_it_belongs() -> None:
-    found = imported(OWN)
-    assert found.knobs == {
-        "micro_batch_size": 4,
-        "gradient_accumulation_steps": 4,
-        "steps_per_generation": 2,
-        "num_generations": 4,
-        "master_weights": "bf16",
-    }
-    assert found.passthrough == {
-        "reward_weights": [1.0, 0.5],
-        "learning_rate": 1e-5,
-        "beta": 0.04,
-        "use_peft": True,
-        "lora_target_modules": "all-linear",
-        "scale_rewards": False,
-        "save_strategy": "no",
-        "chat_template_kwargs": {"enable_thinking": False, "budget": 64},
-        "model_init_kwargs": {"revision": "1e3"},
-        "env": {"OMP_NUM_THREADS": "2", "MY_SWITCH": "True", "RATE": "1e-3"},
-        "output_dir": "out",
-    }
-    assert (found.model, found.rewards) == ("./model", ("rewards.good", "accuracy_reward"))
-    assert found.dataset == {"dataset_name": "./prompts", "dataset_train_split": "train"}
-    assert found.max_completion_length == 64
-    assert (found.lines["beta"], found.lines["env.RATE"], found.text) == (12, 20, OWN)
-
-
 def test_no_key_is_lost_or_counted_twice() -> None:
     found = imported(OWN)
     given_ = set(read_keys(OWN, "grpo.yaml"))
@@ -101,46 +73,12 @@ def test_no_key_is_lost_or_counted_twice() -> None:
     assert {"model_name_or_path", "reward_funcs", "max_completion_length", *found.dataset} == inputs
 
 
-def test_a_mixture_is_a_dataset() -> None:
-    found = imported("datasets:\n  - path: a\n    fraction: 0.5\n  - path: b\nstreaming: false\n")
-    assert found.dataset == {"datasets": [{"path": "a", "fraction": 0.5}, {"path": "b"}], "streaming": False}
-    assert found.passthrough == {}
-
-
 @pytest.mark.parametrize(("text", "knobs"), of("knobs_are_what_trl_would_make_of_the_keys"))
 def test_knobs_are_what_trl_would_make_of_the_keys(text: str, knobs: dict[str, Any] | None) -> None:
     if knobs is None:
         refusal(text)
     else:
         assert imported(text).knobs == knobs
-
-
-def test_generation_batch_is_shared_by_the_processes() -> None:
-    text = "per_device_train_batch_size: 2\ngeneration_batch_size: 16\n"
-    assert imported(text, processes=4).knobs["steps_per_generation"] == 2
-    with pytest.raises(ConfigError, match="expected a multiple of 6"):
-        imported(text, processes=3)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        *of("what_cannot_be_taken_is_one_sentence_with_its_line"),
-        ("seed: " + "9" * 5000, "is not a number that can be read"),
-        ("beta: 0\nrun_name: a\udcff", ", line 2: this is not UTF-8 text."),
-        ("x: " + "y" * MAX_BYTES, "bytes are more than a config may have"),
-    ],
-)
-def test_what_cannot_be_taken_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
-    message = refusal(text)
-    assert sentence in message
-    assert "sentinel" not in message
-
-
-@pytest.mark.parametrize("text", ["auto_find_batch_size: false", "hub_token: null"])
-def test_a_refused_key_that_does_nothing_is_let_through(text: str) -> None:
-    (key,) = imported(text).passthrough
-    assert text.startswith(key)
 
 
 def test_what_is_refused_by_name_is_not_asked_of_trl() -> None:
@@ -169,8 +107,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
         ("model_init_kwargs: '" + '{"a":' * 90 + "1" + "}" * 90 + "'", "model_init_kwargs: it is nested too deep"),
         ("model_init_kwargs: '" + '{"a": "\\ud800"}' + "'", "a surrogate or NUL"),
         ("model_init_kwargs: '" + '{"a": 1e999}' + "'", "expected a finite number"),
+        ("seed: " + "9" * 5000, "is not a number that can be read"),
+        ("beta: 0\nrun_name: a\udcff", ", line 2: this is not UTF-8 text."),
+        ("x: " + "y" * MAX_BYTES, "bytes are more than a config may have"),
     ],
-    ids=["aliases", "merge", "nested", "many", "keys", "json", "deep", "deeper", "surrogate", "infinity"],
+    ids=lambda value: value[:20].encode("ascii", "replace").decode(),
 )
 def test_a_hostile_file_is_refused_before_it_costs_anything(text: str, part: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -238,84 +179,6 @@ def _value_of(field: Field) -> st.SearchStrategy[Any]:
     if field.choices:
         return st.sampled_from(field.choices)
     return st.one_of(*(PLAIN[kind] for kind in sorted(field.kinds) if kind in PLAIN))
-
-
-ZERO_3 = {
-    "bf16": {"enabled": "auto"},
-    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
-    "zero_optimization": {
-        "stage": 3,
-        "offload_optimizer": {"device": "cpu", "pin_memory": True},
-        "offload_param": {"device": "none"},
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "sub_group_size": 1e9,
-        "reduce_bucket_size": "auto",
-        "stage3_prefetch_bucket_size": 5e7,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    },
-    "gradient_accumulation_steps": "auto",
-    "gradient_clipping": "auto",
-    "steps_per_print": 2000,
-    "train_batch_size": 16,
-    "train_micro_batch_size_per_gpu": "auto",
-    "wall_clock_breakdown": False,
-}
-"""What the documentation of transformers shows, as most people have it."""
-
-
-@pytest.mark.parametrize("form", ["file", "mapping", "json"])
-def test_zero_is_understood_however_it_is_written(form: str) -> None:
-    """The knobs move; what is no knob is kept, and what the batch and precision knobs say is not said twice."""
-    text = json.dumps(ZERO_3)
-    written = {"file": "ds/zero3.json", "mapping": text, "json": json.dumps(text)}[form]
-    config, files = f"bf16: true\ndeepspeed: {written}\n", {"deepspeed": text} if form == "file" else {}
-    found = import_config(config, "grpo.yaml", FIELDS, 2, files)
-    assert found.knobs == {
-        "precision": "bf16",
-        "zero_stage": 3,
-        "offload_optimizer": "cpu",
-        "offload_parameters": "none",
-        "zero_overlap": True,
-        "zero_contiguous_gradients": True,
-        "zero_prefetch_bucket": 50_000_000,
-    }
-    assert found.passthrough == {
-        "deepspeed": {
-            "fp16": {"loss_scale": 0, "initial_scale_power": 16},
-            "zero_optimization": {
-                "offload_optimizer": {"pin_memory": True},
-                "sub_group_size": 1e9,
-                "reduce_bucket_size": "auto",
-                "stage3_gather_16bit_weights_on_model_save": True,
-            },
-            "gradient_clipping": "auto",
-            "steps_per_print": 2000,
-            "wall_clock_breakdown": False,
-        }
-    }
-    value = read_keys(config, "grpo.yaml", files)["deepspeed"]
-    assert (json.loads(value) if form == "json" else value) == ZERO_3
-
-
-@pytest.mark.parametrize(
-    ("text", "notes"),
-    [
-        ("use_vllm: true\nvllm_server_host: a", ["2: vllm_server_host: it does nothing without use_vllm true and"]),
-        ("vllm_mode: server\nvllm_server_timeout: 5", ["2: vllm_server_timeout: it does nothing without"]),
-        (
-            "use_vllm: true\nvllm_mode: server\nvllm_server_port: 9\nvllm_server_timeout: 5",
-            ["3: vllm_server_port: a tr"],
-        ),
-        ("deepspeed: {zero_optimization: {stage: 0}}", ["1: deepspeed: at stage 0 a trial trains without DeepSpeed"]),
-        ("deepspeed: {zero_optimization: {stage: 2}}\nuse_vllm: true", []),
-    ],
-)
-def test_what_may_not_be_expected_is_told(text: str, notes: list[str]) -> None:
-    found = imported(text).notes
-    assert len(found) == len(notes)
-    for said, part in zip(found, notes, strict=True):
-        assert said.startswith(f"grpo.yaml, line {part}")
 
 
 def test_a_server_of_the_users_is_not_given_to_a_trial() -> None:

@@ -5,7 +5,7 @@ Defaults differ; each framework's own ``key_values`` holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,22 +90,25 @@ def all_knobs(
     read: Callable[[Mapping[str, Any]], dict[str, KnobValue]],
     keys: Mapping[str, Any],
     report_error: Callable[[KnobKeyError], None],
+    together: Collection[str] = (),
 ) -> dict[str, KnobValue]:
     """Reads every knob of ``keys`` that can be read; ``report_error`` is called for each key that cannot.
 
     Args:
         read: the framework's ``from_keys``.
         keys: values by their types.
+        together: keys that are right or wrong together; after a fault of one the reading ends.
     """
     left = dict(keys)
     while True:
         try:
             return read(left)
         except KnobKeyError as error:
-            if error.key in keys.keys() - left.keys():  # it is told; its default is nobody's mistake
+            key = error.key if error.key in keys else error.key.partition(".")[0]
+            if key in keys.keys() - left.keys():  # it is told; its default is nobody's mistake
                 return {}
             report_error(error)
-            if left.pop(error.key.partition(".")[0], None) is None:
+            if left.pop(key, None) is None or key in together:
                 return {}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import (
@@ -19,7 +18,7 @@ from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported, Reading
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.script_folder import folder_of, moved
-from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.verl import megatron
 from trainer.frameworks.verl.engines import part_refusal
 from trainer.frameworks.verl.key_handling import (
@@ -97,7 +96,7 @@ def import_config(
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
     gpus = run.faults.of(lambda: processes or run.gpus(), 0)
     asked = run.checked(gpus)
-    knobs = run.knobs(gpus) if gpus else {}
+    knobs = all_knobs(lambda keys: from_keys(keys, gpus), values, run.report, BATCH) if gpus else {}
     run.faults.raise_collected()
     return Imported(
         knobs={**knobs, **(knobs_of(script.environment) if script.script else {})},
@@ -129,18 +128,6 @@ class _Run(Reading):
         own = other_variables(self.script.environment)
         others = {name: value for name, value in own.items() if not OF_THE_LAUNCH.fullmatch(name)}
         return {**passed, ENVIRONMENT: others} if others else passed
-
-    def knobs(self, gpus: int) -> dict[str, KnobValue]:
-        """Reads the knobs; collects the fault of each bad key and continues without the key."""
-        left = dict(self.values)
-        while True:
-            try:
-                return from_keys(left, gpus)
-            except KnobKeyError as error:
-                self.report(error)
-                if error.key not in left or error.key in BATCH:
-                    return {}
-                del left[error.key]
 
     def checked(self, gpus: int) -> dict[str, str]:
         """Returns field of a request -> sentence with the line and the option, for fields the command line has to give.
