@@ -39,14 +39,6 @@ def read(accelerate: str, config: str = OWN, files: dict[str, str] | None = None
     return framework_named("trl").import_config(source, FIELDS, 1, files or {})
 
 
-def test_deepspeeds_short_keys_are_knobs() -> None:
-    found = read(ZERO)
-    zero = {name: value for name, value in found.knobs.items() if name.startswith(("zero", "offload"))}
-    assert zero == {"zero_stage": 3, "offload_optimizer": "cpu"}
-    assert framework_named("trl").launched(found) == 8
-    assert "deepspeed" not in found.passthrough
-
-
 def test_fsdp2_is_a_knob_and_the_rest_of_it_goes_to_the_trial() -> None:
     found = read(FSDP2)
     sharding = {name: value for name, value in found.knobs.items() if name.startswith("fsdp")}

@@ -188,61 +188,6 @@ def test_every_knob_of_megatron_is_tried() -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_set_is_what_megatron_swift_does_then() -> None:
-    found = read(BASE)
-    assert {name: found.knobs[name] for name in UNSET} == UNSET
-    assert (found.knobs["gradient_accumulation_steps"], found.knobs["micro_batch_size"]) == (2, 1)
-    own = found.passthrough
-    assert (own["tuner_type"], own["beta"], own["lr"]) == ("full", 0.04, 1e-5)
-    assert FIELDS["megatron.temperature"].default == defaults("ms_swift")["temperature"], "a knob says nothing there"
-    assert (own["lr_decay_style"], own["adam_beta2"], own["weight_decay"], own["clip_grad"]) == ("cosine", 0.95, 0.1, 1)
-    assert not {"learning_rate", "min_p", "lr_scheduler_type"} & own.keys()
-
-
-def test_rows_are_counted_as_it_counts_them() -> None:
-    split = "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --micro_batch_size 4 "
-    found = read(f"{BASE}{split} --global_batch_size 64 --steps_per_generation 3").knobs
-    assert (found["gradient_accumulation_steps"], found["steps_per_generation"]) == (8, 24)
-    whole = read(f"{BASE}{split} --global_batch_size 64 --generation_batch_size 192").knobs
-    assert whole == found
-
-
-def test_precision_and_offload_follow_what_it_makes_of_them() -> None:
-    assert read(f"{BASE}--torch_dtype float16").knobs["precision"] == "fp16"
-    assert read(f"{BASE}--torch_dtype bfloat16").knobs["precision"] == "bf16"
-    assert read(f"{BASE}--optimizer_cpu_offload true").knobs["optimizer_offload_share"] == 1.0
-    some = f"{BASE}--optimizer_cpu_offload true --optimizer_offload_fraction 0.25"
-    assert read(some).knobs["optimizer_offload_share"] == 0.25
-    assert read(f"{BASE}--optimizer_offload_fraction 0.25").knobs.get("optimizer_offload_share") is None
-    assert read(f"{BASE}--optimizer dist_muon").knobs["distributed_optimizer"] is False
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        "megatron rlhf",
-        "/env/bin/megatron rlhf",
-        "python -m swift.cli._megatron.main rlhf",
-        "python -m torch.distributed.run --nproc_per_node 8 /w/swift/cli/_megatron/rlhf.py",
-        "torchrun --nproc_per_node 8 -m swift.cli._megatron.rlhf",
-    ],
-)
-def test_each_way_to_start_it_is_known(start: str) -> None:
-    found = read(f"NPROC_PER_NODE=8 {start} --rlhf_type grpo --model m --tensor_model_parallel_size 4")
-    assert (found.knobs["training_tensor_parallel_size"], found.processes) == (4, 8)
-    with pytest.raises(ConfigError, match="found none"):
-        read("megatron sft --model m")
-
-
-def test_a_file_is_megatrons_by_its_arguments() -> None:
-    text = "rlhf_type: grpo\nmodel: m\nmicro_batch_size: 2\nlr: 1.0e-6\nENV: {NPROC_PER_NODE: 4}\n"
-    found = read(text, "own.yaml")
-    assert (found.knobs[ENGINE_KNOB], found.knobs["gradient_accumulation_steps"]) == ("megatron", 2)
-    assert found.passthrough["lr"] == 1e-6
-    with pytest.raises(ConfigError, match="line 3: ms-swift has no argument per_device_train_batch_size"):
-        read(text.replace("lr: 1.0e-6", "global_batch_size: 8").replace("micro_b", "per_device_train_b"), "own.yaml")
-
-
 def test_a_run_of_the_one_is_not_made_one_of_the_other() -> None:
     case = legal(Random(1))
     for text, words in (

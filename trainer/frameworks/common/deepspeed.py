@@ -166,14 +166,14 @@ def without(
     return found
 
 
-def rest_of(keys: Mapping[str, Any], known: Collection[str], places: Collection[tuple[str, ...]]) -> dict[str, Any]:
-    """Returns ``keys`` without the ``known`` ones; a mapping with some of ``places`` keeps its other entries."""
+def rest_of(keys: Mapping[str, Any], knobs: Collection[str], places: Collection[tuple[str, ...]]) -> dict[str, Any]:
+    """Returns ``keys`` without ``knobs``; a mapping with some of ``places`` keeps its other entries."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if isinstance(value, Mapping) and any(place[0] == key for place in places):
             left = without({key: value}, places)
-            found.update(left if value or key not in known else {})
-        elif key not in known:
+            found.update(left if value or key not in knobs else {})
+        elif key not in knobs:
             found[key] = value
     return found
 

@@ -6,15 +6,13 @@ Defaults differ; each framework's own ``key_values`` holds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from trainer.frameworks.common.deepspeed import at
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError
 
 DTYPES: Mapping[str, str] = {"fp32": "float32", "bf16": "bfloat16"}
 """``master_weights`` -> torch's name."""
@@ -35,7 +33,6 @@ LEARNING: Mapping[str, Any] = {
     "max_grad_norm": 1.0,
 }
 """Defaults of the objective in every TRL from 0.18 to 1.16."""
-_ROWS = "generation_batch_size"
 
 
 def unsettable(
@@ -65,19 +62,6 @@ def unsettable(
     if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
         said.append(f"reduce_precision {show(acts['reduce_precision'])}: only DeepSpeed has it, and zero_stage is 0")
     return said
-
-
-def in_keys(acts: Mapping[str, KnobValue], native: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the keys of transformers' trainers: those of ``native``, and the precision's switches."""
-    found: dict[str, Any] = {key: acts[knob] for knob, key in native.items() if knob in acts}
-    if "empty_cache_steps" in acts:
-        found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # 0 is refused
-    if "precision" in acts:
-        found["bf16"] = acts["precision"] in ("bf16", "fp8")  # around FP8's matrix products, as torchao's recipe has it
-        found["fp16"] = acts["precision"] == "fp16"
-    if "rollout_engine" in acts:
-        found["use_vllm"] = acts["rollout_engine"] == "vllm"
-    return found
 
 
 def refuse(sentences: list[str]) -> None:
@@ -120,82 +104,8 @@ def micro_batches(rows: Any, micro: int, processes: int) -> int:
     each = micro * processes
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
         size = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
-        raise KnobKeyError(_ROWS, f"expected a multiple of {each} ({size}), got {show(rows)}")
+        raise KnobKeyError("generation_batch_size", f"expected a multiple of {each} ({size}), got {show(rows)}")
     return rows // each
-
-
-def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int, processes: int) -> int:
-    """Returns ``steps_per_generation`` from ``generation_batch_size``, which excludes the key of that name.
-
-    Args:
-        keys: the user's keys, with ``generation_batch_size``.
-        found: the knobs of the other keys.
-        unset: the framework's default micro-batch.
-
-    Raises:
-        KnobKeyError: both are given, or it is no multiple of what all processes take at once.
-    """
-    if "steps_per_generation" in found:
-        raise KnobKeyError(_ROWS, "it cannot be set beside steps_per_generation; remove one of them")
-    return micro_batches(keys[_ROWS], int(found.get("micro_batch_size", unset)), processes)
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Names of the knobs in one version of TRL."""
-
-    framework: str
-    native: Mapping[str, str]
-    """Knob -> key whose value needs no conversion."""
-    nested: Mapping[str, tuple[str, str]]
-    """Knob -> (key, key in its mapping)."""
-    dtype: str
-    """Key that names the weights' type."""
-    null_is_unset: frozenset[str]
-    """Keys whose value null means the default."""
-
-
-def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
-    """Reads the knobs of keys that all TRL trainers share, without the precision.
-
-    Args:
-        keys: values as TRL's parser would have them.
-        processes: number of training processes.
-
-    Raises:
-        KnobKeyError: naming the key and what was expected.
-    """
-    keys = {key: value for key, value in keys.items() if value is not None or key not in dialect.null_is_unset}
-    found = {
-        knob: parsed(knob, key, cache_steps(key, keys[key])) for knob, key in dialect.native.items() if key in keys
-    }
-    if "generation_batch_size" in keys:  # TRL 0.18 rounds down without a word
-        unset = int(defaults(dialect.framework)["micro_batch_size"])
-        found["steps_per_generation"] = steps_of(keys, found, unset, processes)
-    if compiles(keys):
-        found["torch_compile"] = True
-    if dialect.dtype in keys:
-        found["master_weights"] = weights_held(dialect.dtype, keys[dialect.dtype], DTYPES)
-    if "use_vllm" in keys:
-        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
-    for knob, place in dialect.nested.items():
-        if at(keys, place) is not None:
-            found[knob] = parsed(knob, ".".join(place), at(keys, place))
-    return found
-
-
-def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
-    """Returns ``bf16`` and ``fp16``; ``None`` for a switch that is not set.
-
-    Raises KnobKeyError for a value that is no switch, or if both are on.
-    """
-    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
-    for key, value in (("bf16", bf16), ("fp16", fp16)):
-        if value is not None and not isinstance(value, bool):
-            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
-    if bf16 and fp16:
-        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
-    return bf16, fp16
 
 
 def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
@@ -212,15 +122,3 @@ def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
 def compiles(keys: Mapping[str, Any]) -> bool:
     """Tells whether a mode or a backend alone turns compilation on, as in ``TrainingArguments``."""
     return any(keys.get(key) is not None for key in ("torch_compile_mode", "torch_compile_backend"))
-
-
-def cache_steps(key: str, value: Any) -> Any:
-    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null.
-
-    Raises KnobKeyError for 0 itself.
-    """
-    if key != "torch_empty_cache_steps":
-        return value
-    if value == 0:
-        raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
-    return 0 if value is None else value

@@ -11,15 +11,8 @@ from search_spaces.knobs import KNOBS, Reach, keys_of, plain_keys
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.deepspeed import PLACES, rest_of
-from trainer.frameworks.common.trainer_keys import (
-    DTYPES,
-    Dialect,
-    half_precision,
-    in_keys,
-    refuse,
-    trainer_knobs,
-    unsettable,
-)
+from trainer.frameworks.common.trainer_keys import DTYPES, refuse, unsettable
+from trainer.frameworks.trl.keys import Dialect, half_precision, in_keys, trainer_knobs
 
 TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
 """Knobs whose keys have other values than the knob."""
@@ -124,5 +117,5 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     return {**found, "precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 
-rest = partial(rest_of, known=KEYS, places=(CHECKPOINTING,))
+rest = partial(rest_of, knobs=KEYS, places=(CHECKPOINTING,))
 """The user's keys without knobs; a mapping with a knob keeps its other entries."""

@@ -174,7 +174,7 @@ class _Config(Reading):
         return plain_keys(self.entries)[key] if self.script else self.entries[key].plain
 
     def launch(self) -> AccelerateFile:
-        """Removes the launch's keys of ``trl grpo``'s file from the entries, and returns what they describe."""
+        """Removes the keys of the launch, which ``trl grpo`` takes from the same file; returns the launch."""
         lines = self.lines
         said = {key: str(plain_keys(self.entries)[key]) for key in (PROCESSES, *SHARDED) if key in self.entries}
         self.entries = {key: entry for key, entry in self.entries.items() if key not in said}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import Reach, keys_of, places_in, plain_keys
+from search_spaces.knobs import Reach, defaults, keys_of, places_in, plain_keys
 from search_spaces.knobs.build import ENGINE_ARGUMENT
 from search_spaces.knobs.model import show
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.deepspeed import (
     PLACES,
+    at,
     beside_zero,
     deepspeed_config,
     merged,
@@ -22,8 +24,24 @@ from trainer.frameworks.common.deepspeed import (
     zero_knobs,
     zero_places,
 )
-from trainer.frameworks.common.trainer_keys import DTYPES, Dialect, half_precision, in_keys, trainer_knobs, unsettable
+from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Names of the knobs in one version of TRL."""
+
+    framework: str
+    native: Mapping[str, str]
+    """Knob -> key whose value needs no conversion."""
+    nested: Mapping[str, tuple[str, str]]
+    """Knob -> (key, key in its mapping)."""
+    dtype: str
+    """Key that names the weights' type."""
+    null_is_unset: frozenset[str]
+    """Keys whose value null means the default."""
+
 
 FRAMEWORK = "trl"
 ZERO = frozenset(PLACES)
@@ -205,6 +223,78 @@ def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     names = sharding if isinstance(sharding, Mapping) else ()
     of_fsdp = {("fsdp_config", name) for name in names if name.removeprefix("fsdp_") in known}
     return rest_of(keys, KEYS, {*NESTED.values(), *zero_places(keys), *of_fsdp})
+
+
+def trainer_knobs(keys: Mapping[str, Any], dialect: Dialect, processes: int) -> dict[str, KnobValue]:
+    """Reads the knobs of keys that all TRL trainers share, without the precision.
+
+    Args:
+        keys: values as TRL's parser would have them.
+        processes: number of training processes.
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    keys = {key: value for key, value in keys.items() if value is not None or key not in dialect.null_is_unset}
+    found = {
+        knob: parsed(knob, key, _cache_steps(key, keys[key])) for knob, key in dialect.native.items() if key in keys
+    }
+    if "generation_batch_size" in keys:  # TRL 0.18 rounds down without a word
+        if "steps_per_generation" in found:
+            raise KnobKeyError(
+                "generation_batch_size", "it cannot be set beside steps_per_generation; remove one of them"
+            )
+        micro = int(found.get("micro_batch_size", defaults(dialect.framework)["micro_batch_size"]))
+        found["steps_per_generation"] = micro_batches(keys["generation_batch_size"], micro, processes)
+    if compiles(keys):
+        found["torch_compile"] = True
+    if dialect.dtype in keys:
+        found["master_weights"] = weights_held(dialect.dtype, keys[dialect.dtype], DTYPES)
+    if "use_vllm" in keys:
+        found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
+    for knob, place in dialect.nested.items():
+        if at(keys, place) is not None:
+            found[knob] = parsed(knob, ".".join(place), at(keys, place))
+    return found
+
+
+def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
+    """Returns ``bf16`` and ``fp16``; ``None`` for a switch that is not set.
+
+    Raises KnobKeyError for a value that is no switch, or if both are on.
+    """
+    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
+    for key, value in (("bf16", bf16), ("fp16", fp16)):
+        if value is not None and not isinstance(value, bool):
+            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
+    if bf16 and fp16:
+        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+    return bf16, fp16
+
+
+def _cache_steps(key: str, value: Any) -> Any:
+    """Returns ``value``, with 0 for ``torch_empty_cache_steps`` null.
+
+    Raises KnobKeyError for 0 itself.
+    """
+    if key != "torch_empty_cache_steps":
+        return value
+    if value == 0:
+        raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
+    return 0 if value is None else value
+
+
+def in_keys(acts: Mapping[str, KnobValue], native: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the keys of transformers' trainers: those of ``native``, and the precision's switches."""
+    found: dict[str, Any] = {key: acts[knob] for knob, key in native.items() if knob in acts}
+    if "empty_cache_steps" in acts:
+        found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # 0 is refused
+    if "precision" in acts:
+        found["bf16"] = acts["precision"] in ("bf16", "fp8")  # around FP8's matrix products, as torchao's recipe has it
+        found["fp16"] = acts["precision"] == "fp16"
+    if "rollout_engine" in acts:
+        found["use_vllm"] = acts["rollout_engine"] == "vllm"
+    return found
 
 
 def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
