@@ -44,7 +44,7 @@ def _in(framework: str) -> dict[str, Any]:
     configuration = suite.baseline.with_(**{NAME: VALUE})
     spec = suite.framework.render(suite.assignment(Path("/nowhere"), configuration))
     made = suite.framework.export(suite.wanted(configuration=configuration))
-    read = import_module(f"trainer.frameworks.{framework}.key_values").from_keys
+    read = import_module(f"trainer.frameworks.{framework}.keys").from_keys
     return {
         "supported": NAME in suite.framework.supported,
         "rendered": spec.settings.get(key),

@@ -1,6 +1,6 @@
 """Keys of transformers' trainers with one name in several frameworks: written from knobs, and read as knobs. Pure.
 
-Defaults differ; each framework's own ``key_values`` holds them.
+Defaults differ; each framework's own ``keys`` holds them.
 """
 
 from __future__ import annotations
