@@ -36,8 +36,7 @@ from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, T
 from autotune.errors import AutotuneError
 from autotune.proposals.choice import LESS_SURE
 from autotune.proposals.forecasts import SURE, Task
-from autotune.proposals.memory import MemoryModel, Part, features, pools
-from autotune.proposals.memory.features import PARTS
+from autotune.proposals.memory import PARTS, MemoryModel, Part, features, pools
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.recorded_tables import RecordedTable, read
@@ -52,7 +51,7 @@ EDGES = (0.5, LESS_SURE, SURE)
 """Probabilities above which a trial is taken to fit."""
 INTERVALS = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.9600}
 """Two-sided share of a normal distribution -> its half width in standard deviations."""
-LOADED = (Part.FLOOR, Part.ENGINE_FLOOR, Part.WEIGHTS, Part.ENGINE_WEIGHTS)
+LOADED = (Part.PROCESSES, Part.WEIGHTS)
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def _verdict(found: PeakForecast, place: int, looked_at: int) -> Cell:
 
 
 def _distinct(found: Sequence[Region]) -> list[Region]:
-    """Returns regions with different bounds, the first of equal ones, at most ``MOST_REGIONS``."""
-    return list({region.bounds: region for region in reversed(found)}.values())[::-1][:MOST_REGIONS]
+    """Returns regions of different configurations, the first of equal ones, at most ``MOST_REGIONS``."""
+    return list({(r.configuration, r.signs): r for r in reversed(found)}.values())[::-1][:MOST_REGIONS]
 
 
 def _untried(spec: StudySpec, across: str, up: str, tried: set[Pair]) -> dict[Pair, list[Configuration]]:

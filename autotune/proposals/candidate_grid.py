@@ -11,13 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration
-from autotune.proposals import dominance
 from autotune.proposals.costs import RestartTable
-from autotune.proposals.dominance import Region
+from autotune.proposals.dominance import STEPS, Region, coordinate
 from search_spaces.configuration import KnobValue, column
 from search_spaces.unset import UNSET
-
-STEPS = "steps_per_generation"
 
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]
@@ -58,8 +55,7 @@ class CandidateGrid:
     ) -> None:
         self.candidates = tuple(candidates)
         self._unset = frozenset(unset)
-        self._need_columns: dict[str, NDArray[np.float64]] = {}
-        self._text_columns: dict[str, NDArray[np.str_]] = {}
+        self._codes: dict[str, tuple[list[KnobValue | None], NDArray[np.intp]]] = {}
         self._masks: dict[Region, Mask] = {}
         dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
@@ -206,11 +202,6 @@ class CandidateGrid:
         return {c: place for place, c in enumerate(self.candidates)}
 
     @cached_property
-    def _set(self) -> frozenset[str]:
-        """The knobs that any candidate sets."""
-        return frozenset().union(*self.candidates)
-
-    @cached_property
     def _points(self) -> NDArray[np.int64]:
         return np.ascontiguousarray(self._placed(self.candidates))
 
@@ -218,41 +209,27 @@ class CandidateGrid:
     def _columns(self) -> NDArray[np.int64]:
         return np.ascontiguousarray(self._points.T)
 
+    @cached_property
+    def _set(self) -> frozenset[str]:
+        """The knobs that any candidate sets."""
+        return frozenset().union(*self.candidates)
+
     def _covered(self, region: Region) -> Mask:
-        """``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
+        """Returns ``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
         if region not in self._masks:
-            self._masks[region] = self._mask_of(region)
+            mask = np.ones(len(self.candidates), dtype=np.bool_)
+            for name, sign in region.compared(self._set):
+                values, places = self._coded(name)
+                mask &= np.array([region.allows(name, sign, value) for value in values], dtype=np.bool_)[places]
+            self._masks[region] = mask
         return self._masks[region]
 
-    def _mask_of(self, region: Region) -> Mask:
-        mask = np.ones(len(self.candidates), dtype=np.bool_)
-        for bound in region.bounds:
-            if bound.sign:
-                # An unknown need is NaN, which compares as False: not shown to need as much.
-                mask &= bound.sign * self._needs(bound.quantity) >= bound.sign * bound.level
-            elif bound.quantity in self._set:
-                mask &= self._texts(bound.quantity) == bound.value
-            elif bound.value != dominance.UNSET:
-                mask[:] = False
-        return mask
-
-    def _needs(self, quantity: str) -> NDArray[np.float64]:
-        if quantity not in self._need_columns:
-            found = [dominance.need(quantity, c) for c in self.candidates]
-            self._need_columns[quantity] = np.array(found, dtype=np.float64)
-        return self._need_columns[quantity]
-
-    def _texts(self, quantity: str) -> NDArray[np.str_]:
-        if quantity not in self._text_columns:
-            found = [dominance.value_text(quantity, c) for c in self.candidates]
-            self._text_columns[quantity] = np.array(found, dtype=np.str_)
-        return self._text_columns[quantity]
-
-
-def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
-    """Returns the coordinate of ``configuration`` along knob ``name``; ``None`` if it is not set. Steps per generation
-    count by the rows generated, so that they and the micro-batch can be moved apart."""
-    if name == STEPS:
-        rows = dominance.generation_rows(configuration)
-        return configuration.get(name) if rows is None else rows
-    return configuration.get(name)
+    def _coded(self, name: str) -> tuple[list[KnobValue | None], NDArray[np.intp]]:
+        """Returns the different coordinates along a knob, and each candidate's place among them."""
+        if name not in self._codes:
+            every = [coordinate(name, c) for c in self.candidates]
+            places: dict[object, int] = {}
+            index = [places.setdefault((type(value), value), len(places)) for value in every]
+            values = dict(zip(index, every, strict=True))
+            self._codes[name] = [values[place] for place in range(len(values))], np.array(index, dtype=np.intp)
+        return self._codes[name]

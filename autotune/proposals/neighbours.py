@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from autotune.domain import Configuration, Resources
-from autotune.proposals.candidate_grid import STEPS
+from autotune.proposals.dominance import STEPS
 from autotune.proposals.steps import ROWS
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import Restart

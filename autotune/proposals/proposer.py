@@ -101,14 +101,14 @@ class TwoTrackProposer:
         self._baseline = complete_baseline
         self._sampler = sampler
         self._seed = seed
-        self._one_memory, self._memory = one_memory, dominance.RegionCache()
+        self._one_memory = one_memory
         self._read: Read = {}
         self._beside = lru_cache(maxsize=32)(self._grid_beside)
 
     def seeded(self, seed: int) -> TwoTrackProposer:
         """Returns a copy with another seed, which shares the tables of candidates."""
         other = copy.copy(self)
-        other._seed, other._memory, other._read = seed, dominance.RegionCache(), {}
+        other._seed, other._read = seed, {}
         return other
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
@@ -240,7 +240,7 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
+        return dominance.regions(trials, one_memory=self._one_memory)
 
 
 @dataclass(frozen=True)

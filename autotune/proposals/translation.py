@@ -13,22 +13,21 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
+from autotune.domain.measures import phase_seconds
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.statistics import early_stopping
 
 _CONSTRAINT = "feasible"
 
-NUMBER, PHASES, PEAK, OOM, BOUND, STARTUP, INCOMPARABLE = (
-    "number", "phases", "peak_bytes", "oom", "bound", "startup_s", "incomparable",
-)  # fmt: skip
-"""User attributes of a trial: our number, and what a sampler may read (docs/sampler.md says what each means)."""
+NUMBER, PHASES, OOM, BOUND = "number", "phases", "oom", "bound"
+"""User attributes of a trial, for samplers to read (docs/sampler.md)."""
 
 KEPT_FASTEST, KEPT_NEWEST = 128, 128
 """Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""
@@ -54,22 +53,20 @@ class Observation:
     value: float = math.nan
     """Natural logarithm of ``Trial.merit`` where feasible; of a censored one the logarithm of its upper bound."""
     trial: Trial | None = field(default=None, compare=False, repr=False)
-    """Where that is known from; what the user attributes are read off."""
-    comparable: bool = True
-    """Its value counts; otherwise only that it held or failed."""
+    """The trial itself, of which the user attributes are read."""
 
 
 def is_taken(trial: Trial) -> bool:
-    """The trial's configuration has been had. Where the trial never got a verdict, it has not."""
+    """Tells whether the trial's configuration has had its turn: not where the trial never got a verdict."""
     return not trial.inconclusive
 
 
 Read = dict[int, tuple[Trial, Observation | None]]
-"""By number, trials and what each teaches."""
+"""By number, trials and the observation of each."""
 
 
 def evidence(trials: Iterable[Trial], kept: Read | None = None) -> tuple[Observation, ...]:
-    """Observations of ``trials``, by trial number; a trial in ``kept`` is not read again."""
+    """Returns observations of ``trials``, by trial number; a trial in ``kept`` is not read again."""
     kept, found = {} if kept is None else kept, []
     for trial in sorted(trials, key=lambda t: t.number):
         before = kept.get(trial.number)
@@ -83,23 +80,21 @@ def evidence(trials: Iterable[Trial], kept: Read | None = None) -> tuple[Observa
 def _evidence(trial: Trial) -> Observation | None:
     if not trial.kind.is_searched or not is_taken(trial):  # others repeat what is known already
         return None
+    standing, value = OptunaTrialStatus.FEASIBLE, trial.merit
     if not trial.state.is_finished:
-        return Observation(trial.number, trial.configuration, OptunaTrialStatus.PENDING, trial=trial)
-    if trial.state is TrialState.PRUNED:
-        if trial.at_most is None or trial.at_most <= 0:
-            return None
-        bound = math.log(trial.at_most / trial.divisor)
-        return Observation(trial.number, trial.configuration, OptunaTrialStatus.CENSORED, bound, trial=trial)
-    if not trial.feasible:
-        return Observation(trial.number, trial.configuration, OptunaTrialStatus.INFEASIBLE, trial=trial)
-    merit = trial.merit
-    if merit is None or merit <= 0:
+        standing, value = OptunaTrialStatus.PENDING, None
+    elif trial.state is TrialState.PRUNED:
+        standing = OptunaTrialStatus.CENSORED
+        value = None if trial.at_most is None else trial.at_most / trial.divisor
+    elif not trial.feasible:
+        standing, value = OptunaTrialStatus.INFEASIBLE, None
+    if standing in (OptunaTrialStatus.FEASIBLE, OptunaTrialStatus.CENSORED) and (value is None or value <= 0):
         return None
-    return Observation(trial.number, trial.configuration, OptunaTrialStatus.FEASIBLE, math.log(merit), trial=trial)
+    return Observation(trial.number, trial.configuration, standing, math.log(value) if value else math.nan, trial)
 
 
 def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
-    """A distribution over indices for each dimension."""
+    """Returns a distribution over indices for each dimension."""
     return {
         d.name: IntDistribution(0, len(d.values) - 1)
         if d.ordered
@@ -115,33 +110,20 @@ class _Shared(FrozenTrial):
         return copy.copy(self)
 
 
-class TrialValue(Protocol):
-    """State and value of a trial."""
-
-    @property
-    def standing(self) -> OptunaTrialStatus: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def comparable(self) -> bool: ...
-
-
-One = TypeVar("One", bound=TrialValue)
-
-
-def selected(history: Sequence[One], fastest: int = KEPT_FASTEST, newest: int = KEPT_NEWEST) -> Sequence[One]:
-    """The fastest, the newest and the pending trials of a long history, in its order, which is by trial number."""
+def selected(
+    history: Sequence[Observation], fastest: int = KEPT_FASTEST, newest: int = KEPT_NEWEST
+) -> Sequence[Observation]:
+    """Returns the fastest, the newest and the pending trials of a long history, in its order: by trial number."""
     decided = [n for n, one in enumerate(history) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
         return history
     held = [n for n in decided if history[n].standing is OptunaTrialStatus.FEASIBLE]
-    held.sort(key=lambda n: (not history[n].comparable, -history[n].value))
-    kept = {*held[:fastest], *decided[-newest:]}
+    kept = {*sorted(held, key=lambda n: -history[n].value)[:fastest], *decided[-newest:]}
     return [one for n, one in enumerate(history) if n in kept or one.standing is OptunaTrialStatus.PENDING]
 
 
 Frozen = dict[Hashable, FrozenTrial]
-"""Optuna's trials of a grid by what they were made of: whoever rebuilds a study again and again keeps them."""
+"""Optuna's trials of a grid by their observations: a study is rebuilt again and again."""
 
 
 def frozen_trials(
@@ -153,9 +135,8 @@ def frozen_trials(
     as feasible, with the lesser of its bound and the median measured in full: the bound alone is optimistic, and the
     estimator would count it among the good.
     """
-    measured = [e for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE]
-    worst = min(map(_speed, measured), default=1.0)
-    middle = statistics.median([e.value for e in measured]) if measured else math.inf
+    measured = [e.value for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE]
+    worst, middle = min(measured, default=0.0), statistics.median(measured) if measured else math.inf
     shapes = distributions(grid)
     kept = {} if kept is None else kept
     found = []
@@ -171,17 +152,11 @@ def frozen_trials(
     return found
 
 
-def _speed(evidence: Observation) -> float:
-    """Tokens/hour by which a measured observation is ranked."""
-    measured = evidence.trial.merit if evidence.trial is not None else None
-    return math.exp(evidence.value) if measured is None else measured
-
-
 def _value(evidence: Observation, worst: float, middle: float) -> float:
-    """Tokens/hour; ``middle`` is the median's logarithm."""
+    """Returns tokens/hour; ``worst`` and ``middle`` are logarithms, of the worst and of the median measured."""
     if evidence.standing is OptunaTrialStatus.FEASIBLE:
-        return _speed(evidence)
-    return math.exp(min(evidence.value, middle)) if evidence.standing is OptunaTrialStatus.CENSORED else worst
+        return math.exp(evidence.value)
+    return math.exp(min(evidence.value, middle) if evidence.standing is OptunaTrialStatus.CENSORED else worst)
 
 
 def _frozen(
@@ -203,32 +178,27 @@ def _frozen(
 
 
 def user_attributes(evidence: Observation) -> dict[str, Any]:
-    """User attributes of a trial: seconds by phase, peak bytes, whether memory ran out, its bound."""
+    """Returns the user attributes of a trial: seconds by phase, whether memory ran out, its bound."""
     found: dict[str, Any] = {NUMBER: evidence.number}
-    if not evidence.comparable:
-        found[INCOMPARABLE] = True
     trial = evidence.trial
     if trial is None or evidence.standing is OptunaTrialStatus.PENDING:
         return found
     if evidence.standing is OptunaTrialStatus.CENSORED:
         found[BOUND] = None if trial.at_most is None else trial.at_most / trial.divisor
-    if phases := phase_seconds(trial):
+    if phases := _phases(trial):
         found[PHASES] = phases
     if trial.outcome is not None and trial.outcome.reason is FailureReason.OOM:
         found[OOM] = True
     return found
 
 
-def phase_seconds(trial: Trial) -> Mapping[str, float]:
-    """Mean seconds by phase; empty where it was stopped before its first look: first cycles may be slow by chance."""
+def _phases(trial: Trial) -> Mapping[str, float]:
+    """Returns mean seconds by phase; none where it was stopped before its first look: first cycles may be slow by
+    chance."""
     cycles = trial.speed_cycles()
-    if trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]:
+    if not cycles or (trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]):
         return {}
-    seconds: dict[str, float] = {}
-    for cycle in cycles:
-        for name, spent in cycle.phases.items():
-            seconds[name] = seconds.get(name, 0.0) + spent / len(cycles)
-    return seconds
+    return {name: seconds / len(cycles) for name, seconds in phase_seconds(cycles).items()}
 
 
 def rebuilt_study(
@@ -237,7 +207,7 @@ def rebuilt_study(
     sampler: optuna.samplers.BaseSampler,
     kept: Frozen | None = None,
 ) -> optuna.Study:
-    """A study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
+    """Returns a study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
     with quiet():
         study = optuna.create_study(direction="maximize", sampler=sampler)
     study.set_user_attr("values", {d.name: d.values for d in grid.dimensions})
@@ -245,22 +215,13 @@ def rebuilt_study(
     return study
 
 
-def asked(
-    study: optuna.Study,
-    grid: CandidateGrid,
-    left: Mask,
-    times: int,
-    shapes: Mapping[str, BaseDistribution] | None = None,
-) -> int:
+def asked(study: optuna.Study, grid: CandidateGrid, left: Mask, times: int) -> int:
     """Asks the study up to ``times`` times for a candidate that is ``left``; returns its index, else that of the
-    candidate nearest to the first draw.
-
-    Other draws are reported as FAIL, which Optuna's samplers ignore. ``shapes``: by default as of ``distributions``.
-    """
-    shapes = distributions(grid) if shapes is None else shapes
+    candidate nearest to the first draw. Other draws are reported as FAIL, which Optuna's samplers ignore."""
+    shapes = distributions(grid)
     draws: list[Point] = []
     for _ in range(times):
-        trial = study.ask(dict(shapes))
+        trial = study.ask(shapes)
         draws.append(tuple(int(trial.params[d.name]) for d in grid.dimensions))
         index = grid.at(draws[-1])
         if index is not None and left[index]:
@@ -268,7 +229,7 @@ def asked(
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     nearest = grid.nearest(draws[0], left)
     study.enqueue_trial(grid.params(grid.candidates[nearest]))
-    study.ask(dict(shapes))
+    study.ask(shapes)
     return nearest
 
 

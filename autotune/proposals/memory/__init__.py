@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.proposals.memory.features import Matrix, Moment, Part, features, limits, pools
-from autotune.proposals.memory.model import Breakdown, MemoryModel, breakdown, carried_over
+from autotune.proposals.memory.features import features, limits, pools
+from autotune.proposals.memory.model import Breakdown, MemoryModel, breakdown
+from autotune.proposals.memory.parts import MOMENTS, PARTS, PLACE, WHEN, Matrix, Moment, Part

@@ -9,137 +9,104 @@ stages (Narayanan et al., arXiv 2104.04473, 1F1B), and (p - 1)/(p v) more where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.memory.settings import Dimensions, Settings, trainable
-from search_spaces.adapters import is_lora
-from search_spaces.configuration import ModelFacts
-from search_spaces.frameworks import facts_of
+from autotune.proposals.forecasts import Column
+from autotune.proposals.memory.settings import Settings
 
 WEIGHT, GRADIENT, STATE = 2.0, 4.0, 12.0
 """Bytes of each weight: bf16; an fp32 buffer; fp32 copy and two moments."""
 TOKENS_APART, TOKENS_SPLIT, EXPERT_COPIES = 8.0, 4.0, 2.0
-"""Of activations a token and hidden unit leave in a layer: inputs of both norms and of both parts behind them, shared
-out by sequence parallelism only; queries and what attention made, by tensor parallelism; the input of
-each chosen expert (what it makes is weighed before the last product, and nothing keeps it)."""
+"""Bytes of activations a token and hidden unit leave in a layer: inputs of both norms and of both parts behind them,
+shared out by sequence parallelism only; queries and attention's output, by tensor parallelism; the input of each chosen
+expert."""
 KEPT = 2.0
-"""The input of a layer that is computed again."""
-LOGITS, LOGITS_READ = 8.0, 6.0
-"""Of a logit: in bf16, and in fp32, where the softmax and its gradient take the place of what they are made of
-(``tensor_parallel/cross_entropy.py`` of Megatron-Core); with gradients one more in bf16."""
+"""Bytes of the input of a layer that is computed again."""
+LOGITS = (6.0, 8.0)
+"""Bytes of a logit, without and with gradients: in bf16, and in fp32, where the softmax and its gradient take the place
+of their sources (``tensor_parallel/cross_entropy.py`` of Megatron-Core); with gradients one more in bf16."""
 FUSED = 0.15
-"""Of them, what is left where the head and the loss are one kernel."""
+"""Share of them that is left where the head and the loss are one kernel."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """Layout of a model on the GPUs."""
-
-    tensor: Column
-    stages: Column
-    parts: Column
-    """Of each stage, dealt out in turn."""
-    layers: Column
-    """Of the fullest stage."""
-    dense: Column
-    """Weights of it on one GPU, without experts."""
-    experts: Column
-    """The same of experts."""
-    sharing: Column
-    """Ranks that share optimizer state of the dense weights."""
-    expert_sharing: Column
-
-
-def split(facts: ModelFacts, size: Dimensions, s: Settings) -> Split:
-    """The split that the columns ask for."""
-    c = s.columns
-    tensor, stages = c.number("training_tensor_parallel_size", 1.0), c.number("pipeline_parallel_size", 1.0)
+def states(s: Settings) -> dict[str, Column]:
+    """Returns bytes of weights, gradients and optimizer state, and those kept on the host."""
+    size, c = s.size, s.columns
+    tensor, stages = _split(s)
     expert = np.maximum(1.0, c.number("expert_parallel_size", 1.0))
-    expert_tensor = np.maximum(1.0, c.number("expert_tensor_parallel_size", tensor))
-    first, last = c.number("first_stage_layers", 0.0), c.number("last_stage_layers", 0.0)
-    between = np.maximum(1.0, stages - (first > 0) - (last > 0))
-    layers = np.maximum(np.maximum(first, last), np.ceil(np.maximum(0.0, size.layers - first - last) / between))
-    layers = np.where(stages > 1, np.minimum(layers, size.layers), size.layers)
-    experts = min(float(facts.expert_parameters or 0), size.parameters)
-    outside = size.vocabulary * size.width  # the embedding, or the head: the first and the last stage have one
-    inside = (size.parameters - experts - outside) * layers / size.layers
-    return Split(
-        tensor=tensor,
-        stages=stages,
-        parts=np.maximum(1.0, c.number("virtual_pipeline_size", 1.0)),
-        layers=layers,
-        dense=(inside + outside) / tensor,
-        experts=experts * layers / size.layers / (expert * expert_tensor),
-        sharing=np.maximum(1.0, s.ranks / (tensor * stages)),
-        expert_sharing=np.maximum(1.0, s.ranks / (expert * expert_tensor * stages)),
-    )
-
-
-def held(task: Task, size: Dimensions, s: Settings) -> dict[str, Column]:
-    """Bytes of weights, gradients and optimizer state, and those kept on the host, as ``training.States`` has them."""
-    found = split(task.resources.model, size, s)
-    part = trainable(task.passthrough, task.resources.framework, size) / size.parameters
-    shared = s.columns.number("distributed_optimizer", 1.0) > 0
-    states = np.where(
-        shared, found.dense / found.sharing + found.experts / found.expert_sharing, found.dense + found.experts
-    )
-    states = STATE * part * states
-    framework, passthrough = task.resources.framework, task.passthrough
-    second = facts_of(framework).megatron_holds_reference and not is_lora(passthrough, framework)
-    away = np.clip(s.columns.number("optimizer_offload_share", 0.0), 0.0, 1.0)
-    weights = found.dense + found.experts
-    gradients = GRADIENT * part * weights  # a buffer that is there from the start
+    expert = expert * np.maximum(1.0, c.number("expert_tensor_parallel_size", tensor))
+    share = _layers(s) / size.layers
+    every_expert = min(float(s.task.resources.model.expert_parameters or 0), size.parameters)
+    # The first and the last stage have an embedding or a head.
+    dense = ((size.parameters - every_expert - size.embedding) * share + size.embedding) / tensor
+    experts = every_expert * share / expert
+    shared = c.number("distributed_optimizer", 1.0) > 0
+    sharing, expert_sharing = (np.maximum(1.0, s.ranks / (each * stages)) for each in (tensor, expert))
+    part = s.trained / size.parameters
+    optimizer = STATE * part * np.where(shared, dense / sharing + experts / expert_sharing, dense + experts)
+    second = s.framework.megatron_holds_reference and not s.lora
+    away = np.clip(c.number("optimizer_offload_share", 0.0), 0.0, 1.0)
     return {
-        "weights": WEIGHT * (1.0 + second) * weights,
-        "gradients": gradients,
-        "early": gradients,
-        "optimizer": states * (1.0 - away),
-        "offloaded": states * away,
+        "weights": WEIGHT * (1.0 + second) * (dense + experts),
+        "gradients": GRADIENT * part * (dense + experts),  # a buffer that is there from the start
+        "optimizer": optimizer * (1.0 - away),
+        "offloaded": optimizer * away,
     }
 
 
-def passing(task: Task, size: Dimensions, s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
-    """Returns bytes of activations and logits with Megatron (``training.Transients``), for the ``tokens`` of an
-    update's micro-batch on a GPU and the ``passed`` of the log-prob pass's."""
-    found = split(task.resources.model, size, s)
-    apart = np.where(s.columns.number("megatron_sequence_parallel", 1.0) > 0, found.tensor, 1.0)
-    each = size.width * (TOKENS_APART / apart + _split_units(task.resources.model, size) / found.tensor)
-    kept = KEPT * size.width / apart
-    stage, alive = _recomputed(s, found.layers, each, kept)
+def passes(s: Settings, tokens: Column, passed: Column) -> dict[str, Column]:
+    """Returns bytes of activations and logits, for the ``tokens`` of an update's micro-batch on a GPU and the
+    ``passed`` of the log-prob pass's."""
+    size, c = s.size, s.columns
+    tensor, stages = _split(s)
+    apart = np.where(c.number("megatron_sequence_parallel", 1.0) > 0, tensor, 1.0)
+    each = size.width * (TOKENS_APART / apart + _split_units(s) / tensor)
+    stage, alive = _recomputed(s, each, KEPT * size.width / apart)
     # As many micro-batches as stages are under way on the first; the last has one, and the logits.
-    count = np.where(s.columns.number("dynamic_batching") > 0, found.stages, np.minimum(found.stages, s.accumulation))
-    turns = np.where(found.parts > 1, 1.0 + (found.stages - 1.0) / (found.stages * found.parts), 1.0)
+    count = np.where(c.number("dynamic_batching") > 0, stages, np.minimum(stages, s.accumulation))
+    parts = np.maximum(1.0, c.number("virtual_pipeline_size", 1.0))
+    turns = np.where(parts > 1, 1.0 + (stages - 1.0) / (stages * parts), 1.0)
     first, last = tokens * (stage * count * turns + alive), tokens * (stage + alive)
-    fused = np.where(s.columns.number("fused_loss") > 0, FUSED, 1.0)
-    logits = tokens * size.vocabulary / found.tensor * LOGITS * fused
-    ahead = (found.stages > 1) & (first > last + logits)
+    logits = size.vocabulary / tensor * np.where(c.number("fused_loss") > 0, FUSED, 1.0)
+    ahead = (stages > 1) & (first > last + tokens * logits * LOGITS[1])
     return {
         "activations": np.where(ahead, first, last),
-        "logits": np.where(ahead, 0.0, logits),
-        "logprob_activations": passed * each,
-        "logprob_logits": passed * size.vocabulary / found.tensor * LOGITS_READ * fused,
+        "logits": np.where(ahead, 0.0, tokens * logits * LOGITS[1]),
+        "passed_activations": passed * each,
+        "passed_logits": passed * logits * LOGITS[0],
     }
 
 
-def _recomputed(s: Settings, layers: Column, each: Column, kept: Column) -> tuple[Column, Column]:
-    """Bytes of a token that a stage keeps, and those of layers that are being computed again."""
-    full = s.columns.has("recompute_granularity", "full")
+def _split(s: Settings) -> tuple[Column, Column]:
+    """Returns the ranks that share each matrix, and the stages of the pipeline."""
+    return s.columns.number("training_tensor_parallel_size", 1.0), s.columns.number("pipeline_parallel_size", 1.0)
+
+
+def _layers(s: Settings) -> Column:
+    """Returns the layers of the fullest stage."""
+    stages, layers = _split(s)[1], s.size.layers
+    first, last = s.columns.number("first_stage_layers", 0.0), s.columns.number("last_stage_layers", 0.0)
+    between = np.maximum(1.0, stages - (first > 0) - (last > 0))
+    most = np.maximum(np.maximum(first, last), np.ceil(np.maximum(0.0, layers - first - last) / between))
+    return np.where(stages > 1, np.minimum(most, layers), layers)
+
+
+def _recomputed(s: Settings, each: Column, kept: Column) -> tuple[Column, Column]:
+    """Returns bytes of a token that a stage keeps, and those of layers that are being computed again."""
+    layers = _layers(s)
+    full = s.columns.has("recompute_granularity", "full") > 0
+    block = s.columns.has("recompute_method", "block") > 0
     number = np.clip(s.columns.number("recompute_layers", 1.0), 1.0, layers)
-    uniform = kept * np.ceil(layers / number), each * number
-    block = kept * number + each * (layers - number), each
-    is_block = s.columns.has("recompute_method", "block") > 0
-    stage, alive = (np.where(is_block, b, u) for b, u in zip(block, uniform, strict=True))
-    return np.where(full > 0, np.minimum(stage, each * layers), each * layers), np.where(full > 0, alive, 0.0)
+    stage = np.where(block, kept * number + each * (layers - number), kept * np.ceil(layers / number))
+    alive = np.where(block, each, each * number)
+    return np.where(full, np.minimum(stage, each * layers), each * layers), np.where(full, alive, 0.0)
 
 
-def _split_units(facts: ModelFacts, size: Dimensions) -> float:
+def _split_units(s: Settings) -> float:
     """Returns the units per token and hidden unit that tensor parallelism shares out: both products of a gated MLP and
     their outputs, in the width that a token meets."""
+    facts, size = s.task.resources.model, s.size
     chosen, inner = float(facts.chosen_experts or 0), size.inner
     if facts.experts and facts.expert_parameters:
         inner = facts.expert_parameters * chosen / facts.experts / (3.0 * size.width * size.layers)
-    inner = inner / size.width
-    return TOKENS_SPLIT + 4.0 * size.kv_heads / size.heads + 6.0 * inner + EXPERT_COPIES * chosen
+    return TOKENS_SPLIT + 4.0 * size.kv_heads / size.heads + 6.0 * inner / size.width + EXPERT_COPIES * chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.reading import Columns, columns_of
 from search_spaces.adapters import RANKS, adapted_projections, is_lora
 from search_spaces.configuration import ModelFacts
-from search_spaces.frameworks import facts_of
+from search_spaces.frameworks import Facts, facts_of
 from search_spaces.knobs.build import ENGINES
 
 TYPICAL_PARAMETERS = 1e9
-"""Where nothing is known; ``Dimensions.doubt`` is then large."""
+"""Presumed where nothing is known; ``Dimensions.doubt`` is then large."""
 TYPICAL_VOCABULARY = 128_000.0
 LORA_RANK = 16
 """PEFT's and TRL's default (``trl.ModelConfig.lora_r``)."""
@@ -39,9 +40,23 @@ class Dimensions:
     @property
     def inner(self) -> float:
         """Width of a gated MLP, by the parameters a layer has beside attention; one to eight times the model's own."""
-        layer = (self.parameters - self.vocabulary * self.width) / self.layers
         attention = 2.0 * self.width**2 * (1.0 + self.kv_heads / self.heads)
-        return min(max(self.width, (layer - attention) / (3.0 * self.width)), 8.0 * self.width)
+        return min(max(self.width, (self.layer - attention) / (3.0 * self.width)), 8.0 * self.width)
+
+    @property
+    def embedding(self) -> float:
+        """Parameters of the embedding, or of the LM head."""
+        return self.vocabulary * self.width
+
+    @property
+    def layer(self) -> float:
+        """Parameters of a layer."""
+        return (self.parameters - self.embedding) / self.layers
+
+    @property
+    def largest(self) -> float:
+        """Parameters of the largest tensor: the embedding, or a matrix of the MLP."""
+        return max(self.vocabulary, self.inner) * self.width
 
     @property
     def kv_values(self) -> float:
@@ -50,7 +65,7 @@ class Dimensions:
 
 
 def dimensions(facts: ModelFacts) -> Dimensions:
-    """``facts`` with guesses in the place of ``None``, and of anything that is not positive."""
+    """Returns ``facts`` with guesses in the place of ``None``, and of anything that is not positive."""
     known = {name: float(v) for name, v in vars(facts).items() if v is not None and v > 0}
     shape = {"layers", "hidden_size"} <= set(known)
     vocabulary = known.get("vocabulary", TYPICAL_VOCABULARY)
@@ -67,59 +82,45 @@ def dimensions(facts: ModelFacts) -> Dimensions:
     width = known.get("hidden_size", 2048.0 * (parameters / 1.2e9) ** (1.0 / 3.0))
     layers = known.get("layers", max(2.0, parameters / (12.0 * width**2)))
     heads = known.get("attention_heads", max(1.0, width / 64.0))
-    kv_heads = known.get("key_value_heads", heads)
-    return Dimensions(parameters, layers, width, heads, kv_heads, vocabulary, doubt)
+    return Dimensions(parameters, layers, width, heads, known.get("key_value_heads", heads), vocabulary, doubt)
 
 
 def trainable(passthrough: Mapping[str, Any], framework: str, size: Dimensions) -> float:
-    """Parameters that have gradients and optimizer state: LoRA's adapters, or all."""
+    """Returns the parameters that have gradients and optimizer state: those of LoRA's adapters, or all."""
     if not is_lora(passthrough, framework):
         return size.parameters
-    rank = _number(passthrough, RANKS, LORA_RANK)
-    count = adapted_projections(passthrough, framework)
-    return min(size.parameters, 2.0 * rank * size.width * size.layers * count)
+    rank = _passed(passthrough, RANKS, LORA_RANK)
+    return min(size.parameters, 2.0 * rank * size.width * size.layers * adapted_projections(passthrough, framework))
 
 
-def stored_bytes(passthrough: Mapping[str, Any]) -> float | None:
-    """Bytes of a frozen quantized weight (QLoRA), scales included; ``None`` if weights are not quantized."""
-    if passthrough.get("load_in_4bit"):
-        return 0.56
-    return 1.06 if passthrough.get("load_in_8bit") else None
-
-
-def has_reference(passthrough: Mapping[str, Any], framework: str) -> bool:
-    """Whether a second model is held for the KL term; under LoRA the adapters are switched off instead."""
-    beta = _number(passthrough, ("beta",), facts_of(framework).unset_beta)
-    return beta != 0.0 and not is_lora(passthrough, framework)
-
-
-def _number(passthrough: Mapping[str, Any], names: tuple[str, ...], otherwise: float) -> float:
-    for name in names:
-        value = passthrough.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9:
-            return float(value)
-    return otherwise
+def _passed(passthrough: Mapping[str, Any], names: tuple[str, ...], otherwise: float) -> float:
+    """Returns the first usable number of the user's own keys."""
+    values = (passthrough.get(name) for name in names)
+    numbers = (float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+    return next((number for number in numbers if abs(number) < 1e9), otherwise)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Knob values shared by several memory formulas, as columns of equal length."""
+    """Knob values that several memory formulas share, as columns of equal length."""
 
+    task: Task
+    size: Dimensions
     columns: Columns
     ranks: Column
     """Training processes."""
     rows: Column
-    """Of a micro-batch, on a rank."""
+    """Rows of a micro-batch on a rank."""
     accumulation: Column
     """Micro-batches of an update."""
     generation_rows: Column
     """Completions a rank generates at once."""
     length: Column
-    """Tokens of the longest row: prompt and completion at their maximum, padded."""
+    """Tokens of the longest row."""
     vllm: Column
-    """1 where vLLM generates."""
+    """1 where a rollout engine generates."""
     colocated: Column
-    """1 where it does so in the training process."""
+    """1 where that engine shares the training GPUs."""
     stage: Column
     """ZeRO stage."""
     fsdp: Column
@@ -131,40 +132,74 @@ class Settings:
     """1 where the model's weights are in fp32. DeepSpeed casts them to what it computes in, with fp32 ones beside."""
     low: Column
     """1 where products are computed in less than fp32."""
-    checkpointed: Column
 
     @property
-    def held_bytes(self) -> Column:
-        """Bytes of one weight in the precision it is held in: 2, or 4 for fp32."""
+    def gpus(self) -> bool:
+        """Tells whether training has GPUs."""
+        return self.task.resources.gpus > 0
+
+    @property
+    def framework(self) -> Facts:
+        """Facts of the framework."""
+        return facts_of(self.task.resources.framework)
+
+    @cached_property
+    def lora(self) -> bool:
+        """Tells whether adapters are trained."""
+        return is_lora(self.task.passthrough, self.task.resources.framework)
+
+    @cached_property
+    def trained(self) -> float:
+        """Parameters that have gradients and optimizer state: those of adapters, or all."""
+        return trainable(self.task.passthrough, self.task.resources.framework, self.size)
+
+    @cached_property
+    def models(self) -> float:
+        """Models that are held: 2 with one for the KL term; under LoRA the adapters are switched off instead."""
+        return 2.0 if _passed(self.task.passthrough, ("beta",), self.framework.unset_beta) and not self.lora else 1.0
+
+    @property
+    def weight_bytes(self) -> Column:
+        """Bytes of a trained weight in the precision it is held in."""
         return 2.0 + 2.0 * self.wide
+
+    @property
+    def stored_bytes(self) -> Column:
+        """Bytes of a weight as it is stored: 4 or 8 bits and scales where it is frozen and quantized (QLoRA)."""
+        quantized = {"load_in_4bit": 0.56, "load_in_8bit": 1.06}
+        found = [bytes_ for key, bytes_ in quantized.items() if self.task.passthrough.get(key)]
+        return self.columns.full(found[0]) if found else self.weight_bytes
+
+    def sharded(self, stage: int) -> Column:
+        """Returns the ranks that share what ZeRO shares from ``stage`` on; FSDP shares everything."""
+        return np.where((self.stage >= stage) | (self.fsdp > 0), self.ranks, 1.0)
 
 
 def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
-    """The columns of ``configurations``."""
+    """Returns the columns of ``configurations``."""
     machine = task.resources
-    columns = columns_of(tuple(configurations), machine.framework, machine.device)
-    vllm = columns.has("rollout_engine", *ENGINES)
-    server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
-    ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))
-    asked = columns.number("training_gpus") * float(machine.gpus > 0)
+    c = columns_of(tuple(configurations), machine.framework, machine.device)
+    vllm = c.has("rollout_engine", *ENGINES)
+    server = vllm * c.has("rollout_mode", "server") * float(machine.gpus > 0)
+    ranks = np.maximum(1.0, machine.training_processes - server * c.number("rollout_gpus"))
+    asked = c.number("training_gpus") * float(machine.gpus > 0)
     ranks = np.where(asked > 0, np.minimum(ranks, asked), ranks)
-    rows = np.maximum(1.0, columns.number("micro_batch_size", 1.0))
-    parallel = np.maximum(1.0, columns.number("sequence_parallel_size", 1.0))
-    megatron = columns.has("training_engine", "megatron")
-    together = parallel * columns.number("training_tensor_parallel_size", 1.0)
-    data = np.maximum(1.0, ranks // (together * columns.number("pipeline_parallel_size", 1.0)))
-    whole = np.maximum(1.0, np.rint(task.rows_per_update / (data * rows)))
+    rows = np.maximum(1.0, c.number("micro_batch_size", 1.0))
+    parallel = np.maximum(1.0, c.number("sequence_parallel_size", 1.0))
+    megatron = c.has("training_engine", "megatron")
+    together = parallel * c.number("training_tensor_parallel_size", 1.0) * c.number("pipeline_parallel_size", 1.0)
+    whole = np.maximum(1.0, np.rint(task.rows_per_update / (np.maximum(1.0, ranks // together) * rows)))
     # The framework's own default of 1 stands for what rows per update make of it.
-    accumulation = np.where(
-        columns.given("gradient_accumulation_steps") > 0, columns.number("gradient_accumulation_steps"), whole
-    )
-    steps = np.where(columns.given("steps_per_generation") > 0, columns.number("steps_per_generation"), accumulation)
-    padding = np.maximum(1.0, columns.number("pad_to_multiple", 1.0))
-    low = 1.0 - columns.has("precision", "fp32")
-    stage = columns.number("zero_stage", 0.0)
+    given = c.given("gradient_accumulation_steps") > 0
+    accumulation = np.where(given, c.number("gradient_accumulation_steps"), whole)
+    steps = np.where(c.given("steps_per_generation") > 0, c.number("steps_per_generation"), accumulation)
+    padding = np.maximum(1.0, c.number("pad_to_multiple", 1.0))
+    low, stage = 1.0 - c.has("precision", "fp32"), c.number("zero_stage", 0.0)
     whole_row = float(max(1, task.max_prompt_length + task.max_completion_length))
     return Settings(
-        columns=columns,
+        task=task,
+        size=dimensions(machine.model),
+        columns=c,
         ranks=ranks,
         rows=rows,
         accumulation=accumulation,
@@ -173,10 +208,9 @@ def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
         vllm=vllm,
         colocated=vllm - server,
         stage=stage,
-        fsdp=columns.has("fsdp", "fsdp1", "fsdp2") * (1.0 - megatron),
+        fsdp=c.has("fsdp", "fsdp1", "fsdp2") * (1.0 - megatron),
         megatron=megatron,
         parallel=parallel,
-        wide=columns.has("master_weights", "fp32") * (1.0 - low * (stage > 0)) * (1.0 - megatron),
+        wide=c.has("master_weights", "fp32") * (1.0 - low * (stage > 0)) * (1.0 - megatron),
         low=low,
-        checkpointed=columns.number("gradient_checkpointing"),
     )

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
-from autotune.proposals import memory, times
+from autotune.proposals import times
 from autotune.proposals.candidate_grid import CandidateGrid, Point
 from autotune.proposals.choice import (
     ALIKE,
@@ -73,7 +73,7 @@ def models_for(task: Task, prior_data: PriorData | None = None) -> Models:
         device = None
     carried = times.carried_over(task, device, known.earlier)
     before = PhaseTimes(device, carried=carried)
-    peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
+    peaks = MemoryModel.before(task, known.earlier)
     return Models(task, before.fitted(task, ()), peaks)
 
 

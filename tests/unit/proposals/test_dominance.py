@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration, FailureReason, Outcome, Pool, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
-from search_spaces.knobs import KNOBS, Effect, Kind, Knob, MemoryEffect
+from search_spaces.knobs import Effect, Kind, Knob, MemoryEffect
 from tests.support import factories
 from tests.support.not_none import not_none
 
@@ -177,8 +177,8 @@ def test_rows_of_a_generation_follow_accumulation_where_no_steps_are_set() -> No
     unset = Configuration({k: v for k, v in BASE.items() if k != "steps_per_generation"})
     for spelled in (unset, BASE.with_(steps_per_generation="accumulation")):
         few = spelled.with_(micro_batch_size=2, gradient_accumulation_steps=1)
-        assert dominance.need(dominance.GENERATION_ROWS, few) == 2
-        assert dominance.need(dominance.GENERATION_ROWS, few.with_(gradient_accumulation_steps=8)) == 16
+        assert dominance.coordinate(dominance.STEPS, few) == 2
+        assert dominance.coordinate(dominance.STEPS, few.with_(gradient_accumulation_steps=8)) == 16
 
 
 def test_sentences_name_what_goes_beyond() -> None:
@@ -296,25 +296,3 @@ def test_thousands_at_once_are_judged_as_one_by_one(
     found = dominance.regions([oom(failed, place[1], place[0])], one_memory=one_memory)
     left = grid.without((), found)
     assert left.tolist() == [not any(dominance.covers(r, c) for r in found) for c in candidates]
-
-
-def _update_oom(**changes: Any) -> Trial:
-    settings = {"micro_batch_size": 4, "gradient_accumulation_steps": 2, "optimizer": "adamw_torch", **changes}
-    return oom(factories.configuration(**settings), "update", Pool.HOST)
-
-
-def test_a_slighter_optimizer_does_not_make_up_for_twice_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dominance, "KNOBS", KNOBS)
-    fused = {"optimizer": "adamw_torch_fused", "gradient_accumulation_steps": 1}
-    regions = dominance.regions([_update_oom()], one_memory=True)
-    twice, as_large = (factories.configuration(micro_batch_size=n, **fused) for n in (8, 4))
-    assert any(dominance.covers(r, twice) for r in regions)
-    assert not any(dominance.covers(r, as_large) for r in regions)
-    assert "micro_batch_size 4" in next(dominance.sentence(r, twice) for r in regions if dominance.covers(r, twice))
-
-
-def test_a_trial_that_fits_there_ends_the_presumption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dominance, "KNOBS", KNOBS)
-    fits = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1, optimizer="adamw_torch_fused")
-    trials = [_update_oom(), factories.finished(5, configuration=fits)]
-    assert len(dominance.regions(trials, one_memory=True)) == 1

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration, Pool
-from autotune.proposals import memory, reading
+from autotune.proposals import reading
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
+from autotune.proposals.memory.model import scaled
 from autotune.proposals.proposer import make_proposer
 from autotune.proposals.reading import Reader
 from autotune.proposals.samplers.grey import models_for
@@ -37,8 +38,10 @@ def test_candidates_are_read_once_and_that_changes_no_forecast(monkeypatch: pyte
     monkeypatch.setattr(reading, "MANY", 10)
     candidates, places = tuple(CANDIDATES), np.array([0, 5, 17, 17, len(CANDIDATES) - 1])
     asked = [candidates[i] for i in places]
-    readers: tuple[Reader[Any], ...] = (models.times.seen, models.peaks.seen)
-    tables = [reader.table(TASK, candidates) for reader in readers]
+    reader: Reader[Any] = models.times.seen
+    table = reader.table(TASK, candidates)
+    models.peaks.forecast(candidates)
+    rows = models.peaks.seen[id(candidates)][1]
     for trials in ([], HISTORY, HISTORY[:3]):
         own, peaks = models.times.fitted(TASK, trials), models.peaks.fitted(TASK, trials)
         there, plain = own.forecast(candidates).part(places), own.forecast(asked)
@@ -46,16 +49,16 @@ def test_candidates_are_read_once_and_that_changes_no_forecast(monkeypatch: pyte
             assert np.allclose(getattr(there, name), getattr(plain, name)), name
         assert np.allclose(peaks.forecast(candidates).fits[places], peaks.forecast(asked).fits)
         assert np.array_equal(peaks.forecast(list(candidates)).fits, peaks.forecast(candidates).fits)
-        assert all(r.table(TASK, candidates) is table for r, table in zip(readers, tables, strict=True)), "read twice"
+        assert reader.table(TASK, candidates) is table, "read twice"
+        assert models.peaks.seen[id(candidates)][1] is peaks.seen[id(candidates)][1] is rows, "read twice"
 
 
 def test_a_memory_forecast_is_the_highest_moment_of_each_configuration() -> None:
-    """Whichever rows they share, against the sum written out one by one."""
     peaks = MemoryModel.before(TASK).fitted(TASK, HISTORY)
-    (posterior,), (matrix,) = peaks.posteriors, memory.features(TASK, CANDIDATES)
+    (factors,), (matrix,) = peaks.factors, scaled(TASK, CANDIDATES)
     found, _ = peaks.peaks(CANDIDATES, Pool.HOST)
     for place, own in enumerate(matrix):
-        assert found[place] == pytest.approx(max(float(row @ posterior.mean) for row in own), rel=1e-12)
+        assert found[place] == pytest.approx(max(float(row @ np.exp(factors.logs)) for row in own), rel=1e-12)
 
 
 def test_what_was_read_of_trials_changes_no_fit() -> None:
