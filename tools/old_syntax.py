@@ -9,7 +9,7 @@ import ast
 import sys
 from pathlib import Path
 
-from tools.report import say
+from tools.environments import say
 
 OLDEST = (3, 10)
 

@@ -16,7 +16,7 @@ from api.app import application_of
 from api.cache import StudyCache
 from api.guard.security import Access
 from autotune.settings import read_settings
-from tools.report import say
+from tools.environments import say
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "openapi.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotune.machine import hardware
 from tools import accelerator, bundled_model, environments
-from tools.report import SetupError, say
+from tools.environments import SetupError, say
 
 MEMORY_NEEDED = 4 << 30
 """Bytes: a trial of the bundled model at the smallest size takes 2 to 3 GiB, the tuner half of one."""

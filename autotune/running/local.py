@@ -22,7 +22,6 @@ from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, GpuPool, GpuUseGuard
 from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
-from autotune.running.liveness import HangLimits
 from autotune.running.patient_call import PatientCall
 from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
@@ -30,6 +29,7 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
+from autotune.running.watchdog import HangLimits
 from search_spaces.batch import held_gpus
 from trainer.child import contract
 from trainer.child.contract import (

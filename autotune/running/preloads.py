@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.ports import StopToken
-from autotune.running.environment import child_environment
+from autotune.running.launch import child_environment
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
 from autotune.running.process_tree import Child

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from autotune.running.environment import child_environment
+from autotune.running.launch import child_environment
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.process_tree import Child
 

@@ -15,14 +15,13 @@ from autotune.running import proc
 from autotune.running.ending import Ending, Stop
 from autotune.running.gpu_sampler import GpuSampler
 from autotune.running.job import Graces, Job
-from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.processes import Processes
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
-from autotune.running.watchdog import Timeline, Watchdog
+from autotune.running.watchdog import HangLimits, Pulse, Timeline, Vigil, Watchdog, advance, verdict
 from trainer.child.contract import (
     ContractError,
     CycleKind,

@@ -13,7 +13,7 @@ from autotune.frameworks import Integration, framework_named
 from autotune.machine import hardware
 from autotune.machine.gpu_choice import ELSEWHERE, usable_resources
 from autotune.proposals.samplers import named_sampler
-from autotune.running.environment import let_through
+from autotune.running.launch import let_through
 from autotune.settings import Settings
 from autotune.specification import build, cpu_bf16, prior_knowledge
 from autotune.specification.config_faults import read_whole

@@ -54,7 +54,7 @@ class Ledger:
         self._began += seconds
 
     def persist(self, *, force: bool = False) -> None:
-        """Store the totals, at most once a second unless forced."""
+        """Stores the totals, at most once a second unless forced."""
         moment = self._clock.monotonic()
         if self._session is not None and (force or moment - self._persisted >= PERSIST_EVERY_S):
             run = moment - self._began
@@ -63,7 +63,7 @@ class Ledger:
 
 
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
-    """Wall seconds until the first time limit, where a trial has ``gpus``; ``None`` when there is none."""
+    """Returns the wall seconds until the first time limit, where a trial has ``gpus``; ``None`` without a limit."""
     left = []
     if budget.wall_s is not None:
         left.append(budget.wall_s - spent.wall_s)
@@ -85,7 +85,7 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 
 def searched(trials: Sequence[Trial]) -> int:
-    """Number of trials that count against ``max_trials``; one that decided nothing of its configuration does not."""
+    """Counts the trials against ``max_trials``; one that decided nothing of its configuration does not count."""
     return sum(t.kind.is_searched and not t.inconclusive for t in trials)
 
 
@@ -102,8 +102,8 @@ class Cost:
     """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
 
     def total(self, protocol: Protocol) -> float:
-        """Returns seconds of all cycles of ``protocol``, and as many repeated ones as trials needed on this machine so
-        far; where it may be ended early, as many recorded ones as such trials had."""
+        """Returns the seconds of all cycles of ``protocol``, with the mean repeats so far; where it may be ended early,
+        with the recorded cycles that such trials had."""
         often = float(protocol.recorded)
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
@@ -112,7 +112,7 @@ class Cost:
         return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle + longer
 
     def first_measurement(self, protocol: Protocol) -> float:
-        """Seconds until the first timed cycle has ended."""
+        """Returns the seconds until the first timed cycle has ended."""
         return self.start_up + protocol.warmup * self.maximum_cycle + self.cycle
 
 
@@ -166,7 +166,8 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
 
 
 def _kept_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
-    """Start-up seconds of a trial in a running process: as measured, else of a fresh start without what is kept."""
+    """Returns the start-up seconds of a trial in a running process: as measured, else of a fresh start without kept
+    parts."""
     used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
@@ -176,7 +177,7 @@ def _kept_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
 
 
 def _fresh_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
-    """Start-up seconds of a trial in its own process: of the newest such start; what compiles has compiled."""
+    """Returns the start-up seconds of a trial in its own process: of the newest such start, with filled caches."""
     fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
     if not fresh:
         return _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
@@ -237,7 +238,7 @@ def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _alike(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
-    """The trials with the same values of the settings on which a start's length depends most."""
+    """Returns the trials with the same values of the settings on which a start's length depends most."""
     kind = _kind(configuration)
     return [t for t in measured if _kind(t.configuration) == kind]
 

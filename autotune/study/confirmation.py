@@ -60,12 +60,13 @@ class ConfirmationPlan:
     """What the gain will be over; ``None`` where that is what leads, because the baseline failed."""
 
     def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
-        """``protocol`` for that configuration in a round by itself, where the rounds do not all fit."""
+        """Returns ``protocol`` for a configuration in a round by itself, where the rounds do not all fit."""
         return of_reference(protocol) if configuration == self.reference else protocol
 
 
 def protocol_for(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
-    """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
+    """Returns a protocol of recorded-length and maximum-length cycles in turns, one natural cycle for the rewards, and
+    one at twice the lengths."""
     lengths = replayed(study, trials, configuration)
     return with_repeats(replace(study.spec.protocol, natural=1, maximum=1, double=1, lengths=lengths), trials)
 
@@ -78,12 +79,12 @@ def bare(protocol: Protocol) -> Protocol:
 
 
 def barest(protocol: Protocol) -> Protocol:
-    """The smallest protocol a gain can rest on, for the second half of a round that has no more time."""
+    """Returns the smallest protocol a gain can rest on, for the second half of a round that has no more time."""
     return replace(of_reference(bare(protocol)), max_repeats=0)
 
 
 def of_reference(protocol: Protocol) -> Protocol:
-    """Reduces a confirmation's protocol to the cycles that the gain rests on; natural ones, too,
+    """Cuts a confirmation's protocol to the cycles that the gain rests on; natural ones, too,
     where no lengths are recorded."""
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
@@ -181,13 +182,13 @@ def _is_confirmed(runs: Sequence[Trial]) -> bool:
 
 
 def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Configuration | None) -> float:
-    """Predicted seconds of a trial, ``None`` being a configuration nothing is known of; 0 before anything is."""
+    """Predicts the seconds of a trial; ``None`` is a configuration that has not run. 0 before any measured one."""
     cost = predict(trials, configuration)
     return 0.0 if cost is None else cost.total(protocol)
 
 
 def _contenders(study: Study, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
-    """Leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
+    """Returns the leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
     spec = study.spec
     found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline, spec.framework)]
     return [c for c in found if c != anchor or anchor != spec.baseline]
@@ -196,7 +197,7 @@ def _contenders(study: Study, trials: Sequence[Trial], anchor: Configuration) ->
 def _owed(
     trials: Sequence[Trial], contenders: Sequence[Configuration], anchor: Configuration
 ) -> list[tuple[int, Configuration]]:
-    """(round, configuration) still to run in the first round that is owed, in order."""
+    """Returns (round, configuration) still to run in the first round that is owed, in order."""
     done = _done(trials)
     for pair in range(2 * MAX_ROUNDS if evidence.on_several_nodes(trials) else MAX_ROUNDS):
         wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
@@ -210,7 +211,7 @@ def _owed(
 
 
 def _done(trials: Sequence[Trial]) -> set[tuple[int | None, Configuration]]:
-    """(round, configuration) that needs no further run."""
+    """Returns each (round, configuration) that needs no further run."""
     runs: dict[tuple[int | None, Configuration], list[Trial]] = {}
     for trial in trials:
         if trial.kind is TrialKind.CONFIRM and _counts(trial):
@@ -219,12 +220,12 @@ def _done(trials: Sequence[Trial]) -> set[tuple[int | None, Configuration]]:
 
 
 def _was_disturbed(trial: Trial) -> bool:
-    """Whether so few of a finished run's cycles were undisturbed that no gain can rest on it."""
+    """Tells whether too few of a finished run's cycles were undisturbed for a gain to rest on it."""
     return trial.feasible and sum(not c.noisy for c in trial.speed_cycles()) < ENOUGH_CYCLES
 
 
 def _counts(trial: Trial) -> bool:
-    """A run that was broken off is owed again; one the machine kept breaking is not tried for ever."""
+    """Tells whether a run counts: one that was broken off is owed again, one the machine kept breaking is not."""
     if trial.state is TrialState.FAIL and trial.outcome is not None:
         return trial.outcome.reason is FailureReason.INFRA
     return True

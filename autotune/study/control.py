@@ -51,7 +51,7 @@ class PendingRequests:
 
 
 def fold(pending: PendingRequests, events: Iterable[Event]) -> PendingRequests:
-    """``pending`` with what ``events``, in order, add to it; what is no request changes nothing."""
+    """Returns ``pending`` after the requests among ``events``, in order."""
     for event in events:
         pending = replace(_with(pending, event), last=event.id)
     return pending
@@ -78,7 +78,7 @@ def take_up(requests: Requests | None, store: Store, study: Study, now: Callable
 
 
 def queue_retries(requests: Requests, store: Store, study: Study, now: Callable[[], float]) -> int:
-    """Adds what shall be run again as WAITING trials; how many."""
+    """Adds a WAITING trial for each requested retry; returns their number."""
     numbers = requests.retries()
     trials = store.trials(study.id) if numbers else ()
     for number in numbers:
@@ -88,7 +88,7 @@ def queue_retries(requests: Requests, store: Store, study: Study, now: Callable[
 
 
 class Control:
-    """A stop token that also knows what was asked for since it was made; see ``ports.Requests``."""
+    """A stop token that also collects the requests since it was made; see ``ports.Requests``."""
 
     def __init__(self, store: Store, study_id: int, stop: StopToken, clock: Clock) -> None:
         self._store = store
@@ -100,26 +100,26 @@ class Control:
 
     @property
     def level(self) -> int:
-        """The stronger of what the user of this terminal and what others asked for."""
+        """The stronger request of the user of this terminal and of others."""
         self._look()
         return max(self._stop.level, self._asked.level)
 
     def hold(self) -> float:
-        """Seconds it waited because the study is paused; a stop ends the wait."""
+        """Waits while the study is paused and not stopped; returns the seconds."""
         began = self._clock.monotonic()
         while self.paused and self.level == 0:
             self._clock.sleep(HOLD_S)
         return self._clock.monotonic() - began
 
     def retries(self) -> tuple[int, ...]:
-        """Numbers of trials to run again, each request once."""
+        """Returns the numbers of trials to run again, each request once."""
         self._look()
         found, self._asked = self._asked.retries, replace(self._asked, retries=())
         return found
 
     @property
     def paused(self) -> bool:
-        """No new trial; what runs goes on."""
+        """True while no new trial may begin; a running one goes on."""
         self._look()
         return self._asked.paused
 

@@ -93,7 +93,7 @@ class SideBySide:
         thread.start()
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
-        """The report of a trial that has ended, as soon as there is one. Raises what a runner or a watcher raised."""
+        """Returns the report of a trial as soon as one has ended. Raises the error of a runner or a watcher."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             self._level.level = self._stop.level
@@ -128,7 +128,7 @@ class SideBySide:
         return call.answer.result()
 
     def close(self) -> tuple[int, ...]:
-        """Ends what still runs, then what the runners keep."""
+        """Ends running attempts, then the processes that the runners keep."""
         self._closed, self._level.level = True, 2
         while self._threads:
             message = self._messages.get()

@@ -26,7 +26,7 @@ def find_or_create(
     if _is(there, spec, any_sampler=any_sampler):
         return there, True
     if fork:
-        return _beside(store, spec, now, any_sampler=any_sampler)
+        return _under_next_name(store, spec, now, any_sampler=any_sampler)
     changed = "; ".join(spec_differences(there.spec, spec)[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
@@ -39,8 +39,8 @@ def _is(study: Study, spec: StudySpec, *, any_sampler: bool) -> bool:
     return study.spec.digest == asked.digest
 
 
-def _beside(store: Store, spec: StudySpec, now: float, *, any_sampler: bool) -> tuple[Study, bool]:
-    """The study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
+def _under_next_name(store: Store, spec: StudySpec, now: float, *, any_sampler: bool) -> tuple[Study, bool]:
+    """Returns the study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
     there = {study.spec.name: study for study in store.studies()}
     number = 2
     while (other := there.get(f"{spec.name}-{number}")) is not None:

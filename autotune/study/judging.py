@@ -58,7 +58,7 @@ class Judge:
 
 
 def judge_of(spec: StudySpec, trial: Trial, others: Sequence[Trial], left: Callable[[], float]) -> Judge | None:
-    """The judge of a search trial with looks; any other trial has all its cycles: ``None``."""
+    """Returns the judge of a search trial with looks; ``None`` for any other trial, which has all its cycles."""
     if trial.kind is not TrialKind.SEARCH or not trial.protocol.looks or trial.emulated:
         return None
     return Judge(known_of(spec, [t for t in others if t.number != trial.number], trial.configuration), left)

@@ -205,7 +205,7 @@ class StudyLoop:
         return next(alike, None)
 
     def _renew(self) -> None:
-        """The answer of a study that had ended, with what was run since."""
+        """Makes the answer of a study that had ended anew, with the trials since."""
         before = self.store.recommendation(self.study.id)
         if before is None or self.store.study(self.study.id).status is not StudyStatus.DONE:
             return
@@ -225,7 +225,7 @@ class StudyLoop:
             self._await(ledger)
 
     def _fill(self, ledger: Ledger) -> str:
-        """Starts what may start; why the study would end if nothing ran."""
+        """Starts trials in free places; returns the reason why the study would end if nothing ran."""
         if self._held_back(ledger):
             return ""
         if self.stop.level >= 1:
@@ -259,7 +259,7 @@ class StudyLoop:
         return self._settled and not more
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
-        """The trial to start in a free place: one that waits, or a new one."""
+        """Returns the trial to start in a free place: one that waits, or a new one."""
         several, budget = len(self._ran) > 1, self.budget
         spot = self._spot(place, trials) if several else None
         waiting = schedule.interrupted(self.study, trials, budget, spent, spot)
@@ -283,7 +283,7 @@ class StudyLoop:
         return Spot(self._here(place, trials), nodes[place], live)
 
     def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        """Finished trials of a place, in their order."""
+        """Returns the finished trials of a place, in their order."""
         return tuple(trials[number] for number in self._ran[place])
 
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
@@ -300,7 +300,7 @@ class StudyLoop:
         self._crew.start(place, assignment, recorder)
 
     def _started(self, waiting: Trial, place: str, node: str) -> Trial:
-        """The trial as its attempt begins, with where it runs if there are several places; stored and displayed."""
+        """Stores and shows the trial as its attempt begins, with its place if there are several."""
         on_node = {"node": node} if node else {}
         where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
@@ -313,7 +313,7 @@ class StudyLoop:
         return trial.with_(node=node)
 
     def _await(self, ledger: Ledger) -> None:
-        """Waits until an attempt has ended, or a look at what was asked for is due."""
+        """Waits until an attempt has ended, or the next look at requests is due."""
         for place, report in self._crew.wait(LOOK_S):
             ledger.persist(force=True)
             attempt = self._running.pop(place)
@@ -324,7 +324,7 @@ class StudyLoop:
             self._say_neighbours(attempt.trial)
 
     def _leave(self, place: int, report: RunReport) -> None:
-        """A place with a fault gets no more trials, while there is another."""
+        """Excludes a place with a fault from further trials, while there is another."""
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
             name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
@@ -379,7 +379,7 @@ class StudyLoop:
         return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
 
     def _recover(self) -> None:
-        """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
+        """Restores a study whose tuner died to a state in which no trial is RUNNING."""
         for pid in self._crew.sweep(self.study.id):
             self._say("swept", f"ended process {pid}, left by an earlier run", None)
         for trial in self._history.trials():
@@ -397,7 +397,7 @@ class StudyLoop:
         self._requeue(trial, 0.0, "was interrupted and will be repeated")
 
     def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
-        """The finished trial, stored and displayed."""
+        """Stores and shows the finished trial."""
         event = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
         ended = state, outcome, self._clock.now(), seconds, host_peak
         finished = self.store.finish_trial(self.study.id, trial.number, *ended, event)
@@ -437,7 +437,7 @@ class StudyLoop:
         return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
 
     def _show(self, event: Event) -> None:
-        """An event that was stored with the change it tells of, under the number it has there."""
+        """Shows an event that was stored with its change, under its stored number."""
         stored = self.store.events(self.study.id, self._shown, kind=event.kind)[-1]
         self._shown = stored.id
         self.observer.event(stored)

@@ -20,17 +20,17 @@ MOST = 0.03
 
 
 def source(at_once: int) -> str:
-    """``Trial.source`` of a copy."""
+    """Returns the ``Trial.source`` of a copy."""
     return f"{SOURCE}/{at_once}"
 
 
 def copies(trials: Sequence[Trial], at_once: int) -> list[Trial]:
-    """The copies of this check, in any state, without those that the machine or a person ended."""
+    """Returns the copies of this check, in any state, without copies that the machine or a person ended."""
     return [t for t in trials if t.source == source(at_once) and not t.inconclusive]
 
 
 def due(study: Study, trials: Sequence[Trial], at_once: int) -> TrialDraft | None:
-    """The next copy; ``None`` where all have been started, or the baseline did not hold."""
+    """Returns the next copy; ``None`` if all have been started, or the baseline did not hold."""
     held = any(t.kind is TrialKind.BASELINE and t.feasible for t in trials)
     if at_once == 1 or not held or len(copies(trials, at_once)) >= at_once:
         return None
@@ -52,7 +52,7 @@ class Check:
         return self.slower is not None and self.slower <= MOST
 
     def sentence(self) -> str:
-        """The result and its consequence, in one sentence."""
+        """Describes the result and its consequence in one sentence."""
         follows = "confirmations run beside other trials" if self.fine else "confirmations run alone"
         if self.slower is None:
             return f"of {self.at_once} copies of the baseline side by side not all held: {follows}"
@@ -61,7 +61,7 @@ class Check:
 
 
 def checked(trials: Sequence[Trial], at_once: int) -> Check | None:
-    """``None`` until every copy has ended."""
+    """Compares the copies with the baseline; ``None`` until every copy has ended."""
     found = copies(trials, at_once)
     if at_once == 1 or len(found) < at_once or not all(t.state.is_finished for t in found):
         return None
@@ -74,18 +74,18 @@ def checked(trials: Sequence[Trial], at_once: int) -> Check | None:
 
 
 def _pace(trial: Trial) -> float:
-    """Mean logarithm of seconds for a token."""
+    """Returns the mean logarithm of the seconds for a token."""
     return statistics.fmean(math.log(c.seconds / max(1, c.completion_tokens)) for c in trial.speed_cycles())
 
 
 def fine(trials: Sequence[Trial], at_once: int) -> bool:
-    """Whether the check was made and found no more than ``MOST``."""
+    """Tells whether the check was made and found no more than ``MOST``."""
     found = checked(trials, at_once)
     return found is not None and found.fine
 
 
 def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str = "") -> bool:
-    """Tells whether a trial of ``kind`` has to wait, on ``node``, for those that run.
+    """Tells whether a trial of ``kind`` has to wait, on ``node``, for running trials.
 
     The baseline runs alone, and so does a confirmation on its node unless neighbours do not disturb; one confirmation
     runs at a time.

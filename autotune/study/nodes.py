@@ -27,7 +27,7 @@ class Spot:
 
 
 def due(study: Study, trials: Sequence[Trial], spot: Spot) -> TrialDraft | None:
-    """The baseline of the spot's node, if that has none yet and there are several; ``None`` before any has held."""
+    """Returns the baseline of the spot's node if that has none yet, among several; ``None`` before any has held."""
     spec = study.spec
     own = [t for t in trials if t.configuration == spec.baseline and t.kind is not TrialKind.SEARCH]
     held = any(t.feasible for t in own)
@@ -51,13 +51,13 @@ def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Tr
 
 
 def node_of_round(trials: Sequence[Trial], pair: int | None) -> str:
-    """The node of a round of confirmation; empty before its first half."""
+    """Returns the node of a round of confirmation; empty before its first half."""
     halves = [t for t in trials if t.kind is TrialKind.CONFIRM and t.pair == pair and t.node and not t.inconclusive]
     return halves[-1].node if halves else ""
 
 
 def confirming(trials: Sequence[Trial], pair: int | None, spot: Spot) -> bool:
-    """Whether the next trial of the round is for the spot's node: where its other half ran; else where least runs."""
+    """Tells whether the round's next trial is for the spot's node: that of its other half, else the least loaded."""
     if len(set(spot.nodes)) < 2:
         return True
     where = node_of_round(trials, pair)
@@ -67,7 +67,7 @@ def confirming(trials: Sequence[Trial], pair: int | None, spot: Spot) -> bool:
 
 
 def waits_for(trials: Sequence[Trial], waiting: Trial, spot: Spot) -> bool:
-    """Whether a trial that an earlier attempt left behind is for another node."""
+    """Tells whether a trial that an earlier attempt left behind is for another node."""
     others = [t for t in trials if t.number != waiting.number]
     if waiting.kind is TrialKind.CONFIRM:
         return not confirming(others, waiting.pair, spot)

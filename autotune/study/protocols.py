@@ -21,18 +21,18 @@ MOST_REPEATS = 12
 
 
 def baseline_draft(study: Study) -> TrialDraft:
-    """Trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
+    """Returns trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
     return study.draft(TrialKind.BASELINE, study.spec.baseline, protocol_of(study), "baseline")
 
 
 def retry_draft(study: Study, trials: Sequence[Trial], configuration: Configuration) -> TrialDraft:
-    """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
+    """Returns a repeat of a tried configuration, measured as a search trial but no part of the search."""
     return study.draft(TrialKind.VERIFY, configuration, protocol_of(study, trials, configuration), retries.SOURCE)
 
 
 def protocol_of(study: Study, trials: Sequence[Trial] = (), configuration: Configuration | None = None) -> Protocol:
-    """Protocol of the next measured trial of ``configuration``, or of the baseline: recorded lengths, or natural cycles
-    to draw them from."""
+    """Returns the protocol of the next measured trial of ``configuration``, or of the baseline: recorded lengths, or
+    natural cycles to draw them from."""
     lengths = replayed(study, trials, configuration)
     if lengths:
         return replace(study.spec.protocol, natural=0, lengths=lengths)
@@ -55,7 +55,7 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
 
 
 def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """``protocol`` without repeats of disturbed cycles, on a machine where most repeats are disturbed too."""
+    """Returns ``protocol`` without repeats of disturbed cycles, on a machine where most repeats are disturbed too."""
     return replace(protocol, max_repeats=0) if is_noisy_machine(trials) else protocol
 
 

@@ -25,7 +25,7 @@ class History:
         self.levels = Levels()
 
     def trials(self) -> tuple[Trial, ...]:
-        """``Store.trials`` of the study, with the effects of their nodes."""
+        """Returns ``Store.trials`` of the study, with the effects of their nodes."""
         since = self._ended[-1].number + 1 if self._ended else 0
         new = self._store.trials(self._study_id, since)
         ended = tuple(takewhile(lambda trial: trial.state.is_finished, new))
@@ -55,7 +55,7 @@ class Recorder:
         return None if self.judge is None else self.judge.enough
 
     def concluded(self, outcome: Outcome) -> Outcome:
-        """``outcome`` with the ceiling of a trial that was ended because it cannot win."""
+        """Returns ``outcome`` with the ceiling of a trial that was ended because it cannot win."""
         if self.judge is None or not outcome.ok:
             return outcome
         return replace(outcome, ceiling=self.judge.ceiling)
@@ -83,7 +83,7 @@ class Recorder:
 
 
 def store_record(store: Store, study_id: int, trial: Trial, record: Record) -> None:
-    """Durable on return."""
+    """Stores a record of a running trial; it is durable on return."""
     if isinstance(record, CycleRecord):
         store.add_cycle(study_id, trial.number, trial.attempt, record)
     elif isinstance(record, StartupRecord):

@@ -99,7 +99,7 @@ ALL_TRIED = "every legal combination that could fit has been tried, or is not ex
 def next_step(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
 ) -> NextTrial | StudyEnd:
-    """The next trial or the end. Reads nothing but its arguments."""
+    """Returns the next trial or the end. Reads nothing but its arguments."""
     gpus = study.spec.resources.total_gpus
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
@@ -163,7 +163,7 @@ def next_beside(
 
 
 def _for_here(step: NextTrial | StudyEnd, trials: Sequence[Trial], spot: Spot) -> bool:
-    """Whether a step is none of a round that runs on another node."""
+    """Tells whether a step may run in ``spot``: any but a half of a round that runs on another node."""
     if not isinstance(step, NextTrial) or step.draft.kind is not TrialKind.CONFIRM:
         return True
     return nodes.confirming(trials, step.draft.pair, spot)
@@ -176,7 +176,7 @@ def _proposed(proposer: Proposer, trials: Sequence[Trial], here: Sequence[Trial]
 
 
 def _running(trials: Sequence[Trial], but: str = "") -> bool:
-    """Whether a trial runs that is not of the source ``but``."""
+    """Tells whether a trial runs that is not of the source ``but``."""
     return any(t.state is TrialState.RUNNING and (not but or t.source != but) for t in trials)
 
 
@@ -231,20 +231,20 @@ def deadline(
 
 
 def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
-    """Seconds of a trial if the process it was to go on with cannot be had (``--cold``, several ranks, a lost one)."""
+    """Returns the seconds of a trial if no kept process can run it (``--cold``, several ranks, a lost process)."""
     if trial.kind is TrialKind.SEARCH:
         cost = predict_search([t for t in trials if t.state.is_finished], trial.configuration, kept=False) or cost
     return cost.total(trial.protocol)
 
 
 def _first_server(study: Study, trials: Sequence[Trial], configuration: Configuration) -> bool:
-    """Whether it needs a rollout server, and no trial's start has shown how long one takes."""
+    """Tells whether a trial needs a rollout server, and no start of one was measured."""
     known = any(StartupPart.SERVER.value in t.startup for t in trials)
     return not known and serving_gpus(configuration, study.spec.resources) > 0
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
-    """Wall seconds kept for the confirmation; 0 without a time limit."""
+    """Returns the wall seconds kept for the confirmation; 0 without a time limit."""
     whole = budget.seconds_on(study.spec.resources.total_gpus)
     if whole is None:
         return 0.0
@@ -275,7 +275,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
 
 
 def _more_budget(trial: Trial) -> str:
-    """Advice where the budget was not even enough for the first trial, by the cycles it got."""
+    """Returns the advice for a budget that did not hold the first trial, by the cycles it got."""
     smaller = "fewer rows per update, shorter completions or a smaller model"
     took = [c.seconds for c in trial.cycles if c.rank == 0]
     if not took:
@@ -296,7 +296,7 @@ def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
 
 
 def lost(trial: Trial) -> Outcome | None:
-    """Outcome of a trial that ran when the tuner died; ``None``: it is run again."""
+    """Returns the outcome of a trial that ran when the tuner died; ``None``: it is run again."""
     if long_run.is_long(trial):
         return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
     if trial.attempt < LOST_ATTEMPTS:
@@ -333,7 +333,7 @@ def _no_room(
     draft: TrialDraft,
     here: Sequence[Trial] | None = None,
 ) -> str | None:
-    """Why the search trial and its confirmation do not fit into the time left; ``None`` if they do."""
+    """Explains why the search trial and its confirmation do not fit into the time; ``None`` if they do."""
     cost = _cost(study, trials, draft.kind, draft.configuration, here)
     if left is None or cost is None:
         return None
@@ -348,12 +348,12 @@ def _no_room(
 
 
 def _unused(left: float, needed: float, what: str) -> str:
-    """Why the remaining time ends a study."""
+    """Explains why the remaining time ends a study."""
     return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
 
 
 def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
-    """The due confirmation: the other half of an open round, or a round that is due although the search goes on."""
+    """Returns the due confirmation: the other half of an open round, or a round due while the search goes on."""
     plan, over = confirmation.half_done(study, trials), GRACE_S / 2
     if plan is None and left is not None:
         plan, over = confirmation.between(study, trials, spent.wall_s), 0.0
@@ -363,7 +363,7 @@ def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float 
 def _search(
     study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, proposer: Proposer
 ) -> NextTrial | StudyEnd:
-    """The next search trial; where it does not fit because a process has to start, one that goes on in the last."""
+    """Returns the next search trial; if it does not fit for a process's start, one that goes on in the last."""
     draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
     if draft is None:
         return StudyEnd(ALL_TRIED)
@@ -418,7 +418,7 @@ def _fitting(
 
 
 def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
-    """Whether something leads that has begun to be confirmed, or whose first round, the barest, fits into ``left``."""
+    """Tells whether a leader has begun to be confirmed, or its first round, the barest, fits into the time."""
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
     plan = confirmation.next_trial(study, trials, at_most=1)
@@ -426,7 +426,7 @@ def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
 
 
 def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, protocol: Protocol) -> float:
-    """Predicted seconds of what the plan's round still has to run, by itself."""
+    """Predicts the seconds that the plan's round still needs, by itself."""
     return sum(confirmation.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
 
 
@@ -435,7 +435,7 @@ def _by_reward(trial: Trial) -> bool:
 
 
 def hopeless(trials: Sequence[Trial]) -> str | None:
-    """Why no further trial can do better than the first ones did; ``None`` while one may."""
+    """Explains why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
     judged_trials = [t for t in trials if t.number not in mended and (not t.inconclusive or _by_reward(t))]
     if judged_trials and judged_trials[0].outcome is not None and _by_reward(judged_trials[0]):

@@ -23,8 +23,7 @@ from autotune.errors import MachineError
 from autotune.frameworks import framework_named
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment
-from autotune.running.environment import child_environment
-from autotune.running.launch import environment
+from autotune.running.launch import child_environment, environment
 from autotune.settings import Settings
 from autotune.specification.user_input import sha256_of
 from benchmarks.gpu.run import Asked, Heard

@@ -14,8 +14,8 @@ import pytest
 from autotune.domain import FailureReason, Pool
 from autotune.ports import Assignment, RunReport
 from autotune.running import proc
-from autotune.running.liveness import HangLimits
 from autotune.running.log import HEAD, TAIL
+from autotune.running.watchdog import HangLimits
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.scripted import assignment, local_runner

@@ -18,7 +18,7 @@ import pytest
 
 from autotune.domain import FailureReason, Phase, Pool
 from autotune.ports import Assignment, RunReport
-from autotune.running.environment import child_environment
+from autotune.running.launch import child_environment
 from autotune.running.local import CHILD_START, study_tag
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop

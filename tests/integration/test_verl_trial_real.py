@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import FailureReason
-from autotune.running.liveness import HangLimits
+from autotune.running.watchdog import HangLimits
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.trl_trials import build_tiny

@@ -10,9 +10,9 @@ from typing import Any
 from autotune.domain import TrialKind
 from autotune.ports import Assignment
 from autotune.running.job import Graces
-from autotune.running.liveness import HangLimits
 from autotune.running.local import LocalRunner
 from autotune.running.warm_pool import WarmWorkerPool
+from autotune.running.watchdog import HangLimits
 from tests.contracts.runner_suite import RealClock
 from tests.support import factories
 from tests.support.scripted_framework import ScriptedFramework

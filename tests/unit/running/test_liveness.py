@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
+from autotune.running.watchdog import HangLimits, Pulse, Vigil, advance, verdict
 from tests.support.not_none import not_none
 
 LIMITS = HangLimits(quiet_s=30.0, phase_s=100.0, by_phase={"load": 300.0})

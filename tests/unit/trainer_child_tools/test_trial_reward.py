@@ -17,8 +17,7 @@ from trainer.child.contract import RewardSpec
 from trainer.child.failures import RewardFailedError
 from trainer.child.prepare import call_arguments, check_reward, check_rewards, cost_of
 from trainer.child.reward_files import working_in
-from trainer.child.rewards import load_reward
-from trainer.child.scored import as_numbers, as_reward_error, guarded
+from trainer.child.rewards import as_numbers, as_reward_error, guarded, load_reward
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
 

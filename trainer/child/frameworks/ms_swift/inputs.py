@@ -13,8 +13,7 @@ from swift.rewards import ORM, AsyncORM, orms
 
 from ...checks import prompts_of
 from ...contract import TrialSpec
-from ...rewards import load_rewards
-from ...scored import guarded
+from ...rewards import guarded, load_rewards
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift, or a plugin of the user's, has itself."""

@@ -13,8 +13,7 @@ from ...checks import SET_UP, check_lengths, check_rows, refusing, says_why
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
-from ...rewards import close_rewards, load_rewards, reward_facts
-from ...scored import guarded
+from ...rewards import close_rewards, guarded, load_rewards, reward_facts
 from ...trial import TrialContext
 from ..hf_trainer.weight_group import client_at_port
 from . import importing, recipe

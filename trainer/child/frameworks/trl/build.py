@@ -17,8 +17,7 @@ from trl.trainer.utils import create_model_from_path
 from ...checks import as_mapping, check_rows, prompts_of, refusing, updates_per_cycle
 from ...contract import TrialSpec
 from ...failures import IllegalSettingError
-from ...rewards import load_rewards
-from ...scored import guarded
+from ...rewards import guarded, load_rewards
 from ...user_environment import ENVIRONMENT_KEY
 from .importing import on_cpu
 

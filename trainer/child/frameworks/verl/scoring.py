@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Mapping, Optional
 
 from ...contract import FailureReason, RunPaths, read_spec
-from ...rewards import load_reward
-from ...scored import RAISED, as_numbers, as_reward_error, name_of
+from ...rewards import RAISED, as_numbers, as_reward_error, load_reward, name_of
 from .board import ReportedFailure, tell_failure
 from .inside import here
 
