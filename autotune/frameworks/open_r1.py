@@ -19,8 +19,7 @@ from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
 from trainer.frameworks.open_r1 import import_config, server
 from trainer.frameworks.open_r1.config_text import RECIPE
 from trainer.frameworks.open_r1.export import SCRIPT
-from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.keys import wants_server
+from trainer.frameworks.open_r1.keys import FIELDS, wants_server
 
 
 class OpenR1Framework(Integration):

@@ -20,9 +20,8 @@ from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVE
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
 from trainer.frameworks.open_r1.config_text import RECIPE
-from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import import_config
-from trainer.frameworks.open_r1.keys import KEYS, acting
+from trainer.frameworks.open_r1.keys import FIELDS, KEYS, acting
 from trainer.frameworks.open_r1.render import OBJECTIVE
 
 LONGEST = 512 + 1024

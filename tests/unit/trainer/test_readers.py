@@ -15,7 +15,7 @@ from tests.support import swift_fields, trl_fields
 from tests.support.imports import of
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
-from trainer.frameworks.open_r1.field_table import FIELDS
+from trainer.frameworks.open_r1.keys import FIELDS
 
 ROWS: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "fixtures" / "readers.yaml").read_text("utf-8"))
 FIELDS_OF: Mapping[str, Mapping[str, Any]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -181,17 +181,3 @@ def environment_refusal(name: str) -> str | None:
     if _SECRET.search(name):
         return "a secret would be stored with the study; set it outside the file"
     return None
-
-
-def check_weights(rewards: Sequence[str], weights: Sequence[Any] | None, name: str, line: int) -> None:
-    """Raises ``ConfigError`` if ``reward_weights`` and rewards differ in number."""
-    if rewards and weights is not None and len(weights) != len(rewards):
-        text = f"reward_weights: expected one for each of the {len(rewards)} reward_funcs, got {len(weights)}"
-        raise problem(name, line, text)
-
-
-def refuse_one_reward(rewards: Any, name: str, line: int) -> None:
-    """Raises ``ConfigError`` if ``reward_funcs`` is a name instead of a list of names."""
-    if isinstance(rewards, str):
-        text = f"reward_funcs: expected a list of names, got {show(rewards)}; write [{show(rewards)}]"
-        raise problem(name, line, text)

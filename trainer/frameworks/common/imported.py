@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.common.config_entries import ConfigError, Faults, at_least_one, check_weights, problem
+from search_spaces.knobs.model import show
+from trainer.frameworks.common.config_entries import ConfigError, Faults, at_least_one, problem
 from trainer.frameworks.common.values import KnobKeyError
 
 
@@ -70,9 +71,14 @@ class Reading:
             return None
         return at_least_one(key, value, self.name, self.line(key))
 
-    def rewards(self, names: Sequence[str] | None) -> tuple[str, ...]:
-        """Returns ``names``. Raises ``ConfigError`` if ``reward_weights`` are more or fewer."""
-        check_weights(names or (), self.values.get("reward_weights"), self.name, self.line("reward_weights"))
+    def rewards(self, names: Any) -> tuple[str, ...]:
+        """Returns ``names``. Raises ``ConfigError`` for a name instead of a list, or another number of weights."""
+        weights = self.values.get("reward_weights")
+        if isinstance(names, str):
+            raise self.problem("reward_funcs", f"expected a list of names, got {show(names)}; write [{show(names)}]")
+        if names and weights is not None and len(weights) != len(names):
+            text = f"expected one for each of the {len(names)} reward_funcs, got {len(weights)}"
+            raise self.problem("reward_weights", text)
         return tuple(names or ())
 
 

@@ -63,7 +63,7 @@ def run_script(request: ExportRequest, made: Command, remark: str, *, served: bo
         if name == "PYTHONPATH":
             lines.append(f"PYTHONPATH={quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
         elif name == VISIBLE and served:
-            lines.append(_taken(request, serving=False))
+            lines.append(_gpus_line(request, serving=False))
         else:
             lines.append(f': "${{{name}:={value}}}"')
         lines.append(f"export {name}")
@@ -85,12 +85,12 @@ def server_script(request: ExportRequest, argv: Sequence[str], environment: Mapp
     """
     lines = ["#!/bin/sh", f"# {comment(request.title)}", "# The rollout server; start it before run.sh."]
     lines += [f"# {note}"] if note else []
-    lines += [_taken(request, serving=True), f"export {VISIBLE}"]
+    lines += [_gpus_line(request, serving=True), f"export {VISIBLE}"]
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
     return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
 
 
-def _taken(request: ExportRequest, *, serving: bool) -> str:
+def _gpus_line(request: ExportRequest, *, serving: bool) -> str:
     """Returns the line that gives one side its GPUs, out of those visible to the caller."""
     gpus = gpus_of(request)
     training = len(split(gpus, request.configuration)[0])

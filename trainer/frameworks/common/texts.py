@@ -12,22 +12,17 @@ from search_spaces import yaml_edit
 from trainer.frameworks.common.scripts import comment
 
 
-def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Formats a whole YAML file: a title, and keys under a heading for each section."""
-    lines = [f"# {comment(title)}"]
-    for head, keys in sections.items():
-        lines += ["", f"# {head}"]
-        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
-    return "\n".join(lines) + "\n"
-
-
 def whole_text(
     title: str, inputs: Mapping[str, Any], tuned: Mapping[str, Any], run: Mapping[str, Any], others: str = ""
 ) -> str:
-    """Formats a whole configuration: inputs, knobs, and the keys of ``run`` that are in neither under ``others``."""
+    """Formats a whole YAML file: inputs, knobs, and the keys of ``run`` that are in neither under ``others``."""
     left = {key: value for key, value in run.items() if key not in inputs and key not in tuned}
+    lines = [f"# {comment(title)}"]
     heads = {"model, data and reward": inputs, "what was tuned": tuned, others or "everything else": left}
-    return sections_text(title, heads)
+    for head, keys in heads.items():
+        lines += ["", f"# {head}"]
+        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
 
 
 def difference(own: str, made: str, name: str, called: str = "your configuration") -> str:

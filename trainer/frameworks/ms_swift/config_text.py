@@ -70,7 +70,7 @@ def explicit(request: ExportRequest) -> dict[str, Any]:
 def written(request: ExportRequest, plugin: Plugin) -> str:
     """Writes a whole run with every argument."""
     of_megatron = megatron.chosen(request.configuration)
-    tuned = _taken(explicit(request), request)
+    tuned = _allowed(explicit(request), request)
     own = own_keys(request.passthrough, request.configuration, measuring=True)
     theirs = {name: str(value) for name, value in (own.pop("env", None) or {}).items()}
     environment = {**theirs, **launch_environment(request)}
@@ -100,7 +100,7 @@ def written(request: ExportRequest, plugin: Plugin) -> str:
     return text + variables_text if environment else text
 
 
-def _taken(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
+def _allowed(arguments: dict[str, Any], request: ExportRequest, present: Collection[str] = ()) -> dict[str, Any]:
     """Returns ``arguments`` without those of Megatron-SWIFT's rollout server, which a run alone does not take."""
     gone = megatron.SERVERS.difference(present) if megatron.chosen(request.configuration) else ()
     return {key: value for key, value in arguments.items() if key not in gone}
@@ -149,10 +149,10 @@ def _gpus(request: ExportRequest, named: str) -> str:
 
 def changes(request: ExportRequest, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
     """Returns argument -> new value, ``None`` to remove it, for a user's run with the arguments ``present``."""
-    found: dict[str, Any] = _taken(knob_keys(request), request, present)
+    found: dict[str, Any] = _allowed(knob_keys(request), request, present)
     nulls = [megatron.ARGUMENTS[knob] for knob in megatron.NULL] if megatron.chosen(request.configuration) else []
     for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend", *nulls):
-        if key in present and key not in found and not _kept(key, request):
+        if key in present and key not in found and not _stays(key, request):
             found[key] = None
     if "generation_batch_size" in present:
         found["generation_batch_size"] = None  # steps_per_generation says it
@@ -180,7 +180,7 @@ def _word(present: Mapping[str, Argument], key: str) -> str:
     return present[key].words[0] if key in present and present[key].words else ""
 
 
-def _kept(key: str, request: ExportRequest) -> bool:
+def _stays(key: str, request: ExportRequest) -> bool:
     """Tells whether the user's own value of ``key`` stays, although no knob sets the key."""
     if key == "optimizer":
         return request.configuration.get("optimizer") is None

@@ -129,9 +129,9 @@ def import_config(
     launched = faults.of(run.launched, 0)
     knobs, own = run.knobs(environment, launched or processes)
     rewards = faults.of(run.named_rewards, _NO_REWARDS)
-    served = faults.of(lambda: run.served(script, knobs, fields), NO_SERVER)
+    served = faults.of(lambda: run.server_of(script, knobs, fields), NO_SERVER)
     faults.raise_collected()
-    passthrough = run.passed()
+    passthrough = run.passthrough()
     return Imported(
         knobs={**knobs, **served.knobs},
         passthrough={**passthrough, "env": own} if own else passthrough,
@@ -142,7 +142,7 @@ def import_config(
         lines={key: line for key, line in run.argument_lines() if key not in run.gone},
         text=text,
         notes=(*run.notes(), *colocated, *served.notes),
-        asked=run.asked(),
+        asked=run.missing_fields(),
         processes=launched,
     )
 
@@ -150,21 +150,21 @@ def import_config(
 class _Run(Reading):
     """A run of ``swift rlhf`` or ``megatron rlhf`` while it is read."""
 
-    def __init__(self, found: Given, name: str, fields: Mapping[str, Field]) -> None:
+    def __init__(self, run: Given, name: str, fields: Mapping[str, Field]) -> None:
         super().__init__(name)
-        self.found = found
+        self.found = run
         self.gone: frozenset[str] = frozenset()
         """Arguments of a colocated engine that were removed."""
         start = len(megatron.PREFIX)
         self.fields = {key: field for key, field in fields.items() if not key.startswith(megatron.PREFIX)}
         """The arguments of the run's own command and of its rollout server."""
-        if found.megatron:
+        if run.megatron:
             theirs = {key[start:]: field for key, field in fields.items() if key.startswith(megatron.PREFIX)}
             if not theirs:
                 raise problem(name, 0, "the installed ms-swift does not say which arguments `megatron rlhf` takes")
-            self.fields = {**{key: fields[key] for key in found.served}, **theirs}
-        variables = {key: own.line for key, own in found.environment.items()}
-        self.lines = {**variables, **{key: own.line for key, own in found.arguments.items()}}
+            self.fields = {**{key: fields[key] for key in run.served}, **theirs}
+        variables = {key: own.line for key, own in run.environment.items()}
+        self.lines = {**variables, **{key: own.line for key, own in run.arguments.items()}}
 
     def read(self, files: Mapping[str, str]) -> None:
         """Reads the arguments by their types, without values that only a shell knows."""
@@ -229,13 +229,13 @@ class _Run(Reading):
             raise self.problem(key, f"{show(word)} holds no JSON object")
         return mapping
 
-    def passed(self) -> dict[str, Any]:
+    def passthrough(self) -> dict[str, Any]:
         """Returns the arguments that pass through unchanged, with the whole objective."""
         left = megatron.rest(self.values) if self.found.megatron else rest(self.values)
         own = {key: value for key, value in left.items() if key not in INPUTS}
         return completed(own, self.fields, megatron=self.found.megatron)
 
-    def served(self, script: ServerScript, knobs: Mapping[str, KnobValue], fields: Mapping[str, Field]) -> Served:
+    def server_of(self, script: ServerScript, knobs: Mapping[str, KnobValue], fields: Mapping[str, Field]) -> Served:
         """Reads the settings of the server's script."""
         if not script.text:
             return NO_SERVER
@@ -246,7 +246,7 @@ class _Run(Reading):
         check_pair(found, script.name, script.training, alone)
         return replace(found, notes=(*other_model(found, script.name, self.values.get("model")), *found.notes))
 
-    def asked(self) -> dict[str, str]:
+    def missing_fields(self) -> dict[str, str]:
         """Returns the missing fields that the command line has to give, as ``Imported.asked``."""
         return {
             field: str(unknown(self.name, own.line, key, show(own.unknown), field))

@@ -11,8 +11,7 @@ from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.common.exported import PROMPTS, ExportRequest
 from trainer.frameworks.common.reward_module import Rewards
 from trainer.frameworks.common.texts import whole_text
-from trainer.frameworks.open_r1.field_table import FIELDS
-from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, wants_server
+from trainer.frameworks.open_r1.keys import CHECKPOINTING, FIELDS, NATIVE, wants_server
 from trainer.frameworks.open_r1.render import OBJECTIVE, settings
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys
 from trainer.frameworks.trl.config_text import edited_with, knob_changes

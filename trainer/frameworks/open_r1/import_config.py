@@ -22,7 +22,6 @@ from trainer.frameworks.common.config_entries import (
     meant,
     problem,
     read_mapping,
-    refuse_one_reward,
 )
 from trainer.frameworks.common.fields import Field, FieldError
 from trainer.frameworks.common.imported import Imported, Reading
@@ -48,9 +47,8 @@ from trainer.frameworks.open_r1.accelerate_config import (
     precision_beside,
     read_accelerate,
 )
-from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
-from trainer.frameworks.open_r1.keys import from_keys, rest, wants_server
+from trainer.frameworks.open_r1.keys import FIELDS, from_keys, rest, wants_server
 from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}
@@ -99,7 +97,7 @@ def import_config(
     knobs = recipe.knobs(beside, processes or launched or 1)
     rewards = faults.of(recipe.named_rewards, _NO_REWARDS)
     faults.raise_collected()
-    served = recipe.served(server, server_name, knobs)  # takes a server's share out of the knobs
+    served = recipe.server_of(server, server_name, knobs)  # takes a server's share out of the knobs
     variables = recipe.entries.get(ENVIRONMENT)
     own = {ENVIRONMENT: environment_of(variables, name, any_name=True)} if variables else {}
     return Imported(
@@ -152,7 +150,7 @@ class _Recipe(Reading):
             self.faults.add(error)
         return {**knobs, **precision_beside(self.values, accelerate)}
 
-    def served(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
+    def server_of(self, launch: str, name: str, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's launch; removes knobs of a colocated engine from ``knobs``: a server does not get them."""
         if not wants_server(knobs):
             return NO_SERVER
@@ -167,8 +165,7 @@ class _Recipe(Reading):
     def named_rewards(self) -> tuple[str, ...]:
         """Returns the names of the rewards; each is in Open-R1's registry."""
         names = self.values.get("reward_funcs", DEFAULT_REWARDS)
-        refuse_one_reward(names, self.name, self.line("reward_funcs"))
-        strange = unknown_rewards(names or ())
+        strange = [] if isinstance(names, str) else unknown_rewards(names or ())
         if strange:
             advice = meant(strange[0], REWARDS, 0.6, f"it has {', '.join(REWARDS)}")
             raise self.problem("reward_funcs", f"Open-R1's registry has no {show(strange[0])}; {advice}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -11,9 +13,15 @@ from search_spaces.knobs import KNOBS, Reach, keys_of, plain_keys
 from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.deepspeed import PLACES, rest_of
+from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.trainer_keys import DTYPES, refuse, unsettable
 from trainer.frameworks.trl.keys import Dialect, half_precision, in_keys, trainer_knobs
 
+FIELDS: Mapping[str, Field] = fields_of(
+    json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))["fields"]
+)
+"""Key of ``grpo.py`` -> field, of TRL 0.18.0, transformers 4.52.3 and Open-R1's ``configs.py``; it pins these versions.
+Only defaults that a study reads are included."""
 TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
 """Knobs whose keys have other values than the knob."""
 NATIVE = plain_keys(FRAMEWORK, TRANSLATED)

@@ -12,8 +12,9 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.server_script import DTYPES, TRLS, Program, value_of
-from trainer.frameworks.common.serving import CONNECT_S, HOST, base_url, replicas
+from trainer.frameworks.common.serving import HOST, replicas
 from trainer.frameworks.open_r1.keys import SERVER, acting
+from trainer.frameworks.trl.server import trainer_settings as settings_of_trl
 
 PORT = 8000
 """Default port of TRL's server."""
@@ -30,13 +31,8 @@ def trainer_keys(port: int = PORT) -> dict[str, Any]:
 
 
 def trainer_settings(port: int) -> dict[str, Any]:
-    """Returns the recipe keys that lead a trial to its server."""
-    return {
-        "use_vllm": True,
-        "vllm_mode": "server",
-        "vllm_server_base_url": base_url(port),
-        "vllm_server_timeout": CONNECT_S,
-    }
+    """Returns the recipe keys that lead a trial to its server; a variable has the port for weights."""
+    return {key: value for key, value in settings_of_trl(port, 0).items() if key != "vllm_group_port"}
 
 
 def server_command(

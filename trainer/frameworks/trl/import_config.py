@@ -29,7 +29,6 @@ from trainer.frameworks.common.config_entries import (
     meant,
     problem,
     read_mapping,
-    refuse_one_reward,
 )
 from trainer.frameworks.common.deepspeed import ZERO, at, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, typed
@@ -129,9 +128,9 @@ def import_config(
     whole = {**values, **beside}
     knobs = config.knobs(whole, fields, launched or processes, accelerate)
     environment = faults.of(config.environment, _NO_FILES)
-    rewards = faults.of(config.named_rewards, _NO_REWARDS)
+    rewards = faults.of(lambda: config.rewards(values.get("reward_funcs")), _NO_REWARDS)
     served_by = paired(name, server, server_name, itself=text if script and starts_server(text, name, knobs) else "")
-    served = faults.of(lambda: config.served(served_by, knobs), NO_SERVER)
+    served = faults.of(lambda: config.server_of(served_by, knobs), NO_SERVER)
     faults.raise_collected()
     own = {**({ENVIRONMENT: dict(environment)} if ENVIRONMENT in config.entries else {}), **served.keys}
     return Imported(
@@ -264,12 +263,7 @@ class _Config(Reading):
         """Returns the user's own variables."""
         return environment_of(self.entries[ENVIRONMENT], self.name) if ENVIRONMENT in self.entries else _NO_FILES
 
-    def named_rewards(self) -> tuple[str, ...]:
-        """Returns the names of the rewards."""
-        refuse_one_reward(self.values.get("reward_funcs"), self.name, self.line("reward_funcs"))
-        return self.rewards(self.values.get("reward_funcs"))
-
-    def served(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
+    def server_of(self, script: ServerScript, knobs: dict[str, KnobValue]) -> Served:
         """Reads the server's script; removes a colocated engine's settings from ``knobs`` and lines, with a note."""
         if not script.text:
             return NO_SERVER

@@ -100,7 +100,7 @@ def import_config(
     run.faults.raise_collected()
     return Imported(
         knobs={**knobs, **(knobs_of(script.environment) if script.script else {})},
-        passthrough=run.passed(),
+        passthrough=run.passthrough(),
         model=run.text(MODEL_PATH),
         dataset={key: value for key, value in {**script.unknown, **values}.items() if key in DATASET},
         rewards=run.named_rewards(),
@@ -121,7 +121,7 @@ class _Run(Reading):
         super().__init__(name)
         self.script, self.lines, self.values = script, script.lines, flattened(script.values)
 
-    def passed(self) -> dict[str, Any]:
+    def passthrough(self) -> dict[str, Any]:
         """Returns the settings that pass through unchanged, with the script's other variables."""
         passed = {key: value for key, value in rest(self.values).items() if key not in INPUTS}
         passed = {key: value for key, value in passed.items() if handling_of(key) is not KeyHandling.REFUSED}
