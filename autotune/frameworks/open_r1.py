@@ -17,8 +17,7 @@ from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.server_script import unused
 from trainer.frameworks.common.serving import PORT_VARIABLE, SERVE
 from trainer.frameworks.open_r1 import import_config, server
-from trainer.frameworks.open_r1.config_text import RECIPE
-from trainer.frameworks.open_r1.export import SCRIPT
+from trainer.frameworks.open_r1.export import RECIPE, SCRIPT
 from trainer.frameworks.open_r1.keys import FIELDS, wants_server
 
 

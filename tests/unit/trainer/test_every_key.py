@@ -18,7 +18,7 @@ from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift import key_handling as swift_handling
 from trainer.frameworks.ms_swift.import_config import import_config as import_swift
 from trainer.frameworks.ms_swift.megatron import PREFIX
-from trainer.frameworks.open_r1 import key_handling as openr1_handling
+from trainer.frameworks.open_r1 import keys as openr1_handling
 from trainer.frameworks.open_r1.import_config import import_config as import_recipe
 from trainer.frameworks.open_r1.keys import FIELDS as OPENR1
 from trainer.frameworks.trl import key_handling as trl_handling

@@ -19,7 +19,7 @@ from trainer.frameworks.common.deepspeed import PLACES
 from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, RUN, SERVER, Export, ExportRequest
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.open_r1 import SUPPORTED, export, unsupported
-from trainer.frameworks.open_r1.config_text import RECIPE
+from trainer.frameworks.open_r1.export import RECIPE
 from trainer.frameworks.open_r1.import_config import import_config
 from trainer.frameworks.open_r1.keys import FIELDS, KEYS, acting
 from trainer.frameworks.open_r1.render import OBJECTIVE

@@ -47,8 +47,7 @@ from trainer.frameworks.open_r1.accelerate_config import (
     precision_beside,
     read_accelerate,
 )
-from trainer.frameworks.open_r1.key_handling import INPUTS, SERVER, refusal
-from trainer.frameworks.open_r1.keys import FIELDS, from_keys, rest, wants_server
+from trainer.frameworks.open_r1.keys import FIELDS, INPUTS, SERVER_KEYS, from_keys, refusal, rest, wants_server
 from trainer.frameworks.open_r1.server import PROGRAM
 
 _NOTHING: Mapping[str, str] = {}
@@ -180,7 +179,7 @@ class _Recipe(Reading):
         for key in self.values if server else ():
             if key in OF_COLOCATED:
                 yield str(self.problem(key, NOT_OF_SERVER))
-            elif key in SERVER:
+            elif key in SERVER_KEYS:
                 yield str(self.problem(key, "a trial starts a rollout server of its own"))
 
 

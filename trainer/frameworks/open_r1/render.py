@@ -11,8 +11,7 @@ from trainer.frameworks.common.deepspeed import deepspeed_config
 from trainer.frameworks.common.trainer_keys import LEARNING
 from trainer.frameworks.common.trial_arguments import TrialArguments, following
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.open_r1.key_handling import for_trial
-from trainer.frameworks.open_r1.keys import acting, to_keys
+from trainer.frameworks.open_r1.keys import acting, for_trial, to_keys
 
 OBJECTIVE: Mapping[str, Any] = {
     "loss_type": "bnpo",

@@ -20,7 +20,6 @@ from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.script_folder import folder_of, moved
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.verl import megatron
-from trainer.frameworks.verl.engines import part_refusal
 from trainer.frameworks.verl.key_handling import (
     COMPLETION_LENGTH,
     DATASET,
@@ -32,6 +31,7 @@ from trainer.frameworks.verl.key_handling import (
     REWARD_NAME,
     REWARD_PATH,
     handling_of,
+    part_refusal,
     refusal,
 )
 from trainer.frameworks.verl.key_tables import BESIDE, NATIVE, REFERENCE

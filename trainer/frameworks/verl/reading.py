@@ -16,9 +16,8 @@ from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
 from trainer.frameworks.common.shell_syntax import ShellError
 from trainer.frameworks.common.training_script import own_program, training_commands
-from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
-from trainer.frameworks.verl.key_handling import handling_of
+from trainer.frameworks.verl.key_handling import files_refusal, handling_of
 from trainer.frameworks.verl.key_tables import MODEL_ENGINE, WHOLE
 from trainer.frameworks.verl.megatron import WORD
 
