@@ -16,8 +16,8 @@ from trainer.frameworks.common.deepspeed import PLACES, rest_of
 from trainer.frameworks.common.fields import Field, fields_of
 from trainer.frameworks.common.key_handling import MEASURING as SHARED
 from trainer.frameworks.common.key_handling import without
-from trainer.frameworks.common.trainer_keys import DTYPES, refuse, unsettable
-from trainer.frameworks.trl.keys import Dialect, half_precision, in_keys, trainer_knobs
+from trainer.frameworks.common.trainer_keys import unsettable
+from trainer.frameworks.trl.keys import Dialect, half_precision, trainer_knobs
 
 FIELDS: Mapping[str, Field] = fields_of(
     json.loads(Path(__file__).with_name("fields.json").read_text("utf-8"))["fields"]
@@ -124,24 +124,6 @@ def _own(name: str, configuration: Mapping[str, KnobValue]) -> KnobValue | None:
     if setting is None:
         return None
     return configuration.get(setting.follows) if setting.follows else setting.default
-
-
-def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """Returns recipe keys of every knob with an effect; DeepSpeed's are in the accelerate file, the server's on its own
-    command.
-
-    Raises ValueError for a knob or value that Open-R1 cannot take (``unsupported``).
-    """
-    refuse(unsupported(configuration))
-    acts = acting(configuration)
-    left_out = {"gpu_memory_utilization", "tensor_parallel_size"} if wants_server(configuration) else set()
-    found = in_keys(acts, {knob: key for knob, key in NATIVE.items() if knob not in left_out})
-    if "master_weights" in acts:
-        found["torch_dtype"] = DTYPES[str(acts["master_weights"])]
-    if "checkpointing_reentrant" in acts:
-        key, inner = CHECKPOINTING
-        found[key] = {inner: acts["checkpointing_reentrant"]}
-    return found
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:

@@ -8,10 +8,11 @@ from typing import Any, Unpack
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.trainer_keys import LEARNING
+from trainer.frameworks.common.trainer_keys import DTYPES, LEARNING, refuse
 from trainer.frameworks.common.trial_arguments import TrialArguments, following
 from trainer.frameworks.common.variables import variables
-from trainer.frameworks.open_r1.keys import acting, for_trial, to_keys
+from trainer.frameworks.open_r1.keys import CHECKPOINTING, NATIVE, acting, for_trial, unsupported, wants_server
+from trainer.frameworks.trl.keys import in_keys
 
 OBJECTIVE: Mapping[str, Any] = {
     "loss_type": "bnpo",
@@ -36,7 +37,8 @@ def settings(
 ) -> dict[str, Any]:
     """Returns recipe keys of ``configuration``; knobs without an effect are ignored.
 
-    An accumulation that is not set follows from the micro-batch, so that an update keeps its rows.
+    DeepSpeed's are in the accelerate file, the server's on its own command. An accumulation that is not set follows
+    from the micro-batch, so that an update keeps its rows.
 
     Args:
         passthrough: the user's own keys, whose mappings are merged with the knobs.
@@ -44,11 +46,16 @@ def settings(
     Raises:
         ValueError: a knob or value that Open-R1 cannot take (``keys.unsupported``).
     """
-    found = to_keys(configuration)
-    for key, ours in found.items():
+    refuse(unsupported(configuration))
+    acts = acting(configuration)
+    left_out = {"gpu_memory_utilization", "tensor_parallel_size"} if wants_server(configuration) else set()
+    found = in_keys(acts, {knob: key for knob, key in NATIVE.items() if knob not in left_out})
+    if "master_weights" in acts:
+        found["torch_dtype"] = DTYPES[str(acts["master_weights"])]
+    if "checkpointing_reentrant" in acts:
+        key, inner = CHECKPOINTING
         own = (passthrough or {}).get(key)
-        if isinstance(own, Mapping) and isinstance(ours, Mapping):
-            found[key] = {**own, **ours}
+        found[key] = {**(own if isinstance(own, Mapping) else {}), inner: acts["checkpointing_reentrant"]}
     steps = following(configuration, rows_per_update, world_size)
     if steps is not None:
         found["gradient_accumulation_steps"] = steps
