@@ -14,7 +14,7 @@ from trainer.frameworks.common.accelerate_file import read_file
 from trainer.frameworks.common.exported import ACCELERATE, PROMPTS, RUN
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.trl import import_config, server
-from trainer.frameworks.trl.launching import CONFIG
+from trainer.frameworks.trl.export import CONFIG
 
 
 class TrlFramework(Integration):

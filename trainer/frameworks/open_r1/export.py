@@ -32,7 +32,7 @@ from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.keys import CHECKPOINTING, FIELDS, NATIVE, wants_server
 from trainer.frameworks.open_r1.render import OBJECTIVE, settings
 from trainer.frameworks.open_r1.server import PORT, SERVER_SHARE, server_command, trainer_keys
-from trainer.frameworks.trl.config_text import edited_with, knob_changes
+from trainer.frameworks.trl.export import edited_with, knob_changes
 
 RECIPE = "recipe.yaml"
 _PROMPT_COLUMN = "prompt"

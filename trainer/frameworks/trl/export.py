@@ -6,23 +6,48 @@ launcher that runs the same script.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from search_spaces import yaml_edit
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
 from search_spaces.native import seam_values
 from trainer.child import contract
-from trainer.frameworks.common.exported import ACCELERATE, DEEPSPEED, LAUNCHER, RUN, SERVER, Export, ExportRequest
-from trainer.frameworks.common.reward_module import rewards_of
-from trainer.frameworks.common.serving import base_url
-from trainer.frameworks.common.texts import difference, fill
+from trainer.frameworks.common import scripts
+from trainer.frameworks.common.exported import (
+    ACCELERATE,
+    DEEPSPEED,
+    LAUNCHER,
+    PROMPTS,
+    RUN,
+    SERVER,
+    Command,
+    Export,
+    ExportRequest,
+)
+from trainer.frameworks.common.reward_module import Rewards, rewards_of
+from trainer.frameworks.common.scripts import gpus_of, visible
+from trainer.frameworks.common.serving import base_url, server_environment, split, trainer_environment
+from trainer.frameworks.common.texts import difference, fill, same_model, whole_text
 from trainer.frameworks.common.training_script import is_script
-from trainer.frameworks.trl.config_text import deepspeed_text, edited, written
-from trainer.frameworks.trl.keys import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINER_SEAMS, acting, seams
-from trainer.frameworks.trl.launching import CONFIG, PORT, accelerate_text, by_torchrun, command, script, server_script
-from trainer.frameworks.trl.server import wants_server
+from trainer.frameworks.common.variables import variables
+from trainer.frameworks.trl.keys import ENGINE_SEAMS, FLOAT8_SEAMS, NATIVE, NESTED, TRAINER_SEAMS, acting, seams
+from trainer.frameworks.trl.render import own_keys, settings
+from trainer.frameworks.trl.server import DEVELOPMENT, server_command, trainer_settings, wants_server
 
+CONFIG = "grpo.yaml"
+PORT, GROUP_PORT = 8000, 51216
+"""Ports of an exported rollout server and of the weight group: TRL's defaults."""
+_EXPLICIT = frozenset(NATIVE) | {"sleep_level"}
+"""Knobs that are written even if the user did not set them."""
+_OWN_CHOICE = ("tf32", "pad_to_multiple", "empty_cache_steps", "ddp_bucket_mib")
+"""Knobs that keep torch's default if the user did not set them."""
+DEFAULT_COMPLETION = 512
+"""TRL's default of ``max_completion_length``, in tokens."""
 _CHILD = Path(contract.__file__).parent.parent / "frameworks"
 _FOLDERS = {"float8": "hf_trainer"}
 """Part -> folder of the child's module, if it is not ``trl``."""
@@ -45,15 +70,15 @@ def export(request: ExportRequest) -> Export:
     before = "" if script_given else request.user_config
     text = edited(request, rewards, prompts) if before else written(request, rewards)
     parts, server = parts_of(request.configuration, request.device), wants_server(request.configuration)
-    made = command(request, rewards, bool(parts))
-    files = {CONFIG: text, RUN: script(request, made), **rewards.files}
+    made = _command(request, rewards, bool(parts))
+    files = {CONFIG: text, RUN: _script(request, made), **rewards.files}
     files.update(files_of(parts, request.configuration, request.device))
     if not by_torchrun(request):
-        files[ACCELERATE] = accelerate_text(request)
+        files[ACCELERATE] = _accelerate_text(request)
     if sharding := deepspeed_text(request):
         files[DEEPSPEED] = sharding
     if server:
-        files[SERVER] = server_script(request)
+        files[SERVER] = _server_script(request)
     health = f"{base_url(PORT)}/health" if server else ""
     whys = tuple(part.why for part in parts if part.why)
     named = {name for part in parts for name in part.seams}
@@ -110,3 +135,256 @@ def files_of(parts: tuple[Part, ...], configuration: Mapping[str, KnobValue], de
     then = [fill(__file__, f"launch_{part.name}", seams=repr(dict(part.seams)), device=repr(device)) for part in parts]
     launcher = fill(__file__, "launch", first=first, then="\n".join(then))
     return {LAUNCHER: launcher, **{part.file: part.text for part in parts}}
+
+
+def by_torchrun(request: ExportRequest) -> bool:
+    """Tells whether ``torchrun`` starts the processes, as in a trial.
+
+    Sharding needs torchrun even with one process; on a CPU ``accelerate launch`` would start one of several processes.
+    On several nodes torchrun takes the differences between nodes from variables.
+    """
+    acts = acting(request.configuration)
+    sharded = bool(acts.get("zero_stage")) or acts.get("fsdp") == "fsdp2"
+    return sharded or request.nodes > 1 or (request.device == "cpu" and request.world_size > 1)
+
+
+def on_cpu_with_deepspeed(request: ExportRequest) -> bool:
+    """Tells whether a run trains on the CPU with DeepSpeed, which ``use_cpu`` would turn off."""
+    return request.device == "cpu" and bool(acting(request.configuration).get("zero_stage"))
+
+
+def _accelerate_text(request: ExportRequest) -> str:
+    """Returns the text of ``accelerate launch``'s file."""
+    precision = str(request.configuration.get("precision", "fp32"))
+    several = request.world_size > 1
+    values = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU" if several else "NO",
+        "mixed_precision": {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}.get(precision, "no"),
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": request.world_size,
+        "use_cpu": request.device == "cpu",
+        "main_training_function": "main",
+        "enable_cpu_affinity": False,
+        "debug": False,
+    }
+    return "".join(f"{key}: {yaml_edit.scalar(value)}\n" for key, value in values.items())
+
+
+def _command(request: ExportRequest, rewards: Rewards, launcher: bool) -> Command:
+    """Returns the training command, through ``LAUNCHER`` if ``launcher``, else TRL's script itself."""
+    script = ("{here}/" + LAUNCHER,) if launcher else ("-m", "trl.scripts.grpo")
+    own_folder = bool(request.user_config)
+    environment = _environment(request)
+    if own_folder and rewards.files:
+        environment["PYTHONPATH"] = "{here}"
+    return Command(
+        argv=(request.python, *_started(request), *script, "--config", "{here}/" + CONFIG, *_files(request)),
+        folder=rewards.folder or request.folder if own_folder else "{here}",
+        environment=environment,
+    )
+
+
+def _started(request: ExportRequest) -> tuple[str, ...]:
+    if by_torchrun(request):
+        place = ("--nnodes", str(request.nodes)) if request.nodes > 1 else ("--standalone", "--local-addr", "127.0.0.1")
+        ranks = (*place, "--nproc-per-node", str(request.world_size // request.nodes))
+        return ("-m", "torch.distributed.run", *ranks, "--log-dir", "{here}/ranks")
+    threads = ("--num_cpu_threads_per_process", str(request.threads))
+    return ("-m", "accelerate.commands.launch", "--config_file", "{here}/" + ACCELERATE, *threads)
+
+
+def _environment(request: ExportRequest) -> dict[str, str]:
+    found = variables(request.configuration)
+    if by_torchrun(request):
+        found["OMP_NUM_THREADS"] = str(request.threads)  # it would leave a process one thread
+    if request.device == "cpu" and request.world_size > request.nodes == 1:
+        found["GLOO_SOCKET_IFNAME"] = "lo"
+    if wants_server(request.configuration):
+        return {**found, **trainer_environment(split(gpus_of(request), request.configuration)[0])}
+    return {**found, **visible(request, served=False)}
+
+
+def _server_script(request: ExportRequest) -> str:
+    """Returns the script that starts the rollout server.
+
+    Raises ValueError if the GPUs cannot be split as configured.
+    """
+    longest = (request.max_prompt_length or 0) + request.max_completion_length
+    argv = server_command(
+        request.configuration,
+        request.model,
+        request.python,
+        PORT,
+        longest=longest,
+        revision=request.revision,
+        passthrough=request.passthrough,
+        vllm=request.vllm,
+    )
+    environment = {**server_environment(()), **DEVELOPMENT}
+    del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
+    del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
+    return scripts.server_script(request, argv, environment)
+
+
+def _files(request: ExportRequest) -> tuple[str, ...]:
+    """Returns the words for exported files, with whole paths if the command runs in the user's folder."""
+    found: list[str] = []
+    if request.user_config and not request.own_data:
+        found += ["--dataset_name", "{here}/" + PROMPTS]
+    if request.user_config and acting(request.configuration).get("zero_stage"):
+        found += ["--deepspeed", "{here}/" + DEEPSPEED]
+    return tuple(found)
+
+
+def _script(request: ExportRequest, made: Command) -> str:
+    """Returns the text of the script ``RUN``."""
+    remark = f"Options of TRL's script may follow; they win over {CONFIG}."
+    if request.nodes > 1:  # torchrun's own variables for its options
+        remark += (
+            f" Start it on each of the {request.nodes} nodes, with PET_NODE_RANK (from 0), PET_MASTER_ADDR and "
+            "PET_MASTER_PORT set: the address of the first and a port that is free there."
+        )
+    return scripts.run_script(request, made, remark, served=wants_server(request.configuration))
+
+
+def knob_keys(request: ExportRequest) -> dict[str, Any]:
+    """Returns the configuration's knobs as keys of TRL's script; DeepSpeed's as the name of its file.
+
+    Raises ValueError for a configuration that TRL cannot take.
+    """
+    training, model = _rendered(request)
+    if "use_kernels" in model:
+        own = request.passthrough.get("model_init_kwargs") or {}
+        model["model_init_kwargs"] = {**own, "use_kernels": model.pop("use_kernels")}
+    if training.get("deepspeed"):
+        training["deepspeed"] = DEEPSPEED
+    if wants_server(request.configuration):
+        reached = trainer_settings(PORT, GROUP_PORT)
+        training.update({key: reached[key] for key in ("vllm_server_base_url", "vllm_group_port")})
+    return {**training, **model}
+
+
+def deepspeed_text(request: ExportRequest) -> str:
+    """Returns DeepSpeed's configuration as JSON; empty without DeepSpeed."""
+    found = _rendered(request)[0].get("deepspeed")
+    return json.dumps(found, indent=2) + "\n" if found else ""
+
+
+def _rendered(request: ExportRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    training, model, _ = settings(request.configuration, **request.sizes, passthrough=request.passthrough)
+    return training, model
+
+
+def written(request: ExportRequest, rewards: Rewards) -> str:
+    """Writes a whole configuration with every knob, because another TRL version has other defaults."""
+    unset = {knob: value for knob, value in defaults("trl").items() if knob in _EXPLICIT}
+    tuned = knob_keys(replace(request, configuration={**unset, **request.configuration}))
+    tuned.update({NATIVE[knob]: None for knob in _OWN_CHOICE if knob not in request.configuration})
+    run = {
+        "output_dir": "output",
+        "num_train_epochs": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "seed": request.seed,
+        "use_cpu": _use_cpu(request),
+        **own_keys(request.passthrough, request.configuration, measuring=True),
+    }
+    inputs = {
+        "model_name_or_path": request.model,
+        **({"model_revision": request.revision} if request.revision else {}),
+        "dataset_name": PROMPTS,
+        "dataset_train_split": "train",
+        "reward_funcs": list(rewards.names),
+        "max_completion_length": request.max_completion_length,
+    }
+    return whole_text(request.title, inputs, tuned, run)
+
+
+def _use_cpu(request: ExportRequest) -> bool:
+    return request.device == "cpu" and not on_cpu_with_deepspeed(request)
+
+
+def edited(request: ExportRequest, rewards: Rewards, prompts: bool) -> str:
+    """Rewrites the user's own file: sets the knobs, and the inputs that the command line replaced."""
+    document = yaml_edit.located(request.user_config)
+    model: dict[str, Any] = {}
+    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), request.model):
+        model["model_name_or_path"] = request.model
+        if request.revision or ("model_revision",) in document.values:
+            model["model_revision"] = request.revision or "main"
+    return edited_with(
+        document,
+        knob_changes(document, knob_keys(request), request, dict(NESTED.values()), ("deepspeed", "fsdp")),
+        request,
+        rewards,
+        use_cpu=_use_cpu(request),
+        model=model,
+        data={"dataset_name": PROMPTS, "dataset_train_split": "train"} if prompts else {},
+        emptied={"dataset_config": None, "datasets": []},
+        lengths={"max_completion_length": (request.max_completion_length, DEFAULT_COMPLETION)},
+    )
+
+
+def edited_with(
+    document: yaml_edit.Document,
+    changes: dict[yaml_edit.Path, Any],
+    request: ExportRequest,
+    rewards: Rewards,
+    *,
+    use_cpu: bool,
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    emptied: Mapping[str, Any],
+    lengths: Mapping[str, tuple[int, Any]],
+) -> str:
+    """Rewrites the user's own file: makes the ``changes`` of the knobs, and sets the inputs that differ.
+
+    With exported prompts (``data``) a key of ``emptied`` that the file has gets its value. ``lengths``: key -> (tokens,
+    default).
+    """
+    if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
+        compiling = [("torch_compile_mode",), ("torch_compile_backend",)]
+        changes.update({path: None for path in compiling if path in document.values})
+    if (yaml_edit.lookup(document, ("use_cpu",)) is True) != use_cpu and request.device == "cpu":
+        changes[("use_cpu",)] = use_cpu
+    changes.update({(key,): value for key, value in model.items()})
+    if rewards.files or ("reward_funcs",) not in document.values:
+        changes[("reward_funcs",)] = list(rewards.names)
+    if ("reward_weights",) in document.values and "reward_weights" not in request.passthrough:
+        changes[("reward_weights",)] = None  # of the rewards that went
+    changes.update({(key,): value for key, value in data.items()})
+    changes.update({(key,): value for key, value in emptied.items() if data and (key,) in document.values})
+    for key, (length, unset) in lengths.items():
+        own = yaml_edit.lookup(document, (key,))
+        if (unset if own is None else own) != length:
+            changes[(key,)] = length
+    return yaml_edit.edited(request.user_config, changes)
+
+
+def knob_changes(
+    document: yaml_edit.Document,
+    keys: Mapping[str, Any],
+    request: ExportRequest,
+    inner: Mapping[str, str],
+    omitted: Collection[str],
+) -> dict[yaml_edit.Path, Any]:
+    """Returns the changes to the knobs' ``keys``, each at its place in the user's file.
+
+    ``inner``: key -> the knob in its mapping. A key of ``omitted`` that turns nothing on is not added to a file.
+    """
+    changes: dict[yaml_edit.Path, Any] = {}
+    for key, value in keys.items():
+        nested = ("model_init_kwargs", key)
+        if key in inner and isinstance(document.values.get((key,)), yaml_edit.MAPPING):
+            changes[key, inner[key]] = value[inner[key]]
+        elif nested in document.values:
+            changes[nested] = value
+        elif value or (key,) in document.values or key not in omitted:
+            changes[(key,)] = value
+    steps, micro = (changes.get((key,)) for key in ("steps_per_generation", "per_device_train_batch_size"))
+    if yaml_edit.lookup(document, ("generation_batch_size",)) is None or steps is None or micro is None:
+        return changes
+    del changes[("steps_per_generation",)]  # TRL refuses both
+    return {**changes, ("generation_batch_size",): steps * micro * request.world_size}
