@@ -20,9 +20,8 @@ from trainer.frameworks.common.exported import ExportRequest
 from trainer.frameworks.common.scripts import VISIBLE
 from trainer.frameworks.common.texts import same_model, whole_text
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
-from trainer.frameworks.ms_swift.keys import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO
+from trainer.frameworks.ms_swift.keys import ENGINE_KEY, FSDP, OF_MEGATRON, SEAMS, SERVER, ZERO, variables
 from trainer.frameworks.ms_swift.keys import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings

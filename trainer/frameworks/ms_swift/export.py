@@ -16,8 +16,8 @@ from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift import megatron
 from trainer.frameworks.ms_swift.config_text import CONFIG, edited, is_script, written
-from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.given import given
+from trainer.frameworks.ms_swift.keys import variables
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin, plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
 from trainer.frameworks.ms_swift.server import PORT, server_arguments, server_command, wants_server

@@ -42,11 +42,10 @@ from trainer.frameworks.common.server_script import (
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift import megatron
-from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, asked_of, given, server_knobs
 from trainer.frameworks.ms_swift.key_handling import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
-from trainer.frameworks.ms_swift.keys import SERVED, from_keys, rest
-from trainer.frameworks.ms_swift.objective import completed
+from trainer.frameworks.ms_swift.keys import SERVED, from_keys, knobs_of, rest
+from trainer.frameworks.ms_swift.render import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}

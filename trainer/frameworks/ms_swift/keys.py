@@ -1,4 +1,4 @@
-"""Converts knobs to arguments of ``swift rlhf`` and ``swift rollout`` (ms-swift 4.6.0), and back. Pure."""
+"""Converts knobs to arguments of ``swift rlhf`` and ``swift rollout`` (ms-swift 4.6), to variables, and back. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from search_spaces.knobs import KNOBS, Reach, defaults, key_of, keys_of, places_
 from search_spaces.knobs.megatron import ENGINE as ENGINE_KNOB
 from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
 from search_spaces.native import acting as acting_in
+from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common.deepspeed import PLACES, at, rest_of, zero_places
 from trainer.frameworks.common.speculation import ARGUMENT, speculative_config, speculative_knobs
 from trainer.frameworks.common.speculation import KNOBS as SPECULATIVE
 from trainer.frameworks.common.trainer_keys import DTYPES, compiles, micro_batches, unsettable, weights_held
 from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
+from trainer.frameworks.common.variables import variables as allocators
 from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument, fsdp_of, zero_of
 
 FRAMEWORK = "ms_swift"
@@ -303,3 +306,34 @@ def _servers_guesses(given: Mapping[str, Any]) -> dict[str, KnobValue]:
         expected = "a trial's rollout server guesses by method ngram with num_speculative_tokens, or not at all"
         raise KnobKeyError(SERVERS_GUESSES, f"{expected}; remove it")
     return found
+
+
+def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
+    """Returns the environment variables that the knobs of ``configuration`` add to a training process."""
+    acts, found = acting(configuration), allocators(configuration)
+    if acts.get("rollout_mode") == "server" and "weight_sync_bucket_mib" in acts:
+        found[BUCKET_VARIABLE] = str(acts["weight_sync_bucket_mib"])
+    return found
+
+
+def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict[str, str]]:
+    """Returns (the knobs that ``environment`` sets, the other variables).
+
+    Raises KnobKeyError for a bucket size that is no number.
+    """
+    found: dict[str, KnobValue] = {}
+    rest = dict(environment)
+    if rest.get(ALLOCATOR, "").replace(" ", "") == SEGMENTS:
+        del rest[ALLOCATOR]
+        found["expandable_segments"] = True
+    for word, text in HEAPS.items():
+        if rest.get(TUNABLES) == text:
+            del rest[TUNABLES]
+            found["host_allocator"] = word
+    if BUCKET_VARIABLE in rest:
+        text = rest.pop(BUCKET_VARIABLE)
+        size = whole_number(text)
+        if size is None:
+            raise KnobKeyError(BUCKET_VARIABLE, f"expected a whole number of MiB, got {text[:60]}")
+        found["weight_sync_bucket_mib"] = parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, size)
+    return found, rest
