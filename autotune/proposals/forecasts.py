@@ -47,7 +47,7 @@ class Task:
 
     @classmethod
     def of(cls, spec: StudySpec) -> Task:
-        """The task of a stored study."""
+        """Returns the task of a stored study."""
         work = spec.workload
         return cls(
             resources=spec.resources,
@@ -106,7 +106,7 @@ class PeakModel(Protocol):
     """Memory of configurations nobody ran yet."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PeakModel:
-        """A model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
+        """Returns a model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast: ...
@@ -128,7 +128,7 @@ class TimeModel(Protocol):
     """Cycle times of configurations nobody ran yet."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:
-        """A model that knows ``trials``; with none it is the prior."""
+        """Returns a model that knows ``trials``; with none it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast: ...

@@ -116,17 +116,17 @@ class TwoTrackProposer:
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """``propose`` for one of several places; ``here`` are the trials that finished there."""
+        """Proposes for one of several places; ``here`` are the trials that finished there."""
         return self._proposed(history, number, here=here)
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """``propose`` among the configurations that the newest trial's process can run without a restart."""
+        """Proposes among the configurations that the newest trial's process can run without a restart."""
         return self._proposed(history, number, within=True)
 
     def _proposed(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial] | None = None, *, within: bool = False
     ) -> tuple[Configuration, str] | None:
-        """``here``: as of ``propose_at``; ``within``: no process may start."""
+        """Proposes; ``here`` as of ``propose_at``, ``within``: no process may start."""
         trials = self._as_candidates(history)
         known = evidence(trials, self._read)
         same = [e for e in known if self._learns_the_same(e.configuration)]
@@ -211,7 +211,7 @@ class TwoTrackProposer:
         return own.grid.beside(c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """Whether ``configuration`` learns as the baseline: it was drawn for the headline, or the catalogue says so."""
+        """Tells whether ``configuration`` learns as the baseline: drawn for the headline, or by the catalogue."""
         if configuration in self._same_learning:
             return True
         return self._nearby is not None and same_learning(configuration, self._baseline, self._framework)
@@ -262,7 +262,7 @@ def _lasted_s(trials: Sequence[Trial]) -> float:
 
 
 def draw(seed: int, number: int) -> int:
-    """32 bits that depend on the study's seed and the trial's number alone."""
+    """Returns 32 bits that depend on the study's seed and the trial's number alone."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
 
 

@@ -67,7 +67,7 @@ def longest(completions: tuple[int, ...], rows: Column) -> Column:
 
 @lru_cache(maxsize=512)
 def _longest(completions: tuple[int, ...], rows: float) -> float:
-    """The n-th shortest of N is at least as long as all with a probability of C(n, rows) / C(N, rows)."""
+    """Returns ``longest``: the n-th shortest of N is the longest or longer with probability C(n, rows) / C(N, rows)."""
     ranks = np.arange(len(completions), 0, -1, dtype=np.float64)
     below = np.cumprod(np.maximum(ranks - max(1.0, rows), 0.0) / ranks)
     chances = np.concatenate([[1.0], below[:-1]]) - below
