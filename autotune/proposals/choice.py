@@ -1,20 +1,20 @@
 """Chooses the next trial: the best forecast and one-knob steps in turns, until neither promises more than noise. Pure.
 
 The best forecast that fits goes first; after forecasts in a row that did not pay, 1, 2, then 4 steps follow from the
-best measured configuration, in the knobs of the longest phase first. Where the time model is not trusted, steps go in
-an expert's order, and forecasts wait until there are none left. See docs/how-it-works.md.
+best measured configuration, in the knobs of the longest phase first. See docs/how-it-works.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.domain import Configuration
 from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.proposals.forecasts import SURE
 from autotune.proposals.steps import EXPERT, NO_STAKE, PAYS, Step, expert_rank, stake
@@ -49,6 +49,8 @@ RESTART_COST = 4.0
 """Trials in a living process that cost as much as one that starts a process."""
 ALIKE = 0.01
 """Forecasts this close are equal; then the one nearest to the base is tried."""
+REFINED = 8
+"""Single changes of a drawn candidate, at most."""
 MISLED = 0.1
 """Log tokens/hour below the best so far, from which a forecast was not merely a little off."""
 MANY, LESS_SURE = 5, 0.8
@@ -62,8 +64,10 @@ class Outlook:
     """Candidates of one grid with their forecasts, relative to the best measured one."""
 
     grid: CandidateGrid
-    open_: Mask
+    left: Mask
     """May be tried, and is likely to fit."""
+    suspects: NDArray[np.int64]
+    """Failures that the candidate's values may have caused."""
     gain: Array
     """Mean of log tokens/hour over the best measured."""
     spread: Array
@@ -72,6 +76,16 @@ class Outlook:
     """Probability of fitting into memory; what does not fit gains nothing."""
     restarts: NDArray[np.int64]
     """``Restart`` each needs."""
+
+    @property
+    def open_(self) -> Mask:
+        """May be tried, is likely to fit, and nothing like it has failed."""
+        found: Mask = self.left & (self.suspects == 0)
+        return found
+
+    def likely(self, least: float) -> Outlook:
+        """Leaves out the candidates that fit with a probability below ``least``."""
+        return replace(self, left=self.left & (self.fits >= least))
 
     @cached_property
     def expected(self) -> Array:
@@ -93,8 +107,8 @@ def improvement(gain: Array, spread: Array) -> Array:
     return found
 
 
-Choice = tuple[CandidateGrid, int]
-"""A grid and the place of a candidate in it."""
+Choice = tuple[Outlook, int]
+"""A candidate, by its place in the grid of an outlook."""
 
 
 def best_forecast(
@@ -104,22 +118,44 @@ def best_forecast(
     equals the nearest to ``base``."""
     score = [o.improvement if uncertain else o.expected for o in outlooks]
     able = [o.open_ for o in outlooks]
-    within = [o.open_ & (o.restarts == int(Restart.NONE)) for o in outlooks]
+    within = [mask & (o.restarts == int(Restart.NONE)) for o, mask in zip(outlooks, able, strict=True)]
     top_within, top = _top(score, within), _top(score, able)
     stays = top_within >= max(worth.within, top - STAY)
     if not stays and top < worth.restart:
         return None
     masks, least = (within, top_within) if stays else (able, top)
     equal = [mask & (values >= least - ALIKE) for mask, values in zip(masks, score, strict=True)]
-    several = [(o.grid, mask) for o, mask in zip(outlooks, equal, strict=True) if mask.any()]
-    found = [(grid, grid.nearest(base, mask) if base else int(np.argmax(mask))) for grid, mask in several]
-    return min(found, key=lambda choice: choice[0].distance(choice[1], base) if base else 0.0)
+    found = [
+        (o, o.grid.nearest(base, mask) if base else int(np.argmax(mask)))
+        for o, mask in zip(outlooks, equal, strict=True)
+        if mask.any()
+    ]
+    return min(found, key=lambda choice: choice[0].grid.distance(choice[1], base) if base else 0.0)
 
 
 def _top(score: Sequence[Array], masks: Sequence[Mask]) -> float:
-    return max(
-        (float(values[mask].max()) for values, mask in zip(score, masks, strict=True) if mask.any()), default=-math.inf
-    )
+    pairs = zip(score, masks, strict=True)
+    return max((float(values[mask].max()) for values, mask in pairs if mask.any()), default=-math.inf)
+
+
+def refined(choice: Choice, base: Point | None, around: Callable[[Configuration], Outlook]) -> Choice:
+    """Returns the best forecast by single changes from a drawn candidate; of equals the nearest to the base. ``around``
+    tells the neighbours of a candidate."""
+    outlook, place = choice
+    gain, stays = float(outlook.expected[place]), outlook.restarts[place] == int(Restart.NONE)
+    for _ in range(REFINED):
+        here = outlook.grid.candidates[place]
+        beside = around(here)
+        able = beside.open_ & ((beside.restarts == int(Restart.NONE)) | (not stays))
+        gain = max(gain, float(np.max(beside.expected, where=able, initial=-math.inf)))
+        equal = able & (beside.expected >= gain - ALIKE)
+        if not equal.any():
+            break
+        best = int(np.argmax(np.where(equal, beside.expected, -math.inf)))
+        outlook, place = beside, beside.grid.nearest(base, equal) if base else best
+        if beside.grid.candidates[place] == here:
+            break
+    return outlook, place
 
 
 def best_step(
@@ -127,36 +163,33 @@ def best_step(
     outlook: Outlook,
     of_phases: Mapping[str, float],
     engine: KnobValue | None,
-    worth: Worth | None,
+    worth: Worth,
     *,
     misled: bool = False,
 ) -> Choice | None:
     """Returns the next step: the most promising, those in the living process and in the longest phase first.
 
-    ``of_phases`` are shares of the base's cycle. Without ``worth``, what a step has to promise, forecasts are not
-    trusted and an expert's order counts. ``misled``: after a forecast far too high, steps of that order in the living
-    process need promise nothing.
+    ``of_phases`` are shares of the base's cycle, ``worth`` is what a step has to promise. ``misled``: after a forecast
+    far too high, steps in an expert's order in the living process need promise nothing.
     """
     ranked: list[tuple[tuple[float, ...], int]] = []
     for step in found:
         longest, share = stake(KNOBS.get(step.knob), of_phases, engine)
         hope, restart = float(outlook.improvement[step.index]), int(outlook.restarts[step.index])
         free = misled and not restart and step.knob in EXPERT
-        least = 0.0 if worth is None or free else worth.restart if restart else worth.within
-        if share <= NO_STAKE or hope < least:
-            continue
-        rank = expert_rank(step.knob) if misled or worth is None else 0
-        order = (restart, not longest, rank, -hope) if worth is not None else (restart, rank, not longest, -hope)
-        ranked.append((order, step.index))
-    return (outlook.grid, min(ranked)[1]) if ranked else None
+        least = 0.0 if free else worth.restart if restart else worth.within
+        if share > NO_STAKE and hope >= least:
+            rank = expert_rank(step.knob) if misled else 0
+            ranked.append(((restart, not longest, rank, -hope), step.index))
+    return (outlook, min(ranked)[1]) if ranked else None
 
 
-def is_dear(forecast: Choice, step: Choice, outlooks: Sequence[Outlook], of_step: Outlook) -> bool:
+def is_dear(forecast: Choice, step: Choice) -> bool:
     """Tells whether a step in the living process promises more for its cost than a forecast that needs a restart."""
-    gain, restart = next((o.expected[forecast[1]], o.restarts[forecast[1]]) for o in outlooks if o.grid is forecast[0])
-    if int(restart) == int(Restart.NONE) or int(of_step.restarts[step[1]]) != int(Restart.NONE):
+    (outlook, place), (of_step, index) = forecast, step
+    if outlook.restarts[place] == int(Restart.NONE) or of_step.restarts[index] != int(Restart.NONE):
         return False
-    return RESTART_COST * float(of_step.improvement[step[1]]) >= float(gain)
+    return RESTART_COST * float(of_step.improvement[index]) >= float(outlook.expected[place])
 
 
 def steps_owed(track: Sequence[Observation], forecast: str) -> int:

@@ -47,7 +47,7 @@ class Task:
 
     @classmethod
     def of(cls, spec: StudySpec) -> Task:
-        """The task of a stored study."""
+        """Returns the task of a stored study."""
         work = spec.workload
         return cls(
             resources=spec.resources,
@@ -106,7 +106,7 @@ class PeakModel(Protocol):
     """Memory of configurations nobody ran yet."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PeakModel:
-        """A model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
+        """Returns a model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast: ...
@@ -122,25 +122,13 @@ class TimeForecast:
     """Standard deviation of the same."""
     phases: Mapping[str, Column]
     """Median seconds by ``Phase`` value."""
-    restart_s: Column
-    """Seconds from the trial's start to its first timed cycle, were it run in a fresh process."""
-
-    def part(self, chosen: slice | NDArray[np.int64]) -> TimeForecast:
-        """The forecast of some of the configurations."""
-        phases = {name: column[chosen] for name, column in self.phases.items()}
-        return TimeForecast(self.log_seconds[chosen], self.spread[chosen], phases, self.restart_s[chosen])
 
 
 class TimeModel(Protocol):
     """Cycle times of configurations nobody ran yet."""
 
-    @property
-    def trusted(self) -> bool:
-        """Whether its residuals agree with the prior; on ``False`` callers should fall back."""
-        ...
-
     def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:
-        """A model that knows ``trials``; with none it is the prior."""
+        """Returns a model that knows ``trials``; with none it is the prior."""
         ...
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast: ...

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from autotune.domain import Configuration, Resources, Trial, TrialKind, TrialState
 from autotune.ports import Proposer
 from autotune.proposals import dominance
-from autotune.proposals.candidate_grid import CandidateGrid, Mask
+from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.costs import living_process
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import PriorData, Task
@@ -36,7 +36,6 @@ from autotune.statistics import evidence as evidence_of
 from autotune.statistics import retries
 from autotune.statistics.evidence import Row, same_learning
 from search_spaces.knobs.model import Restart
-from search_spaces.knobs.restart import restart_key
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 
@@ -117,106 +116,102 @@ class TwoTrackProposer:
     def propose_at(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial]
     ) -> tuple[Configuration, str] | None:
-        """``propose`` for one of several places; ``here`` are the trials that finished there."""
+        """Proposes for one of several places; ``here`` are the trials that finished there."""
         return self._proposed(history, number, here=here)
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """``propose`` among the configurations that the newest trial's process can run without a restart."""
+        """Proposes among the configurations that the newest trial's process can run without a restart."""
         return self._proposed(history, number, within=True)
 
     def _proposed(
         self, history: Sequence[Trial], number: int, here: Sequence[Trial] | None = None, *, within: bool = False
     ) -> tuple[Configuration, str] | None:
-        """``here``: as of ``propose_at``; ``within``: no process may start."""
+        """Proposes; ``here`` as of ``propose_at``, ``within``: no process may start."""
         trials = self._as_candidates(history)
         known = evidence(trials, self._read)
         same = [e for e in known if self._learns_the_same(e.configuration)]
         there = here if here is None else self._as_candidates(here)
         process = trials[-1].configuration if within else living_process(trials, self._framework, self._device, there)
-        point = _Point(
-            taken={t.configuration for t in trials if is_taken(t)},
-            regions=self._regions(trials),
-            known=known,
-            process=process,
-            within=within,
-            seed=draw(self._seed, number),
-            leader=_leader(trials, same),
-        )
-        sampler = self._sampler.fit(trials, known)
-        tracks: list[tuple[Track, Sequence[Observation], Callable[[], bool]]] = [
-            (self._headline, same, partial(self._waits, history)),
-            (self._permitted, known, _never),
-        ]
-        confirmed = any(self._learns_the_same(c) for c in _confirmed(trials) - {self._baseline})
-        opened = confirmed or point.leader is None or _lasted_s(trials) >= PERMITTED_AFTER_S
-        if not opened and self._left(self._headline.grid, point).any():
-            tracks.pop()
-        elif number % PERMITTED_EVERY == 0:
-            tracks.reverse()
-        proposals = (self._on_track(point, sampler, *track) for track in tracks)
-        return next((one for one in proposals if one is not None), None)
+        taken, regions = {t.configuration for t in trials if is_taken(t)}, self._regions(trials)
 
-    def _on_track(
+        def field(grid: CandidateGrid) -> Field:
+            left = grid.without(taken, regions)
+            return Field(
+                grid, left & (grid.restarts(process, self._framework) == int(Restart.NONE)) if within else left
+            )
+
+        leader = _leader(trials, same)
+        sampler = self._sampler.fit(trials, known)
+        for track in self._tracks(trials, number, leader, field):
+            whole, own = field(track.grid), track is self._headline
+            if not whole.left.any():
+                continue
+            around = partial(self._around, track, field)
+            turn = Turn(
+                field=whole,
+                nearby=tuple(self._nearby_fields(track, field, process, leader or self._baseline)),
+                around=None if self._nearby is None else around,
+                track=same if own else known,
+                waits=partial(self._waits, history) if own else _never,
+                process=process,
+                seed=draw(self._seed, number),
+            )
+            asking = sampler.asking(turn)
+            if asking is not None:
+                grid = asking.field.grid
+                study = rebuilt_study(grid, turn.track, asking.sampler, track.frozen)
+                chosen = grid.candidates[asked(study, grid, asking.field.left, asking.asks)]
+                return chosen, f"{asking.source}/{track.name}"
+        return None
+
+    def _tracks(
         self,
-        point: _Point,
-        sampler: StudySampler,
-        track: Track,
-        observations: Sequence[Observation],
-        waits: Callable[[], bool],
-    ) -> tuple[Configuration, str] | None:
-        left = self._left(track.grid, point)
-        if not left.any():
-            return None
-        around = None if self._nearby is None else partial(self._around, track, point)
-        nearby = tuple(self._others(track, point))
-        turn = Turn(Field(track.grid, left), nearby, around, observations, waits, point.process, point.seed)
-        asking = sampler.asking(turn)
-        if asking is None:
-            return None
-        grid = asking.field.grid
-        study = rebuilt_study(grid, observations, asking.sampler, track.frozen)
-        chosen = grid.candidates[asked(study, grid, asking.field.left, asking.asks)]
-        return chosen, f"{asking.source}/{track.name}"
+        trials: Sequence[Trial],
+        number: int,
+        leader: Configuration | None,
+        field: Callable[[CandidateGrid], Field],
+    ) -> Sequence[Track]:
+        """Returns the tracks in the order in which they are asked; permitted ones wait until the headline is done."""
+        confirmed = any(self._learns_the_same(c) for c in _confirmed(trials) - {self._baseline})
+        opened = confirmed or leader is None or _lasted_s(trials) >= PERMITTED_AFTER_S
+        if not opened and field(self._headline.grid).left.any():
+            return (self._headline,)
+        both = (self._headline, self._permitted)
+        return both[::-1] if opened and number % PERMITTED_EVERY == 0 else both
 
     def _waits(self, history: Sequence[Trial]) -> bool:
         """Tells whether the leader is to be confirmed, and has not been."""
         baseline = next(iter(self._as_candidate))
-        if any(t.feasible and not t.tokens_per_hour for t in history):
-            history = [t for t in history if t.tokens_per_hour or not t.feasible]
+        history = [t for t in history if t.tokens_per_hour or not t.feasible]
         leaders = evidence_of.leaders(history, baseline, self._framework)
         leader = next((one.configuration for one in leaders if one.row is Row.SAME_LEARNING), baseline)
         return leader != baseline and leader not in _confirmed(history)
 
-    def _others(self, track: Track, point: _Point) -> Iterable[Field]:
-        """Yields candidates of the living process, then neighbours of the leader, where the space was drawn from."""
-        same = track is self._headline
-        if self._alongside is not None and point.process is not None and same:
-            key = restart_key(point.process, Restart.NONE, self._framework)
-            grid = self._beside(track.name, tuple(self._alongside(point.process)), key)
-            yield Field(grid, self._left(grid, point))
+    def _nearby_fields(
+        self,
+        track: Track,
+        field: Callable[[CandidateGrid], Field],
+        process: Configuration | None,
+        base: Configuration,
+    ) -> Iterable[Field]:
+        """Yields candidates of the living process, then neighbours of the base, where the space was drawn from."""
+        if self._alongside is not None and process is not None and track is self._headline:
+            yield field(self._beside(track.name, self._alongside(process)))
         if self._nearby is not None:
-            yield self._around(track, point, point.leader or self._baseline)
+            yield self._around(track, field, base)
 
-    def _around(self, track: Track, point: _Point, configuration: Configuration) -> Field:
+    def _around(self, track: Track, field: Callable[[CandidateGrid], Field], configuration: Configuration) -> Field:
         """Returns the neighbours of a configuration that belong to the track."""
-        found: tuple[Configuration, ...] = ()
-        if self._nearby is not None:
-            found = self._nearby(configuration, same_learning=track is self._headline)
-        grid = self._beside(track.name, found, None)
-        return Field(grid, self._left(grid, point))
+        assert self._nearby is not None  # noqa: S101
+        found = self._nearby(configuration, same_learning=track is self._headline)
+        return field(self._beside(track.name, found))
 
-    def _grid_beside(self, track: str, candidates: tuple[Configuration, ...], _: object) -> CandidateGrid:
+    def _grid_beside(self, track: str, candidates: tuple[Configuration, ...]) -> CandidateGrid:
         own = self._headline if track == HEADLINE else self._permitted
         return own.grid.beside(c for c in candidates if track == HEADLINE or not self._learns_the_same(c))
 
-    def _left(self, grid: CandidateGrid, point: _Point) -> Mask:
-        left = grid.without(point.taken, point.regions)
-        if point.within:
-            left = left & (grid.restarts(point.process, self._framework) == int(Restart.NONE))
-        return left
-
     def _learns_the_same(self, configuration: Configuration) -> bool:
-        """Whether ``configuration`` learns as the baseline: it was drawn for the headline, or the catalogue says so."""
+        """Tells whether ``configuration`` learns as the baseline: drawn for the headline, or by the catalogue."""
         if configuration in self._same_learning:
             return True
         return self._nearby is not None and same_learning(configuration, self._baseline, self._framework)
@@ -243,22 +238,6 @@ class TwoTrackProposer:
         return dominance.regions(trials, one_memory=self._one_memory)
 
 
-@dataclass(frozen=True)
-class _Point:
-    """The state of a study at the time of a proposal."""
-
-    taken: Collection[Configuration]
-    regions: Sequence[Region]
-    known: Sequence[Observation]
-    process: Configuration | None
-    """What the living process holds."""
-    within: bool
-    """No process may start."""
-    seed: int
-    leader: Configuration | None
-    """The best of the headline."""
-
-
 def _never() -> bool:
     return False
 
@@ -283,7 +262,7 @@ def _lasted_s(trials: Sequence[Trial]) -> float:
 
 
 def draw(seed: int, number: int) -> int:
-    """32 bits that depend on the study's seed and the trial's number alone."""
+    """Returns 32 bits that depend on the study's seed and the trial's number alone."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
 
 

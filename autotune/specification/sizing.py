@@ -17,7 +17,7 @@ from autotune.domain import Protocol, Resources, StudySpec
 from autotune.machine import hardware
 from autotune.machine.data_sheets import Hardware
 from autotune.proposals.forecasts import Task
-from autotune.proposals.times import PhaseTimes, probed
+from autotune.proposals.times import PhaseTimes, first_cycle_s, probed
 from autotune.specification import build, workload_size
 from autotune.specification.fewer_layers import first_layers, layers_of
 from autotune.specification.interpreter import Interpreter
@@ -161,11 +161,11 @@ class Sizing:
             lengths=(one.tokens,) * one.rows,
             prompt_tokens=float(data.get("mean_prompt") or 0.0),
         )
-        found = PhaseTimes(device).fitted(task, ()).forecast([build.baseline_of(sized, self.space, resources)])
+        baseline = build.baseline_of(sized, self.space, resources)
+        cycle_s = math.exp(PhaseTimes(device).fitted(task, ()).forecast([baseline]).log_seconds[0])
         call_s, completion_s = data.get("reward_s", (0.0, 0.0))
         reward_s = call_s + one.rows * completion_s
-        first_s, cycle_s = float(found.restart_s[0]), math.exp(found.log_seconds[0])
-        return Pace(first_s + reward_s, cycle_s + reward_s, reward_s=reward_s)
+        return Pace(first_cycle_s(task, baseline, cycle_s) + reward_s, cycle_s + reward_s, reward_s=reward_s)
 
 
 def _stored_size(whole: ResolvedRequest, may: Open, there: StudySpec, models: Path) -> Workload:

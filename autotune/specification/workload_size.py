@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.domain import CycleKind, Protocol, Trial
-from autotune.proposals.times.observed import WARM_UP
+from autotune.proposals.times.starts import WARM_UP
 from autotune.specification.request import Size
 from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES

@@ -22,14 +22,10 @@ Formula = Callable[[Configuration], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class FormulaTimes:
-    """Seconds by a formula, each phase scaled to what was measured; distrusted when that scatters."""
+    """Seconds by a formula, each phase scaled to what was measured."""
 
     formula: Formula
-    restart_s: float = 20.0
     spread: float = 0.1
-    scatter: float = 0.3
-    """Standard deviation of the residuals' logarithms from which it is not trusted."""
-    trusted: bool = True
     scales: Mapping[str, float] = field(default_factory=dict)
     told: frozenset[Configuration] = frozenset()
     """Configurations that were measured: surely known."""
@@ -43,10 +39,9 @@ class FormulaTimes:
                 for name, seconds in self.formula(trial.configuration).items():
                     if cycle.phases.get(name, 0.0) > 0:
                         ratios.setdefault(name, []).append(math.log(cycle.phases[name] / seconds))
-        far = max((statistics.pstdev(r) for r in ratios.values() if len(r) > 2), default=0.0)
         scales = {name: math.exp(statistics.median(r)) for name, r in ratios.items()}
         told = frozenset(t.configuration for t in trials if t.speed_cycles())
-        return replace(self, scales=scales, trusted=far < self.scatter, told=told)
+        return replace(self, scales=scales, told=told)
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         self.asked.append(len(configurations))
@@ -54,9 +49,8 @@ class FormulaTimes:
         names = sorted({name for phases in each for name in phases})
         columns = {n: np.array([p.get(n, 0.0) * self.scales.get(n, 1.0) for p in each]) for n in names}
         whole = np.log(sum(columns.values(), start=np.zeros(len(each))))
-        size = len(configurations)
         spread = np.array([0.02 if c in self.told else self.spread for c in configurations])
-        return TimeForecast(whole, spread, columns, np.full(size, self.restart_s))
+        return TimeForecast(whole, spread, columns)
 
 
 @dataclass(frozen=True)

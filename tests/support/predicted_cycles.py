@@ -22,7 +22,6 @@ class PredictedCycle:
     phases: Mapping[str, float]
     tokens_per_hour: float
     """Completion tokens at the task's lengths."""
-    restart_s: float
 
 
 def predicted(task: Task, hardware: Hardware | None, configuration: Configuration) -> PredictedCycle:
@@ -31,12 +30,11 @@ def predicted(task: Task, hardware: Hardware | None, configuration: Configuratio
     found = model.forecast((configuration,))
     seconds, reach = math.exp(found.log_seconds[0]), math.exp(1.645 * found.spread[0])
     lengths = model.known.lengths.completions
-    rows = float(features(task, (configuration,)).phases["reward"].facts["rows"][0])
+    rows = float(features(task, (configuration,))["reward"].facts["rows"][0])
     return PredictedCycle(
         seconds,
         seconds / reach,
         seconds * reach,
         {phase: float(column[0]) for phase, column in found.phases.items()},
         3600.0 * rows * sum(lengths) / len(lengths) / seconds,
-        float(found.restart_s[0]),
     )

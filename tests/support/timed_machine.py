@@ -12,10 +12,10 @@ import numpy as np
 
 from autotune.domain import Configuration, Trial, TrialKind
 from autotune.proposals.forecasts import Task
-from autotune.proposals.times import Hardware, features, roofline
+from autotune.proposals.times import Hardware, features
 from autotune.proposals.times.features import PHASES
 from autotune.proposals.times.lengths import Lengths
-from autotune.proposals.times.roofline import World
+from autotune.proposals.times.roofline import World, parts_of, seconds_of
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as f
 
@@ -66,6 +66,12 @@ def configurations() -> list[Configuration]:
     return found
 
 
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's coefficient."""
+    ranks = [np.argsort(np.argsort(column, kind="stable")) for column in (first, second)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
 Effects = Mapping[str, Mapping[str, float]]
 
 
@@ -75,8 +81,8 @@ def true_seconds(asked: Sequence[Configuration], about: Task, effects: Effects =
     world = World(about, CPU, Lengths(about.lengths, PROMPT, PROMPT))
     found = {}
     for phase in PHASES:
-        rows = table.phases[phase]
-        seconds = roofline(phase, rows, world)[rows.index]
+        rows = table[phase]
+        seconds = seconds_of(parts_of(phase, rows, world), {}, rows.size)[rows.index]
         own = effects.get(phase, {})
         beyond = [sum(v for k, v in own.items() if k in {f"{n}={x}" for n, x in c.items()}) for c in asked]
         found[phase] = seconds * np.exp(beyond)

@@ -59,24 +59,22 @@ class StudySampler:
 
     name: str
     """As after ``--sampler``."""
-    forecasts: bool = False
-    """It has models, which can know something before the first trial."""
     asks: int = 1
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        """A new sampler, seeded by ``turn``."""
+        """Returns a new sampler, seeded by ``turn``."""
         raise NotImplementedError
 
     def asking(self, turn: Turn) -> Asking | None:
-        """The sampler to ask, or ``None`` if no candidate is worth a trial now."""
+        """Returns the sampler to ask; ``None`` if no candidate is worth a trial now."""
         return Asking(self.sampler(turn), self.name, turn.field, self.asks)
 
     def bind(self, task: Task | None, prior_data: PriorData | None = None) -> StudySampler:  # noqa: ARG002
-        """A copy for one study, with its task and prior knowledge."""
+        """Returns a copy for one study, with its task and prior knowledge."""
         return self
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> StudySampler:  # noqa: ARG002
-        """A copy fitted to the study's trials so far, and to the observations made of them."""
+        """Returns a copy fitted to the study's trials so far, and to the observations made of them."""
         return self
 
 

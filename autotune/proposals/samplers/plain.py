@@ -39,24 +39,23 @@ class TpeSampler(StudySampler):
         )
 
 
-class RandomSampler(StudySampler):
-    """Draws without looking at any trial; the floor that every other sampler is compared with."""
+@dataclass(frozen=True)
+class PlainSampler(StudySampler):
+    """Takes one of the candidates that are left, without looking at any trial."""
 
-    name = "random"
-
-    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        # The seed is a digest, uniform over 32 bits already; a generator would add nothing but a version to pin.
-        indices = np.flatnonzero(turn.field.left)
-        return CandidateSampler(turn.field.grid, int(indices[turn.seed % len(indices)]))
-
-
-class GridSampler(StudySampler):
-    """Takes the candidates in their order; learns nothing."""
-
-    name = "grid"
+    name: str
+    place: Callable[[Turn, int], int]
+    """Returns the place of the candidate among so many."""
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
-        return CandidateSampler(turn.field.grid, int(np.flatnonzero(turn.field.left)[0]))
+        places = np.flatnonzero(turn.field.left)
+        return CandidateSampler(turn.field.grid, int(places[self.place(turn, len(places))]))
+
+
+RANDOM = PlainSampler("random", lambda turn, count: turn.seed % count)
+"""Draws; the floor that every other sampler is compared with. The seed is a digest, uniform over 32 bits already."""
+GRID = PlainSampler("grid", lambda *_: 0)
+"""Takes the candidates in their order."""
 
 
 @dataclass(frozen=True)

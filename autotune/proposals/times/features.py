@@ -1,19 +1,16 @@
-"""Configurations as columns of numbers, by phase: only what acts on a phase, and each different row once.
+"""Configurations as columns of numbers, by phase: only columns that act on a phase, and each different row once.
 
-``index`` hands the rows out to the configurations. Facts are what the roofline needs of a configuration; an unset knob
-has the framework's default. Bytes are those of one weight or one cached number.
+Facts are the inputs of the roofline; the columns of knobs are those of the learnt part. An unset knob has the
+framework's default. Bytes are those of one weight or one cached number.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntFlag
-from functools import cached_property, lru_cache, partial
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +19,7 @@ from autotune.domain import Configuration, Phase
 from autotune.machine.data_sheets import KINDS
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.settings import dimensions, trainable
-from autotune.proposals.reading import Codes, Columns, coded_columns, columns_of, distinct
+from autotune.proposals.reading import Columns, columns_of
 from autotune.proposals.times.lengths import presumed
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, model_parallel, training_gpus
@@ -30,43 +27,35 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.build import ENGINES
 
-WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
-STATES = {
-    "sgd": 0.0,
-    "adafactor": 0.5,
-    "muon": 1.0,
-    "lion_32bit": 1.0,
-    "lion_8bit": 0.25,
-    "adamw_torch_8bit": 0.5,
-    "adamw_torch_4bit": 0.25,
-}
-"""Optimizer state kept for each weight, in weights' own width; any other keeps two, in 8 bit a quarter of that."""
-STEP_KERNELS = {"adafactor": 8.0}
-"""Launches for each tensor of weights: transformers' own goes through them one by one."""
-WITHOUT_LIMIT = 1e9
+WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0}
+STATES = {"sgd": 0.0, "adafactor": 0.5, "muon": 1.0, "lion_32bit": 1.0, "lion_8bit": 0.25, "adamw_torch_4bit": 0.25}
+"""Optimizer state of each weight, in the weights' own width; any other has two, in 8 bit a quarter of that."""
+UNLIMITED = 1e9
+TOKENS_OF_BATCH = 16384.0
+"""verl's default of ``update_tokens`` (``ppo_max_token_len_per_gpu``)."""
 
 BATCH = ("ranks", "rows", "generations", "updates", "micro")
 SHARING = ("shards", "zero", "held_bytes", "sent_bytes")
 ENGINE = ("vllm", "server", "tensor", "replicas", "engine_bytes")
 USED: Mapping[str, tuple[str, ...]] = {
     Phase.GENERATE.value: (
-        *(*BATCH, *ENGINE, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "sleep", "group"),
-        *("master_bytes", "kind", *SHARING, "continuous"),
+        *(*BATCH, *ENGINE, *SHARING, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "group"),
+        *("master_bytes", "kind", "continuous"),
     ),
-    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "kind", *SHARING, "packed", "tile", "together"),
+    Phase.LOGPROB.value: (*BATCH, *SHARING, "logprob_passes", "logprob_rows", "kind", "packed", "together"),
     Phase.UPDATE.value: (
-        *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "host_bytes"),
-        *("trainable", "reduce_bytes", "packed", "tile", "step_kernels", "together"),
+        *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "host_bytes", "trainable"),
+        *("packed", "together"),
     ),
-    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized", "sleep"),
+    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes"),
     Phase.REWARD.value: ("rows",),
     Phase.WAIT.value: ("ranks", "rows", "vllm", "kind"),
     Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
 }
-"""Columns the seconds of a phase follow from, by ``Phase`` value."""
+"""Facts that the seconds of a phase follow from, by ``Phase`` value."""
 
 OF_BATCH = (*BATCH_KNOBS, *RANK_KNOBS, "training_engine", "virtual_pipeline_size")
-"""Knobs that ``batch_facts`` looks at."""
+"""Knobs that ``batch_facts`` reads."""
 
 
 def facts_of(task: Task, c: Columns) -> dict[str, Column]:
@@ -79,17 +68,16 @@ def facts_of(task: Task, c: Columns) -> dict[str, Column]:
     found |= _training(task, c)
     found |= _engine(task, c, found["ranks"], found["gpus"])
     found["logprob_passes"] = _passes(task, c, found)
-    found["logprob_rows"] = _amount(c, "logprob_rows", found["micro"])
-    lengths = presumed(task)
-    row, dynamic = lengths.prompt + float(np.mean(lengths.completions)), c.each("dynamic_batching", _on) > 0
-    tokens = _amount(c, "update_tokens", 16384.0)
-    for name, budget in (("micro", tokens), ("logprob_rows", _amount(c, "logprob_tokens", tokens))):
-        found[name] = np.where(dynamic, np.maximum(1.0, budget // row), found[name])
+    found["logprob_rows"] = c.number("logprob_rows", found["micro"])
+    lengths, dynamic = presumed(task), c.has("dynamic_batching", True) > 0
+    tokens = c.number("update_tokens", TOKENS_OF_BATCH)
+    for name, budget in (("micro", tokens), ("logprob_rows", c.number("logprob_tokens", tokens))):
+        found[name] = np.where(dynamic, np.maximum(1.0, budget // (lengths.prompt + lengths.mean)), found[name])
     return found
 
 
 def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
-    """Facts that follow from the batch of one configuration."""
+    """Returns the facts that follow from the batch of one configuration."""
     batch = batch_of(values, task.resources)
     again = max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
     steps, accumulation = max(1, batch.steps), max(1, batch.accumulation)
@@ -101,10 +89,8 @@ def batch_facts(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]
         "rows": float(max(1, batch.rows) * updates) / again,
         "generations": max(1.0, updates * accumulation / (steps * again)),
         "updates": float(updates),
-        "again": again,
         "group": float(max(1, batch.group)),
-        "steps": float(steps),
-        "accumulation": float(accumulation),
+        "aligned": float(accumulation % (steps * again) == 0),
         "together": _together(values, accumulation),
     }
 
@@ -119,20 +105,16 @@ def _together(values: Mapping[str, KnobValue], accumulation: int) -> float:
     return model_parallel(values) / (1.0 + (stages - 1.0) / (parts * accumulation))
 
 
-_FSDP = ("fsdp1", "fsdp2")
-
-
 def _training(task: Task, c: Columns) -> dict[str, Column]:
-    cpu = task.resources.device == "cpu"
-    kind = c.each("precision", _kind)
-    kind = np.where((kind == KINDS.index("fp32")) & (c.each("tf32", _on) > 0) & (not cpu), KINDS.index("tf32"), kind)
+    kind = c.level("precision", {kind: float(n) for n, kind in enumerate(KINDS)}, KINDS.index("bf16"))
+    tf32 = (kind == KINDS.index("fp32")) & (c.has("tf32", True) > 0) & (task.resources.device != "cpu")
+    kind = np.where(tf32, KINDS.index("tf32"), kind)
     low = np.where(kind <= KINDS.index("tf32"), 4.0, 2.0)
-    master, stage = c.each("master_weights", _width), _amount(c, "zero_stage", 0.0)
-    megatron = c.each("training_engine", lambda engine: engine == "megatron") > 0
-    fsdp = (c.each("fsdp", _FSDP.__contains__) > 0) & ~megatron
-    resharded = fsdp & (c.each("fsdp_reshard_after_forward", _not_off) > 0)
-    full = c.each("recompute_granularity", lambda layers: layers == "full")
-    offloaded = (c.each("offload_optimizer", ("cpu", "nvme").__contains__) > 0) | (c.each("fsdp_offload", _on) > 0)
+    master, stage = c.level("master_weights", WIDTH, 4.0), c.number("zero_stage")
+    megatron = c.has("training_engine", "megatron") > 0
+    fsdp = (c.has("fsdp", "fsdp1", "fsdp2") > 0) & ~megatron
+    resharded = fsdp & (c.has("fsdp_reshard_after_forward", False) == 0)
+    offloaded = (c.has("offload_optimizer", "cpu", "nvme") > 0) | (c.has("fsdp_offload", True) > 0)
     return {
         "kind": kind,
         "master_bytes": master,
@@ -140,33 +122,15 @@ def _training(task: Task, c: Columns) -> dict[str, Column]:
         "held_bytes": np.where(stage >= 1, np.minimum(master, low), master),
         "sent_bytes": low,
         "zero": stage,
-        "checkpointing": np.where(megatron, full, c.each("gradient_checkpointing", _on)),
+        "checkpointing": np.where(
+            megatron, c.has("recompute_granularity", "full"), c.has("gradient_checkpointing", True)
+        ),
         "state_bytes": c.each("optimizer", _states) * master,
-        "fused": c.each("optimizer", lambda name: name != "adamw_torch"),
-        "step_kernels": c.each("optimizer", lambda name: STEP_KERNELS.get(str(name), 0.0)),
         "shards": np.where((stage >= 3) | resharded, 2.0, (stage >= 1) | fsdp | megatron),
         "host_bytes": np.where(offloaded, 16.0, 0.0),
-        "packed": c.each("remove_padding", _on),
+        "packed": c.has("remove_padding", True),
         "trainable": c.full(_trainable(task)),
-        "reduce_bytes": c.each("reduce_precision", _width),
-        "tile": np.maximum(1.0, _amount(c, "logprob_token_chunk", WITHOUT_LIMIT)),
     }
-
-
-def _on(value: KnobValue | None) -> bool:
-    return value is True
-
-
-def _not_off(value: KnobValue | None) -> bool:
-    return value is not False
-
-
-def _kind(precision: KnobValue | None) -> float:
-    return KINDS.index(str(precision)) if precision in KINDS else KINDS.index("bf16")
-
-
-def _width(kind: KnobValue | None) -> float:
-    return WIDTH.get(str(kind or "fp32"), 4.0)
 
 
 def _states(optimizer: KnobValue | None) -> float:
@@ -174,7 +138,7 @@ def _states(optimizer: KnobValue | None) -> float:
 
 
 def _trainable(task: Task) -> float:
-    """Share of the weights that is trained: 1, or that of adapters."""
+    """Returns the share of the weights that is trained: 1, or that of adapters."""
     if not is_lora(task.passthrough, task.resources.framework):
         return 1.0
     size = dimensions(task.resources.model)
@@ -182,28 +146,25 @@ def _trainable(task: Task) -> float:
 
 
 def _engine(task: Task, c: Columns, ranks: Column, gpus: Column) -> dict[str, Column]:
-    vllm = c.each("rollout_engine", ENGINES.__contains__)
-    server = vllm * c.each("rollout_mode", lambda mode: mode == "server")
-    tensor = np.where(vllm > 0, np.maximum(1.0, _amount(c, "tensor_parallel_size", 1.0)), 1.0)
-    served = np.maximum(1.0, _amount(c, "rollout_data_parallel_size", 1.0))
+    vllm = c.has("rollout_engine", *ENGINES)
+    server = vllm * c.has("rollout_mode", "server")
+    tensor = np.where(vllm > 0, np.maximum(1.0, c.number("tensor_parallel_size", 1.0)), 1.0)
+    served = np.maximum(1.0, c.number("rollout_data_parallel_size", 1.0))
     replicas = np.where(server > 0, served, np.maximum(1.0, gpus // tensor))
-    quantized = c.each("rollout_quantization", lambda kind: kind == "fp8")
-    dtype = c.each("rollout_dtype", lambda kind: WIDTH.get(str(kind or "auto"), 2.0))
-    compiled = vllm * (1.0 - c.each("enforce_eager", _on))
+    weights = c.level("rollout_dtype", WIDTH, 2.0)
+    compiled = vllm * (1.0 - c.has("enforce_eager", True))
     return {
         "vllm": vllm,
         "server": server,
         "tensor": tensor,
         "replicas": np.where(vllm > 0, replicas, ranks),
-        "engine_bytes": np.where(quantized > 0, 1.0, dtype),
-        "cache_bytes": np.where(c.each("kv_cache_dtype", lambda kind: str(kind).startswith("fp8")) > 0, 1.0, dtype),
-        "quantized": quantized,
-        "sequences": np.where(vllm > 0, _amount(c, "max_num_seqs", 256.0), WITHOUT_LIMIT),
+        "engine_bytes": np.where(c.has("rollout_quantization", "fp8") > 0, 1.0, weights),
+        "cache_bytes": np.where(c.each("kv_cache_dtype", lambda kind: str(kind).startswith("fp8")) > 0, 1.0, weights),
+        "sequences": np.where(vllm > 0, c.number("max_num_seqs", 256.0), UNLIMITED),
         "graphs": compiled * (task.resources.device != "cpu"),
         "compiled": compiled,
-        "prefix": vllm * c.each("prefix_caching", _not_off),
-        "sleep": (vllm - server) * _amount(c, "sleep_level", 0.0),
-        "continuous": np.maximum(vllm, c.each("continuous_batching", _on)),
+        "prefix": vllm * (1.0 - c.has("prefix_caching", False)),
+        "continuous": np.maximum(vllm, c.has("continuous_batching", True)),
     }
 
 
@@ -213,55 +174,21 @@ def _passes(task: Task, c: Columns, found: Mapping[str, Column]) -> Column:
     given = task.passthrough
     names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
     corrected = (found["vllm"] > 0) & all(given.get(name) is not False for name in names)
-    aligned = found["accumulation"] % (found["steps"] * found["again"]) == 0
-    reference = _number(given.get("beta"), 0.0) != 0.0
-    found_anew: Column = np.where(c.each("engine_logprobs", _on) > 0, 0.0, corrected | ~aligned)
-    return found_anew + float(reference)
+    anew = (c.has("engine_logprobs", True) == 0) & (corrected | (found["aligned"] == 0))
+    return np.where(anew, 1.0, 0.0) + float(_number(given.get("beta"), 0.0) != 0.0)
 
 
 def _number(value: object, otherwise: float) -> float:
-    """A positive number or zero; anything else is ``otherwise``."""
+    """Returns a positive number or zero; ``otherwise`` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return otherwise
     return float(value)
 
 
-def _amount(c: Columns, name: str, otherwise: float | Column) -> Column:
-    """``_number`` of a knob."""
-    found = c.each(name, lambda value: _number(value, math.nan))
-    return np.where(np.isnan(found), otherwise, found)
-
-
-class ProcessKind(IntFlag):
-    """Properties of a configuration that its start-up time depends on."""
-
-    VLLM = 1
-    SERVER = 2
-    ENGINE_COMPILES = 4
-    TRAINER_COMPILES = 8
-    SHARDED = 16
-    NODES = 32
-    """On several."""
-
-
-def _process_kinds(task: Task, c: Columns, facts: Mapping[str, Column]) -> Column:
-    """The kind of process each configuration needs."""
-    sharded = (c.each("zero_stage", (1, 2, 3).__contains__) > 0) | (c.each("fsdp", _FSDP.__contains__) > 0)
-    needed = {
-        ProcessKind.VLLM: facts["vllm"],
-        ProcessKind.SERVER: facts["server"],
-        ProcessKind.ENGINE_COMPILES: facts["compiled"],
-        ProcessKind.TRAINER_COMPILES: c.each("torch_compile", _on),
-        ProcessKind.SHARDED: np.where(sharded, 1.0, 0.0),
-        ProcessKind.NODES: c.full(task.resources.nodes > 1),
-    }
-    return sum((int(kind) * column for kind, column in needed.items()), start=c.full(0.0))
-
-
 PHASES = tuple(USED)
 """``Phase`` values, in the order of a cycle."""
 OFF = 1e9
-"""In a knob's column: it cannot act here."""
+"""Value of a knob's column where the knob cannot act."""
 GENERATIONS = "generations"
 """Stands for ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts of a cycle."""
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
@@ -271,35 +198,29 @@ BY_TOKENS = ("micro_batch_size", "logprob_rows")
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
 
 
-@dataclass(frozen=True)
+@dataclass
 class PhaseRows:
     """The different rows of one phase."""
 
     own: Mapping[str, Column]
-    """By knob, what the learnt part sees: the base-2 logarithm of a number, a code for a choice; ``OFF``."""
+    """Input of the learnt part by knob: the base-2 logarithm of a number, a code for a choice, or ``OFF``."""
     facts: Mapping[str, Column]
-    """What the prior sees."""
+    """Input of the roofline."""
     index: NDArray[np.intp]
-    """Of each configuration, its row."""
-    keys: NDArray[np.int64]
-    """Of each row; equal rows have equal keys whichever configurations they were computed with."""
-    kept: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """By prior, what it was asked and said of these rows last."""
+    """Row of each configuration."""
+    kept: tuple[object, Mapping[str, Column], NDArray[np.bool_]] | None = field(default=None, compare=False, repr=False)
+    """The last world that the roofline was asked in, its parts, and where it says that the phase occurs."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.facts.values())))
 
 
-@dataclass(frozen=True)
-class Features:
-    """Columns of a sequence of configurations, in their order."""
-
-    phases: Mapping[str, PhaseRows]
-    starts: NDArray[np.intp]
-    """``ProcessKind`` of each."""
-
-    @cached_property
-    def kinds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The different ones of ``starts``, and of each configuration which one it is."""
-        several, index = np.unique(self.starts, return_inverse=True)
-        return several, index.reshape(-1)
+Table = Mapping[str, PhaseRows]
+"""Rows by ``Phase`` value."""
+KEPT = 12
+"""Tables that are kept: a track's candidates, the living process's, neighbours of a few."""
 
 
 def _knobs_of(phase: str) -> tuple[str, ...]:
@@ -308,82 +229,79 @@ def _knobs_of(phase: str) -> tuple[str, ...]:
 
 
 KNOBS_OF: Mapping[str, tuple[str, ...]] = {phase: _knobs_of(phase) for phase in PHASES}
-"""By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
+"""Knobs of the learnt part by ``Phase`` value: those that act on it by the catalogue."""
 _KNOBS = tuple(sorted({name for names in KNOBS_OF.values() for name in names} - {GENERATIONS}))
 _FACTS = tuple(sorted({name for names in USED.values() for name in names}))
-_NEEDS = {need for name in _KNOBS for need in KNOBS[name].needs.items()}
-_KNOB_AT = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS))}
-_FACT_AT = {name: len(_KNOB_AT) + place for place, name in enumerate(_FACTS)}
-"""Places among the columns of ``read``."""
+_PLACES = {name: place for place, name in enumerate((*_KNOBS, GENERATIONS, *(f"{name}=" for name in _FACTS)))}
+"""Places among the columns of ``read``; a fact has ``=`` after its name."""
 
 
-@lru_cache(maxsize=256)
 def is_number(name: str) -> bool:
-    """Whether a knob's column holds logarithms; else it holds codes."""
+    """Tells whether a knob's column holds logarithms; else it holds codes."""
     knob = KNOBS.get(name)
     if knob is None:
         return name == GENERATIONS
     return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
 
 
-def features(task: Task, configurations: Sequence[Configuration]) -> Features:
-    """The columns of ``configurations``; pure, and the only part whose time grows with their number."""
-    return tabled(read(task, configurations))
-
-
 def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-    """Facts of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends on no other."""
+    """Returns knobs and facts of each configuration as a row, which depends on no other configuration."""
     c = columns_of(tuple(configurations), task.resources.framework, task.resources.device)
     facts = facts_of(task, c)
-    acting = {need: c.each(need[0], need[1].__contains__) > 0 for need in _NEEDS}
-    dynamic = c.each("dynamic_batching", _on) > 0
-    columns = [np.where(dynamic & (name in BY_TOKENS), OFF, _column(KNOBS[name], c, acting)) for name in _KNOBS]
-    columns += [np.log2(facts["generations"]), *(facts[name] for name in _FACTS)]
-    return np.column_stack([*columns, _process_kinds(task, c, facts)])
+    dynamic = c.has("dynamic_batching", True) > 0
+    columns = [np.where(dynamic & (name in BY_TOKENS), OFF, _column(KNOBS[name], c)) for name in _KNOBS]
+    return np.column_stack([*columns, np.log2(facts["generations"]), *(facts[name] for name in _FACTS)])
 
 
-def tabled(values: NDArray[np.float64]) -> Features:
-    """Distinct rows of configurations by phase."""
-    codes = coded_columns(values)
-    return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
+def features(task: Task, configurations: Sequence[Configuration]) -> Table:
+    """Returns the different rows of ``configurations`` by phase."""
+    values, chance = read(task, configurations), np.random.default_rng(0)
+    # Rows are told apart by sums of random numbers, one for each value of a column.
+    marks = np.zeros(values.shape, dtype=np.uint64)
+    for place in np.flatnonzero(np.any(values != values[:1], axis=0)):
+        several, codes = np.unique(values[:, place], return_inverse=True)
+        marks[:, place] = chance.integers(1 << 63, size=len(several), dtype=np.uint64)[codes.reshape(-1)]
+    found = {}
+    for phase, own in KNOBS_OF.items():
+        columns = [_PLACES[name] for name in (*own, *(f"{name}=" for name in USED[phase]))]
+        _, first, index = np.unique(marks[:, columns].sum(axis=1), return_index=True, return_inverse=True)
+        few = values[first][:, columns].T
+        knobs, facts = zip(own, few, strict=False), zip(USED[phase], few[len(own) :], strict=True)
+        found[phase] = PhaseRows(dict(knobs), dict(facts), index.reshape(-1))
+    return found
 
 
-def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
-    own, used = KNOBS_OF[phase], USED[phase]
-    columns = [*(_KNOB_AT[name] for name in own), *(_FACT_AT[name] for name in used)]
-    first, index = distinct(codes, columns, len(values))
-    few = np.ascontiguousarray(values[first][:, columns])
-    return PhaseRows(
-        own={name: few[:, place] for place, name in enumerate(own)},
-        facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
-        index=index,
-        keys=np.array([_digest(row.tobytes()) for row in few], dtype=np.int64),
-    )
+class Tables:
+    """Keeps the tables of the tuples that were asked about last: a search asks again and again about its candidates."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Task, Sequence[Configuration], Table]] = []
+
+    def of(self, task: Task, configurations: Sequence[Configuration]) -> Table:
+        """Returns ``features``."""
+        for place, (theirs, asked, table) in enumerate(self._kept):
+            if asked is configurations and theirs == task:
+                self._kept.append(self._kept.pop(place))
+                return table
+        table = features(task, configurations)
+        if isinstance(configurations, tuple):  # nobody changes it
+            self._kept = [*self._kept[1 - KEPT :], (task, configurations, table)]
+        return table
 
 
-def _digest(row: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big", signed=True)
-
-
-def _column(knob: Knob, c: Columns, acting: Mapping[tuple[str, tuple[KnobValue, ...]], NDArray[np.bool_]]) -> Column:
-    """Of a knob; ``acting`` tells where a knob that others depend on has one of some values."""
+def _column(knob: Knob, c: Columns) -> Column:
+    """Returns a knob's column: ``OFF`` where a knob that it depends on does not let it act."""
     found = c.each(knob.name, partial(_code, knob))
-    for need in knob.needs.items():
-        found = np.where(acting[need], found, OFF)
+    for name, values in knob.needs.items():
+        found = np.where(c.each(name, values.__contains__) > 0, found, OFF)
     return found
 
 
 def _code(knob: Knob, value: KnobValue | None) -> float:
     if value is None:
         return OFF
-    if not is_number(knob.name):
-        return coded(value)
+    if not is_number(knob.name):  # a choice as a number: the same in every process, exact in a float
+        return float(zlib.crc32(f"{type(value).__name__}:{value}".encode()))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return OFF
     return math.log2(max(float(value), 0.5 if knob.kind is Kind.INT else 1e-6))
-
-
-@lru_cache(maxsize=4096)
-def coded(value: KnobValue) -> float:
-    """A choice as a number: the same in every process, exact in a float."""
-    return float(zlib.crc32(f"{type(value).__name__}:{value}".encode()))

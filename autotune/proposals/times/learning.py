@@ -1,13 +1,11 @@
 """The learnt part of one phase: how far measurements are from the roofline, by its parts and by the phase's knobs.
 
-    log measured_i = log roofline_i(factors) + level + effects of knobs + misfit of the row + noise_i
+    log measured_i = log roofline_i(factors) + level + effects of knobs + noise_i
 
 A factor belongs to each part of the roofline (``roofline.PARTS``): launches, gathers, efficiencies. They are what
-formulas cannot know of a machine. A choice has an effect for each value, a number one for each doubling. The misfit is
-what none of that says of a row by itself. All are normal, so the posterior is a Gaussian process with these as
-features (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006: chapter 2.7, and equations 5.10 to
-5.12 for leaving one out). The factors enter through the roofline's logarithm, which is made linear at their mean and
-fitted again (Gauss and Newton). The scale of the effects and of the misfit is the most probable of a few.
+formulas cannot know of a machine. A choice has an effect for each value, a number one for each doubling. All are
+normal: a ridge regression with the spreads as prior. The factors enter through the roofline's logarithm, which is made
+linear at their mean and fitted again (Gauss and Newton).
 
 What earlier studies measured are further rows, with ``ROW_SD`` of scatter beside their noise (a power prior; Ibrahim
 and Chen, Statistical Science 15, 2000), and a level of their own. Pure.
@@ -15,11 +13,9 @@ and Chen, Statistical Science 15, 2000), and a level of their own. Pure.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +23,8 @@ from numpy.typing import NDArray
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.features import OFF, PhaseRows, is_number
-from autotune.proposals.times.observed import LEAST_S, Measured, pooled
-from autotune.proposals.times.roofline import PARTS, Parts
-from autotune.statistics.noise import PROCESS_SPREAD
+from autotune.proposals.times.observed import LEAST_S, Measured
+from autotune.proposals.times.roofline import PARTS, Parts, seconds_of
 
 Matrix = NDArray[np.float64]
 
@@ -47,14 +42,12 @@ CHOICE_SD, SLOPE_SD, BEND_SD = 0.2, 0.1, 0.1
 has beside; all beside the roofline's."""
 WEAK = 0.33
 """Share of that where the knob is not ``STRONG``."""
-ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
-"""Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
-CARRIED_LEVEL_SD = 2.0
-"""Of what a phase takes there altogether, over what it takes here."""
-ENOUGH = 40
-"""Measured configurations from which a study needs no other's."""
-DOUBT = 1.0
-"""Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
+MISFIT_SD = 0.05
+"""Standard deviation of what no effect explains."""
+ROUNDS = 2
+"""Times the roofline is made linear."""
+FARTHEST = 3.0
+"""Logarithm of a factor, at most."""
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.3,
     Phase.LOGPROB.value: 0.3,
@@ -64,256 +57,148 @@ LEVEL_SD: Mapping[str, float] = {
     Phase.WAIT.value: 1.0,
     Phase.IDLE.value: 1.0,
 }
-"""Standard deviation of the logarithm of a phase's seconds over the prior's, where the machine is known."""
-SCALES = tuple(itertools.product((1.0, 2.0, 4.0), (0.02, 0.05, 0.15)))
-"""Of the effects, and the standard deviation of the misfit, that are tried."""
-ROUNDS = 3
-"""Times the roofline is made linear."""
-FARTHEST = 3.0
-"""Logarithm of a factor, at most."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one phase, an array element for each: measured ones, or ones to be forecast."""
-
-    own: Mapping[str, Column]
-    """By knob, as ``PhaseRows.own``."""
-    parts: Parts
-    keys: NDArray[np.int64]
-    """Rows with the same key are the same."""
-    study: NDArray[np.intp]
-    """Which earlier study it is of: 0, 1, ...; -1: of this one."""
+"""Standard deviation of the logarithm of a phase's seconds over the roofline's, where the machine is known."""
+ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
+"""Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
+CARRIED_LEVEL_SD = 2.0
+"""Of what a phase takes there altogether, over what it takes here."""
+ENOUGH = 40
+"""Measured trials from which a study needs no other's."""
+DOUBT = 1.0
+"""Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measured rows, with the logarithms of their seconds and the variances of these."""
+    """Measured rows of one phase, an array element for each."""
 
-    rows: Rows
+    own: Mapping[str, Column]
+    """By knob, as ``PhaseRows.own``."""
+    parts: Parts
+    study: NDArray[np.intp]
+    """Number of the earlier study it is of; -1: this one."""
     logs: Column
+    """Logarithms of seconds."""
     noise: Column
-
-    def joined(self, others: Measurements) -> Measurements:
-        """These measurements, then others."""
-        mine, theirs = self.rows, others.rows
-        both = [_groups(one.parts) for one in (mine, theirs)]
-        groups = [{n: np.concatenate([a[n], b[n]]) for n in a} for a, b in zip(*both, strict=True)]
-        rows = Rows(
-            {name: np.concatenate([column, theirs.own[name]]) for name, column in mine.own.items()},
-            Parts(*groups),
-            np.concatenate([mine.keys, theirs.keys]),
-            np.concatenate([mine.study, theirs.study]),
-        )
-        return Measurements(rows, np.concatenate([self.logs, others.logs]), np.concatenate([self.noise, others.noise]))
+    """Variances of these."""
 
 
-def _groups(parts: Parts) -> tuple[Mapping[str, Column], ...]:
-    return parts.device, parts.host, parts.beside
+def joined(several: Sequence[Measurements]) -> Measurements:
+    """Joins measurements of one phase."""
+    return Measurements(
+        {name: np.concatenate([one.own[name] for one in several]) for name in several[0].own},
+        {name: np.concatenate([one.parts[name] for one in several]) for name in several[0].parts},
+        np.concatenate([one.study for one in several]),
+        np.concatenate([one.logs for one in several]),
+        np.concatenate([one.noise for one in several]),
+    )
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """A phase's Gaussian process through measured rows; with none it is the prior."""
+    """A phase's regression through measured rows; with none it is the prior."""
 
-    known: Measurements
+    knobs: Mapping[str, tuple[float, Column]]
+    """By knob, the mean of the measured values and the different ones."""
     level_sd: float
-    scale: float
-    misfit: float
     factors: Mapping[str, float]
     """Of the roofline's parts; their means."""
-    inverse: Matrix
-    """Of the covariance of the measured rows."""
-    weights: Column
+    mean: Column
+    """Of the weights: level, factors of parts, effects of knobs."""
+    covariance: Matrix
     evidence: float
     """Logarithm of the probability of what was measured."""
 
-    @property
-    def probability(self) -> float:
-        """Logarithm of the probability of the scales, but for a constant."""
-        return self.evidence - 0.5 * (math.log2(self.scale) ** 2 + math.log2(self.misfit / 0.05) ** 2)
-
-    def at(self, rows: Rows) -> tuple[Column, Column]:
-        """Mean and variance of the rows' log seconds."""
-        base, features, beyond = self._features(rows)
-        beyond = beyond + self.misfit**2
-        if not len(self.known.logs):
-            return base, beyond + np.einsum("ij,ij->i", features, features)
-        own, effects, left = self._effects
-        mean = base + features @ effects
-        variance = beyond + np.einsum("ij,ij->i", features @ left, features)
-        # A row that was measured has its misfit in common with its measurements.
-        again = np.flatnonzero(np.isin(rows.keys, self.known.rows.keys))
-        some = features[again]
-        cross = some @ own.T + self.misfit**2 * (rows.keys[again, None] == self.known.rows.keys)
-        mean[again] = base[again] + cross @ self.weights
-        variance[again] = beyond[again] + np.einsum("ij,ij->i", some, some)
-        variance[again] -= np.einsum("ij,ij->i", cross @ self.inverse, cross)
-        return mean, np.maximum(variance, 1e-6)
-
-    def _features(self, rows: Rows) -> tuple[Column, Matrix, Column]:
-        """Returns the roofline's log seconds, rows x features (level, factors of parts, effects of knobs), and the
-        variance by values that were not measured."""
-        size = len(rows.keys)
-        base, jacobian = linear(rows.parts, self.factors, size)
-        effects, variance = self._knobs.columns(rows.own, size, self.scale)
-        beyond = np.maximum(variance - np.einsum("ij,ij->i", effects, effects), 0.0)
-        return base, np.column_stack([np.full(size, self.level_sd), jacobian, effects]), beyond
-
-    @cached_property
-    def _knobs(self) -> Knobs:
-        return Knobs.of(self.known.rows.own if len(self.known.logs) else {})
-
-    @cached_property
-    def _effects(self) -> tuple[Matrix, Column, Matrix]:
-        """Features of the measured rows; mean and covariance of the features' weights."""
-        own = self._features(self.known.rows)[1]
-        left: Matrix = np.eye(own.shape[1]) - own.T @ self.inverse @ own
-        return own, own.T @ self.weights, left
+    def at(self, own: Mapping[str, Column], parts: Parts, size: int) -> tuple[Column, Column]:
+        """Returns mean and variance of the log seconds of rows."""
+        base, jacobian = linear(parts, self.factors, size)
+        effects, variance = columns_of(self.knobs, own, size)
+        features = np.column_stack([np.full(size, self.level_sd), jacobian, effects])
+        beyond = np.maximum(variance - np.einsum("ij,ij->i", effects, effects), 0.0) + MISFIT_SD**2
+        return base + features @ self.mean, beyond + np.einsum("ij,ij->i", features @ self.covariance, features)
 
     @property
     def level_variance(self) -> float:
         """Variance of the level that all rows share."""
-        return self.level_sd**2 - self.level_sd**4 * float(self.inverse.sum())
-
-    def left_out(self) -> tuple[Column, Column]:
-        """Mean and variance of each measured log seconds, predicted from all others; its own noise included."""
-        precision = np.diagonal(self.inverse)
-        return self.known.logs - self.weights / precision, 1.0 / precision
+        return self.level_sd**2 * float(self.covariance[0, 0])
 
 
 def linear(parts: Parts, factors: Mapping[str, float], size: int) -> tuple[Column, Matrix]:
     """Returns log seconds at factors of 1, by the tangent at ``factors``, and the slopes in the factors' spreads."""
-    seconds, shares = parts.shares(factors)
-    base = np.log(np.maximum(np.broadcast_to(seconds, (size,)), 1e-12))
-    columns = []
-    for name, spread in PARTS.items():
-        share = np.broadcast_to(shares.get(name, np.zeros(1)), (size,))
-        base = base - share * math.log(factors.get(name, 1.0))
-        columns.append(share * spread)
-    return base, np.column_stack(columns)
+    seconds = np.maximum(seconds_of(parts, factors, size), 1e-12)
+    base, slopes = np.log(seconds), np.zeros((size, len(PARTS)))
+    for place, (name, spread) in enumerate(PARTS.items()):
+        if name in parts:
+            share = factors.get(name, 1.0) * parts[name] / seconds
+            base = base - share * math.log(factors.get(name, 1.0))
+            slopes[:, place] = share * spread
+    return base, slopes
 
 
-@dataclass(frozen=True)
-class Knobs:
-    """Values of knobs that were measured: by name, the mean of what acts, and the different ones."""
-
-    values: Mapping[str, tuple[float, Column]]
-
-    @classmethod
-    def of(cls, own: Mapping[str, Column]) -> Knobs:
-        """Reads the values of measured rows."""
-        acting = {name: column[column != OFF] for name, column in own.items()}
-        return cls({n: (float(np.mean(c)) if len(c) else 0.0, np.unique(c)) for n, c in acting.items()})
-
-    def columns(self, own: Mapping[str, Column], size: int, scale: float) -> tuple[Matrix, Column]:
-        """Returns effects of knobs as features and their variance; a value that was not measured has no feature."""
-        found, variance = [np.zeros((size, 0))], np.zeros(size)
-        for name, (middle, values) in self.values.items():
-            weight, here = scale * (1.0 if name in STRONG else WEAK), own[name]
-            acts = here != OFF
-            each = weight * (BEND_SD if is_number(name) else CHOICE_SD)
-            found.append(each * (here[:, None] == values))
-            variance += each**2 * acts
-            if is_number(name):
-                slope = weight * SLOPE_SD * np.where(acts, here - middle, 0.0)
-                found.append(slope[:, None])
-                variance += slope**2
-        return np.concatenate(found, axis=1), variance
+def columns_of(
+    knobs: Mapping[str, tuple[float, Column]], own: Mapping[str, Column], size: int
+) -> tuple[Matrix, Column]:
+    """Returns effects of knobs as features and their variance; a value that was not measured has no feature."""
+    found, variance = [np.zeros((size, 0))], np.zeros(size)
+    for name, (middle, values) in knobs.items():
+        acts, weight = own[name] != OFF, 1.0 if name in STRONG else WEAK
+        each = weight * (BEND_SD if is_number(name) else CHOICE_SD)
+        found.append(each * (own[name][:, None] == values))
+        variance += each**2 * acts
+        if is_number(name):
+            slope = weight * SLOPE_SD * np.where(acts, own[name] - middle, 0.0)
+            found.append(slope[:, None])
+            variance += slope**2
+    return np.concatenate(found, axis=1), variance
 
 
 def fit(known: Measurements, level_sd: float) -> Posterior:
-    """Fits the posterior with the most probable scales."""
-    count = len(known.logs)
-    if not count:
-        return Posterior(known, level_sd, 1.0, 0.05, {}, np.zeros((0, 0)), np.zeros(0), 0.0)
-    rows = known.rows
-    columns, _ = Knobs.of(rows.own).columns(rows.own, count, 1.0)
-    effects = columns @ columns.T
-    apart = level_sd**2 + CARRIED_LEVEL_SD**2 * ((rows.study[:, None] == rows.study) & (rows.study >= 0))
-    same = rows.keys[:, None] == rows.keys
-    best: Posterior | None = None
+    """Fits the posterior."""
+    size, knobs = len(known.logs), {}
+    for name, column in known.own.items() if size else ():
+        acting = column[column != OFF]
+        knobs[name] = (float(np.mean(acting)) if len(acting) else 0.0, np.unique(acting))
+    columns, _ = columns_of(knobs, known.own, size)
+    elsewhere = (known.study[:, None] == known.study) & (known.study >= 0)
+    noise = CARRIED_LEVEL_SD**2 * elsewhere + np.diag(known.noise + MISFIT_SD**2)
     factors: Mapping[str, float] = {}
-    for _ in range(ROUNDS):
-        base, jacobian = linear(rows.parts, factors, count)
-        values = known.logs - base
-        apiece = apart + jacobian @ jacobian.T + np.diag(known.noise)
-        tried = [(scale, misfit, apiece + scale**2 * effects + misfit**2 * same) for scale, misfit in SCALES]
-        several = [_posterior(known, values, level_sd, factors, *one) for one in tried]
-        best = max(several, key=lambda p: p.probability)
-        means = jacobian.T @ best.weights
-        factors = {
-            name: math.exp(float(np.clip(spread * mean, -FARTHEST, FARTHEST)))
-            for (name, spread), mean in zip(PARTS.items(), means, strict=True)
-        }
-    assert best is not None  # noqa: S101 - there is a round
-    return best
-
-
-def _posterior(
-    known: Measurements, values: Column, level_sd: float, factors: Mapping[str, float], scale: float, misfit: float,
-    covariance: Matrix,
-) -> Posterior:  # fmt: skip
-    lower = np.linalg.cholesky(covariance)
-    inverse: Matrix = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    weights = inverse @ values
-    logs = 2.0 * float(np.sum(np.log(np.diagonal(lower))))
-    evidence = -0.5 * (float(values @ weights) + logs + len(values) * math.log(2.0 * math.pi))
-    return Posterior(known, level_sd, scale, misfit, factors, inverse, weights, evidence)
-
-
-@dataclass(frozen=True)
-class PhasePosterior:
-    """A phase's posterior, and the trials in which the phase occurred."""
-
-    known: Posterior
-    trials: NDArray[np.bool_]
-    """The phase occurred in it."""
-    process: float
-    """Variance between trials of one row."""
+    for turn in range(ROUNDS):
+        base, jacobian = linear(known.parts, factors, size)
+        features = np.column_stack([np.full(size, level_sd), jacobian, columns])
+        covariance = noise + features @ features.T
+        inverse = np.linalg.inv(covariance)
+        weights = inverse @ (known.logs - base)
+        mean = features.T @ weights
+        if turn < ROUNDS - 1:
+            logs = zip(PARTS.items(), mean[1:], strict=False)
+            factors = {name: math.exp(min(max(sd * log, -FARTHEST), FARTHEST)) for (name, sd), log in logs}
+    evidence = -0.5 * float((known.logs - base) @ weights + np.linalg.slogdet(covariance)[1])
+    left = np.eye(features.shape[1]) - features.T @ inverse @ features
+    return Posterior(knobs, level_sd, factors, mean, left, evidence)
 
 
 def measurements(
-    phase: str, rows: PhaseRows, parts: Parts, found: Measured, study: int = -1
-) -> tuple[Measurements, NDArray[np.bool_], float]:
-    """Returns a phase's measurements, the trials in which it occurred, and the variance between trials of a row.
-
-    ``parts`` are each trial's by the prior, for what its own cycles worked on; ``study`` numbers an earlier one, -1:
-    this.
-    """
-    count = len(found.whole)
-    prior = np.broadcast_to(parts.seconds({}), (count,))
-    trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
-    keys = rows.keys[rows.index[trials]]
-    groups = [{n: np.broadcast_to(c, (count,))[trials] for n, c in group.items()} for group in _groups(parts)]
-    own = {name: column[rows.index[trials]] for name, column in rows.own.items()}
-    logs = np.log(found.seconds[phase][trials])
-    _, place = np.unique(keys, return_inverse=True)
-    process = pooled(logs - np.log(prior[trials]), place.reshape(-1), PROCESS_SPREAD)
-    noise = process + found.cycle_variance[phase] / found.cycles[trials]
-    made = Rows(own, Parts(*groups), keys, np.full(len(logs), study, dtype=np.intp))
-    return Measurements(made, logs, noise), trials, process
+    phase: str, rows: PhaseRows, parts: Parts, found: Measured, study: int = -1, distance: float | None = None
+) -> Measurements:
+    """Returns a phase's measurements in the trials in which it occurred. ``parts`` are of each of ``rows``; of an
+    earlier ``study`` at ``distance`` (in doublings) they are less certain."""
+    occurred = found.seconds[phase] > LEAST_S
+    at = rows.index[occurred]
+    doubt = 0.0 if distance is None else (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
+    return Measurements(
+        {name: column[at] for name, column in rows.own.items()},
+        {name: column[at] for name, column in parts.items()},
+        np.full(len(at), study, dtype=np.intp),
+        np.log(found.seconds[phase][occurred]),
+        found.noise[occurred] + doubt,
+    )
 
 
-def learn(
-    phase: str, rows: PhaseRows, parts: Parts, found: Measured, level_sd: float, carried: Measurements | None = None
-) -> PhasePosterior:
+def learn(known: Measurements, level_sd: float, carried: Measurements | None = None) -> Posterior:
     """Learns the posterior of a phase from trials and from what earlier studies measured (``carried``), unless both
     together are less probable than each by itself. ``level_sd`` is the prior's."""
-    known, trials, process = measurements(phase, rows, parts, found)
     alone = fit(known, level_sd)
-    if carried is not None:
-        begun = fit(known.joined(carried), level_sd)
-        if begun.evidence >= alone.evidence + fit(carried, level_sd).evidence - DOUBT:
-            return PhasePosterior(begun, trials, process)
-    return PhasePosterior(alone, trials, process)
-
-
-def doubted(measured: Measurements, distance: float) -> Measurements:
-    """Returns an earlier study's measurements, as uncertain as they are here; ``distance`` in doublings."""
-    return replace(measured, noise=measured.noise + (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2)
-
-
-def rows_of(rows: PhaseRows, parts: Parts) -> Rows:
-    """Makes rows to be forecast."""
-    return Rows(rows.own, parts, rows.keys, np.full(len(rows.keys), -1, dtype=np.intp))
+    if carried is None:
+        return alone
+    begun = fit(joined([known, carried]), level_sd)
+    return begun if begun.evidence >= alone.evidence + fit(carried, level_sd).evidence - DOUBT else alone

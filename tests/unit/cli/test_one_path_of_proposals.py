@@ -19,8 +19,7 @@ from autotune import wiring
 from autotune.cli.commands import start, start_request
 from autotune.domain import Outcome, Pool, Trial, TrialKind
 from autotune.machine.clock import SystemClock
-from autotune.proposals.samplers import StudySampler, named_sampler
-from autotune.proposals.samplers.grey import GreyBoxSampler
+from autotune.proposals.samplers import CandidateSampler, StudySampler, named_sampler
 from autotune.settings import read_settings
 from autotune.store import open_store
 from tests.support import factories
@@ -40,8 +39,6 @@ class Patient(optuna.samplers.RandomSampler):
     def __init__(self, seed=None):
         super().__init__(seed=seed)
 """
-GREY = (GreyBoxSampler, optuna.samplers.TPESampler)
-"""Where nothing is trusted and every step was made, TPE is asked."""
 TRIALS = 9
 FAILS = 1
 
@@ -109,7 +106,7 @@ def run(home: Path, sampler: str) -> Any:
 @pytest.mark.parametrize(
     ("sampler", "kind"),
     [
-        ("grey", GREY),
+        ("grey", CandidateSampler),
         ("tpe", optuna.samplers.TPESampler),
         ("patient:Patient", optuna.samplers.RandomSampler),
     ],

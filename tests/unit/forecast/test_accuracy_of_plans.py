@@ -19,8 +19,6 @@ SECONDS = (10.0, 8.0, 6.0, 5.0, 4.0, 3.0)
 class Times:
     """The measured seconds times ``factor``, in the same or the opposite order."""
 
-    trusted = True
-
     def __init__(self, factor: float, *, upside_down: bool = False) -> None:
         self.factor, self.upside_down = factor, upside_down
 
@@ -32,7 +30,7 @@ class Times:
         if self.upside_down:
             known = [1.0 / seconds for seconds in known]
         column = np.array(known) * self.factor
-        return TimeForecast(np.log(column), column, {}, column)
+        return TimeForecast(np.log(column), column, {})
 
 
 class Peaks:

@@ -79,14 +79,12 @@ def drawn(configurations: Sequence[Configuration], most: float) -> np.ndarray:
 class Times:
     """Any configuration may be the fastest, and by so little that a plan would rather put it back to what is usual."""
 
-    trusted = True
-
     def fitted(self, task: Task, trials: Sequence[Trial]) -> Times:
         return self
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         seconds = 10.0 + drawn(configurations, 0.05)
-        return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds}, seconds)
+        return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds})
 
 
 class FewRows(Times):
@@ -94,7 +92,7 @@ class FewRows(Times):
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         seconds = np.array([10.0 + 5.0 * float(c["micro_batch_size"]) for c in configurations])
-        return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds}, seconds)
+        return TimeForecast(np.log(seconds), np.full(len(seconds), 0.3), {"update": seconds})
 
 
 class Peaks:

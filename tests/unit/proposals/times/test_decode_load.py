@@ -9,57 +9,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.proposals.times.lengths import SEGMENTS, DecodeLoad, heavy_tailed, load, longest_sum, presumed
+from autotune.proposals.times.lengths import Lengths, decoding, heavy_tailed, longest, presumed
 from tests.support import timed_machine as made
-from tests.support.properties import examples
 
 rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 
 
-def longest(found: DecodeLoad) -> float:
-    """Steps of its generations together."""
-    return float(np.sum(found.steps))
+def decoded(some: list[int], count: float, places: float, *, continuous: bool) -> tuple[float, float, float]:
+    """Steps, tokens and context of one generation."""
+    columns = (np.array([float(n)]) for n in (count, places, continuous))
+    steps, live, context = decoding(Lengths(tuple(some), 8.0, 8.0), *columns)
+    return float(steps[0]), float(steps[0] * live[0]), float(context[0])
 
 
-@examples(25, 60)
+@settings(max_examples=40, deadline=None)
 @given(rows, st.integers(1, 100))
 def test_every_token_is_decoded_once(some: list[int], places: int) -> None:
-    found = load(tuple(some), 1, 1, len(some), places, continuous=True)
-    assert float(np.sum(found.steps * found.live)) == pytest.approx(sum(some))
-    assert longest(found) >= max(some)
-    assert np.all(found.live <= min(places, len(some)) + 1e-9)
-    assert np.all((found.context >= 0) & (found.context <= max(some)))
-    assert len(found.steps) <= max(SEGMENTS, len(set(some)))
+    steps, tokens, context = decoded(some, len(some), places, continuous=True)
+    assert tokens == pytest.approx(sum(some))
+    assert steps >= max(some)
+    assert tokens / steps <= min(places, len(some)) + 1e-9
+    assert 0 <= context <= max(some)
     if places >= len(some):
-        assert longest(found) == max(some)
+        assert steps == max(some)
     if places == 1:
-        assert longest(found) == sum(some)
+        assert steps == pytest.approx(sum(some))
 
 
 @settings(max_examples=40, deadline=None)
 @given(rows)
 def test_without_continuous_batching_all_rows_run_to_the_end(some: list[int]) -> None:
-    found = load(tuple(some), 1, 1, len(some), 1000, continuous=False)
-    assert float(np.sum(found.steps * found.live)) == pytest.approx(len(some) * max(some))
-    assert longest(found) == max(some)
+    steps, tokens, _ = decoded(some, len(some), 1000, continuous=False)
+    assert (steps, tokens) == (max(some), pytest.approx(len(some) * max(some)))
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(1, 500), min_size=8, max_size=64), st.integers(1, 4), st.integers(1, 4))
-def test_generations_follow_each_other_and_replicas_share(some: list[int], generations: int, replicas: int) -> None:
-    found = load(tuple(some), generations, replicas, len(some), 1000, continuous=True)
-    assert max(some) <= longest(found) <= longest_sum(tuple(some), generations, len(some))
-    assert float(np.sum(found.steps * found.live)) <= sum(some)
-    assert longest_sum(tuple(some), generations, len(some)) <= generations * max(some)
-
-
-def test_more_rows_than_recorded_are_alike() -> None:
-    some = (10, 20, 30, 40)
-    one, many = (load(some, 1, 1, count, 10**6, continuous=True) for count in (4, 400))
-    assert longest(one) == longest(many) == 40
-    assert float(np.sum(many.steps * many.live)) == pytest.approx(100 * float(np.sum(one.steps * one.live)))
-    huge = load(some, 1, 1, 100_000, 10**6, continuous=True)
-    assert float(np.sum(huge.steps * huge.live)) == pytest.approx(100_000 * 25, rel=0.02)
+@given(rows, st.integers(1, 100))
+def test_the_longest_of_some_lies_between_the_mean_and_the_longest_of_all(some: list[int], count: int) -> None:
+    found = float(longest(tuple(some), np.array([count]))[0])
+    assert sum(some) / len(some) - 1e-6 <= found <= max(some) + 1e-6
+    assert count < len(some) or found == pytest.approx(max(some))
+    assert float(longest(tuple(some), np.array([count + 1]))[0]) >= found - 1e-6
 
 
 @settings(max_examples=40, deadline=None)

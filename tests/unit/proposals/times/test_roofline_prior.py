@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,8 +136,7 @@ def test_each_knob_moves_its_own_phases() -> None:
     assert small["generate"] == pytest.approx(base["generate"]), "rows of a generation are the same"
     split = seconds(plain(steps_per_generation=1))
     assert split["generate"] > base["generate"], "eight generations of one row each"
-    unfused = seconds(plain(optimizer="adamw_torch"))
-    assert unfused["update"] > base["update"] > seconds(plain(optimizer="adamw_8bit"))["update"]
+    assert base["update"] > seconds(plain(optimizer="adamw_8bit"))["update"]
 
 
 def test_a_split_of_gpus_gives_the_engine_its_own() -> None:
@@ -164,7 +162,6 @@ def test_every_sheet_foretells_something_of_this_world() -> None:
     for name, sheet in SHEETS.items():
         found = predicted(gpus(rows=512), sheet, on_gpus(8, 512))
         assert 5.0 < found.seconds < 3600.0, name
-        assert np.isfinite(found.restart_s)
 
 
 class Watched(dict[str, Any]):
@@ -209,7 +206,7 @@ def test_facts_of_many_are_those_of_each_alone() -> None:
         {"num_generations": 2}, {"gradient_checkpointing": True}, {"logprob_rows": 1}, {"optimizer": "adafactor"},
         {"rollout_engine": "vllm"}, {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1},
         {"rollout_engine": "vllm", "tensor_parallel_size": 2}, {"rollout_engine": "vllm", "max_num_seqs": 4},
-        {"rollout_engine": "vllm", "rollout_mode": "colocate", "sleep_level": 2}, {"logprob_token_chunk": 64},
+        {"rollout_engine": "vllm", "rollout_mode": "colocate", "sleep_level": 2}, {"optimizer": "lion_8bit"},
         {"rollout_engine": "vllm", "kv_cache_dtype": "fp8"}, {"continuous_batching": True}, {"remove_padding": True},
         {"rollout_engine": "vllm", "enforce_eager": True}, {"offload_optimizer": "cpu"}, {"fsdp": "fsdp2"},
     ]  # fmt: skip
