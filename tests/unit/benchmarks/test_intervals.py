@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +14,6 @@ from autotune.domain import CycleKind, Protocol, Trial, TrialKind
 from autotune.statistics.noise import GPU_PROCESS, PROCESS
 from autotune.study.confirmation import TRIES
 from benchmarks.intervals import fitting, product, scoring
-from benchmarks.intervals.__main__ import main
 from benchmarks.intervals.noises import FIRST, LONGEST, NOISES, SLOWEST, UNSEEN, Machine, Noise
 from benchmarks.intervals.product import ROUNDS, Statement
 from benchmarks.intervals.recordings import Recording, recordings
@@ -238,43 +233,3 @@ def test_an_interval_that_is_too_narrow_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_study_draws_the_same_whatever_else_is_asked() -> None:
     first, again, other = (next(scoring.scored("restless, CPU", 2, seed)) for seed in (5, 5, 6))
     assert first == again != other
-
-
-def test_kept_tables_are_printed_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--studies", "1", "--json", "--noise", "quiet, CPU"]) == 0
-    kept = json.loads(capsys.readouterr().out)
-    assert [row["ratio"] for row in kept["rows"]] == list(scoring.RATIOS)
-    before, after = tmp_path / "before.json.gz", tmp_path / "after.json"
-    before.write_bytes(gzip.compress(json.dumps(kept).encode()))
-    for row in kept["rows"]:
-        row["faster_at_any_look"] = 0.25
-    after.write_text(json.dumps(kept))
-    assert main([str(before), str(after)]) == 0
-    text = capsys.readouterr().out
-    assert text.count("quiet, CPU") == 2
-    assert ", 25 |" in text
-    assert " → " in text
-
-
-def test_the_command_tells_what_the_recordings_say(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--fit"]) == 0
-    text = capsys.readouterr().out
-    assert "| disturbed-cpu-2026-11-29 | 6 | 2.95 |" in text
-    assert "lose a cycle as a warm-up: 4 of" in text
-    assert re.search(r"one round, read again: \+7\d\.\d%, [+-]\d+\.\d%, \+\d+\.\d%\.\n$", text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--studies", "0"], "--studies: expected a number of at least 1"),
-        (["--noise", "loud"], "invalid choice: 'loud'"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(
-    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert why in capsys.readouterr().err

@@ -227,21 +227,6 @@ def test_the_inputs_are_recipes_prompts_a_reward_and_a_space(tmp_path: Path) -> 
     assert json.loads((tmp_path / "made" / "tiny.json").read_text())["config"]["num_hidden_layers"] == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--stages", "study,fly"], "error: --stages fly: expected names with commas, of inputs"),
-        (["--packages", "/nowhere"], "error: --packages /nowhere holds no unpack.sh"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    tmp_path: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert visit.main(["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"), *words]) == 2
-    assert told in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_question_without_an_answer_says_why_and_the_next_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

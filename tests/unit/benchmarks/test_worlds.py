@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -12,12 +11,11 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration, Phase
-from benchmarks.decisions import record, report, studies
+from benchmarks.decisions import studies
 from benchmarks.decisions.machine import Noise
 from benchmarks.decisions.studies import Place, run
-from benchmarks.worlds import __main__ as command
 from benchmarks.worlds import places
-from benchmarks.worlds.arms import ARMS, GUESSES, grid_of
+from benchmarks.worlds.arms import ARMS, grid_of
 from benchmarks.worlds.models import H100, ONE_AND_HALF
 from benchmarks.worlds.physics import World
 from benchmarks.worlds.places import WORLDS, place_of
@@ -206,12 +204,6 @@ def test_the_descent_takes_its_knobs_in_order_one_at_a_time(played: dict[str, An
     assert set(second.difference(base)) - follow == {"gradient_checkpointing"}
 
 
-def test_an_expert_has_five_guesses(played: dict[str, Any]) -> None:
-    assert len(GUESSES) == 5
-    tried = [configuration for configuration, _ in played["expert"]]
-    assert 0 < len(set(tried)) <= 5
-
-
 def test_a_peer_knows_numbers_as_numbers_and_takes_the_nearest_candidate_that_is_new() -> None:
     place = place_of("wrong-sign")
     grid = grid_of(place)
@@ -221,44 +213,6 @@ def test_a_peer_knows_numbers_as_numbers_and_takes_the_nearest_candidate_that_is
     assert type(grid.shapes["micro_batch_size"]).__name__ == "IntDistribution"
     assert type(grid.shapes["attn_implementation"]).__name__ == "CategoricalDistribution"
     assert grid.params(first) != grid.params(second)
-
-
-def test_a_median_has_its_interval_and_what_was_never_reached_has_no_seconds(played: dict[str, Any]) -> None:
-    assert report.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert report.median_interval([float(n) for n in range(20)]) == (5.0, 14.0)
-    found = report.figures(played["expert/verdicts"])
-    assert found["seconds_to_near"] is None
-    assert json.dumps(found)
-
-
-def test_a_battery_is_resumed_from_its_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], played: dict[str, Any]
-) -> None:
-    ran = []
-    monkeypatch.setattr(record, "run", lambda *key, **_: ran.append(key[3]) or played["expert/verdicts"][0])
-    file = tmp_path / "studies.jsonl"
-    words = ["--world", "wrong-sign", "--arm", "expert", "--budget", "480", "--record", str(file), "--json"]
-    assert command.main([*words, "--studies", "1"]) == 0
-    assert command.main([*words, "--studies", "1"]) == 0
-    assert ran == [0], "the second time it was there"
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["worlds"]["wrong-sign"]["480"]["expert"]["studies"] == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--world", "nowhere"], "--world nowhere: there is none of that name; those there are: one-gpu"),
-        (["--arm", "nobody"], "--arm nobody: there is none of that name"),
-        (["--studies", "0"], "expected a whole number above 0"),
-        (["--budget", "-1"], "expected seconds above 0"),
-    ],
-)
-def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(words) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
 
 
 def test_every_module_of_a_world_is_listed() -> None:
