@@ -17,8 +17,8 @@ from benchmarks.referee import campaign as campaigns
 from benchmarks.referee import disturbances
 from benchmarks.referee.__main__ import main
 from benchmarks.referee.campaign import Campaign, figures_of, go_on
-from benchmarks.referee.disturbances import Disturbances, schedule
-from benchmarks.referee.recorded import CONFIGURATIONS, files_of, rows_of, steps_of, trials_of
+from benchmarks.referee.disturbances import Disturbances
+from benchmarks.referee.recorded import CONFIGURATIONS, rows_of, steps_of, trials_of
 from benchmarks.referee.summary import summary, words
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "referee"
@@ -33,14 +33,6 @@ def test_a_recorded_check_gives_the_figures_that_were_read_off_it_by_hand(
     assert list(found) == ["gain", "low", "high", "decided", "referee"]
     assert found["referee"] == referee
     assert found["decided"] is (found["gain"] is not None and (found["low"] > 0 or found["high"] < 0))
-
-
-def test_a_recording_is_named_by_its_folder_or_by_the_file_of_its_study() -> None:
-    named = files_of(RECORDED / "study-quiet.jsonl")
-    assert (
-        named == files_of(RECORDED, quiet=True) == (RECORDED / "study-quiet.jsonl", RECORDED / "plain_trl-quiet.jsonl")
-    )
-    assert files_of(RECORDED) == (RECORDED / "study.jsonl", RECORDED / "plain_trl.jsonl")
 
 
 @pytest.mark.parametrize(("name", "answers", "cycles"), [("study", {7, 14}, 2), ("study-quiet", {8, 15}, 3)])
@@ -64,19 +56,6 @@ def test_of_a_turn_the_first_two_steps_and_of_a_broken_one_all_are_left_out() ->
     assert set(counts.values()) == {10}
     assert ("answer", 3) not in counts
     assert len(counts) == 5
-
-
-@pytest.mark.parametrize("kind", disturbances.KINDS)
-def test_disturbances_come_and_go_by_their_seed(kind: str) -> None:
-    bursts = list(itertools.islice(schedule(kind, 3), 200))
-    assert bursts == list(itertools.islice(schedule(kind, 3), 200))
-    assert (bursts == []) == (kind == "none")
-    assert all(5.0 <= seconds <= 60.0 for quiet, disturbed, _ in bursts for seconds in (quiet, disturbed))
-    acts = {act for _, _, act in bursts}
-    loops = {("busy",), ("busy", "busy")}
-    wanted = {"bursts": loops, "compile": {("compile",)}, "copy": {("copy",)}, "none": set()}
-    assert acts == wanted.get(kind, loops | {("compile",), ("copy",)})
-    assert kind == "none" or bursts != list(itertools.islice(schedule(kind, 4), 200))
 
 
 def test_no_disturbance_outlives_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
