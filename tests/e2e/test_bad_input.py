@@ -28,9 +28,6 @@ REWARDS = """
 def score(completions, **columns): return [0.0 for _ in completions]
 def raising(completions, **columns): return [columns["solution"] for _ in completions]
 """
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{b}: &{b} [{', '.join(f'*{a}' for _ in range(9))}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +37,21 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     shutil.copy(folder / "prompts.jsonl", folder / "data" / "train.jsonl")
     (folder / "my_rewards.py").write_text(REWARDS)
-    (folder / "broken.py").write_text("def score(:\n")
-    (folder / "lacking.py").write_text("import no_such_package\ndef score(**_): ...\n")
     shutil.copytree(folder / "model", folder / "weightless", ignore=shutil.ignore_patterns("*.safetensors"))
     (folder / "bare").mkdir()
     lines = (folder / "prompts.jsonl").read_text().splitlines()
     (folder / "torn.jsonl").write_text("\n".join([*lines[:6], '{"prompt": "a', *lines[6:]]))
     (folder / "other.jsonl").write_text('{"question": "1 + 1"}\n')
-    (folder / "hollow.jsonl").write_text("\n\n")
     (folder / "grpo.yaml").write_text(CONFIG)
-    (folder / "bomb.yaml").write_text(BOMB)
     for name, more in {
         "twice": "beta: 0.1\nbeta: 0.2\n",
-        "tag": "beta: !!python/object/apply:os.system [ls]\n",
         "group": "gradient_accumulation_steps: 3\nsteps_per_generation: 2\n",
         "evaluation": "eval_strategy: steps\nper_device_eval_batch_size: 3\n",
     }.items():
         (folder / f"{name}.yaml").write_text(CONFIG + more)
     (folder / "trl.yaml").write_text(CONFIG.replace("num_generations: 4", "num_generations: 3"))
     (folder / "namereward.yaml").write_text(CONFIG.replace("my_rewards.score", "acuracy_reward"))
-    (folder / "list.yaml").write_text("- beta\n")
     (folder / "space_one.yaml").write_text("knobs:\n  micro_batch_size: [4]\n")
-    (folder / "space_empty.yaml").write_text("")
-    (folder / "space_knob.yaml").write_text("knobs:\n  micro_batch_sise: [1, 2]\n")
-    (folder / "space_type.yaml").write_text("knobs:\n  micro_batch_size: [1, many]\n")
     (folder / "space_illegal.yaml").write_text("knobs:\n  num_generations: [3, 5]\n")
     return folder
 
@@ -92,17 +80,10 @@ INPUTS = {
     "data and task": ("--model model --data prompts.jsonl --task chain_sum", "either --data or --task"),
     "broken line": ("--model model --data torn.jsonl --reward my_rewards.py:score", "torn.jsonl, line 7: not JSON"),
     "no prompt": ("--model model --data other.jsonl --reward my_rewards.py:score", "other.jsonl, line 1: it needs"),
-    "no rows": ("--model model --data hollow.jsonl --reward my_rewards.py:score", "hollow.jsonl holds no prompts"),
-    "odd task": ("--model model --task gym:chain_sum", "--task gym:chain_sum: expected reasoning-gym:NAME"),
     "no such task": ("--model model --task reasoning-gym:chain_sums", "'chain_sums' cannot be made"),
     "odd reward": ("--model model --data prompts.jsonl --reward my_rewards.py", "expected FILE.py:FUNCTION"),
     "no reward file": ("--model model --data prompts.jsonl --reward gone.py:f", "there is no file"),
     "no function": ("--model model --data prompts.jsonl --reward my_rewards.py:scor", "has no function 'scor'"),
-    "syntax": (
-        "--model model --data prompts.jsonl --reward broken.py:score",
-        "broken.py cannot be loaded: SyntaxError",
-    ),
-    "package": ("--model model --data prompts.jsonl --reward lacking.py:score", "-m pip install no_such_package"),
     "raises": ("--model model --data prompts.jsonl --reward my_rewards.py:raising", "raised KeyError: 'solution'"),
     "no such knob": ("--model model --set micro_batch_sise=4", "micro_batch_sise"),
     "knob without value": ("--model model --set micro_batch_size", "expected KNOB=VALUE"),
@@ -111,10 +92,7 @@ INPUTS = {
     "negative ranks": ("--model model --ranks=-2", "--ranks -2: expected a number from 1 to"),
     "more ranks than cores": ("--model model --ranks 100000", "--ranks 100000: expected a number from 1 to"),
     "no such config": ("--config gone.yaml", "--config gone.yaml cannot be read"),
-    "no mapping": ("--config list.yaml", "list.yaml, line 1: expected a mapping"),
-    "alias bomb": ("--config bomb.yaml", "bomb.yaml, line 2: aliases"),
     "twice": ("--config twice.yaml", "twice.yaml, line 9: beta is given twice"),
-    "tag": ("--config tag.yaml", "tag.yaml, line 8: tags"),
     "group": ("--config group.yaml", "group.yaml, line 9: no trial can measure the baseline, which the framework"),
     "refused by TRL": (
         "--config trl.yaml",
@@ -123,9 +101,6 @@ INPUTS = {
     "evaluation": ("--config evaluation.yaml", "evaluation.yaml: The global eval batch size (3 * 1) must be divisible"),
     "config reward name": ("--config namereward.yaml", "no reward function named 'acuracy_reward'"),
     "one-point space": ("--model model --space space_one.yaml", "every knob has a single value"),
-    "empty space": ("--model model --space space_empty.yaml", "space_empty.yaml"),
-    "space knob": ("--model model --space space_knob.yaml", "did you mean micro_batch_size"),
-    "space type": ("--model model --space space_type.yaml", "space_type.yaml, line 2"),
     "illegal space": (
         f"{OWN} --space space_illegal.yaml",
         "no combination of the space but the baseline is legal here; rule",
