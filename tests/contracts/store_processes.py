@@ -92,7 +92,7 @@ def running(target: Any, address: str, argument: Any) -> Iterator[tuple[BaseProc
     process = FORKED.Process(target=target, args=(address, theirs, argument), daemon=True)
     try:
         process.start()
-    except ChildProcessError:  # another test of this worker has ended the server of forks; a new one is started
+    except OSError:  # another test of this worker has ended the server of forks or its pipe; a new one is started
         vars(forkserver._forkserver).update(_forkserver_pid=None, _forkserver_address=None, _forkserver_alive_fd=None)
         process.start()
     theirs.close()

@@ -58,7 +58,7 @@ class Forked:
     @classmethod
     def command(cls, words: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Forked:
         """``autotune WORDS``."""
-        return cls(_command, words, cwd, environment)
+        return cls(command, words, cwd, environment)
 
     @property
     def returncode(self) -> int | None:
@@ -96,7 +96,7 @@ class Forked:
             return out.result(), err.result()
 
 
-def _command(words: Sequence[str]) -> None:
+def command(words: Sequence[str]) -> None:
     sys.argv = ["autotune", *words]
     main()
 

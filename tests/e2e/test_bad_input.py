@@ -27,14 +27,7 @@ max_completion_length: 16
 REWARDS = """
 def score(completions, **columns): return [0.0 for _ in completions]
 def raising(completions, **columns): return [columns["solution"] for _ in completions]
-def short(completions, **columns): return [1.0]
-def nothing(completions, **columns): return None
-def nan(completions, **columns): return [float("nan") for _ in completions]
-def words(completions, **columns): return ["good" for _ in completions]
 """
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{b}: &{b} [{', '.join(f'*{a}' for _ in range(9))}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-)
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +37,21 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     shutil.copy(folder / "prompts.jsonl", folder / "data" / "train.jsonl")
     (folder / "my_rewards.py").write_text(REWARDS)
-    (folder / "broken.py").write_text("def score(:\n")
-    (folder / "lacking.py").write_text("import no_such_package\ndef score(**_): ...\n")
     shutil.copytree(folder / "model", folder / "weightless", ignore=shutil.ignore_patterns("*.safetensors"))
     (folder / "bare").mkdir()
     lines = (folder / "prompts.jsonl").read_text().splitlines()
     (folder / "torn.jsonl").write_text("\n".join([*lines[:6], '{"prompt": "a', *lines[6:]]))
     (folder / "other.jsonl").write_text('{"question": "1 + 1"}\n')
-    (folder / "hollow.jsonl").write_text("\n\n")
     (folder / "grpo.yaml").write_text(CONFIG)
-    (folder / "bomb.yaml").write_text(BOMB)
     for name, more in {
-        "unknown": "lerning_rate: 1.0e-5\n",
-        "type": "gradient_accumulation_steps: many\n",
         "twice": "beta: 0.1\nbeta: 0.2\n",
-        "tag": "beta: !!python/object/apply:os.system [ls]\n",
-        "weights": "reward_weights: [1.0, 2.0]\n",
         "group": "gradient_accumulation_steps: 3\nsteps_per_generation: 2\n",
-        "split": "dataset_train_split: trian\n",
         "evaluation": "eval_strategy: steps\nper_device_eval_batch_size: 3\n",
     }.items():
         (folder / f"{name}.yaml").write_text(CONFIG + more)
     (folder / "trl.yaml").write_text(CONFIG.replace("num_generations: 4", "num_generations: 3"))
-    (folder / "nomodel.yaml").write_text(CONFIG.replace("model_name_or_path: model\n", ""))
-    (folder / "noreward.yaml").write_text(CONFIG.replace("reward_funcs: [my_rewards.score]\n", ""))
-    (folder / "gonereward.yaml").write_text(CONFIG.replace("my_rewards.score", "my_rewards.gone"))
     (folder / "namereward.yaml").write_text(CONFIG.replace("my_rewards.score", "acuracy_reward"))
-    (folder / "list.yaml").write_text("- beta\n")
     (folder / "space_one.yaml").write_text("knobs:\n  micro_batch_size: [4]\n")
-    (folder / "space_empty.yaml").write_text("")
-    (folder / "space_knob.yaml").write_text("knobs:\n  micro_batch_sise: [1, 2]\n")
-    (folder / "space_type.yaml").write_text("knobs:\n  micro_batch_size: [1, many]\n")
     (folder / "space_illegal.yaml").write_text("knobs:\n  num_generations: [3, 5]\n")
     return folder
 
@@ -103,26 +80,11 @@ INPUTS = {
     "data and task": ("--model model --data prompts.jsonl --task chain_sum", "either --data or --task"),
     "broken line": ("--model model --data torn.jsonl --reward my_rewards.py:score", "torn.jsonl, line 7: not JSON"),
     "no prompt": ("--model model --data other.jsonl --reward my_rewards.py:score", "other.jsonl, line 1: it needs"),
-    "no rows": ("--model model --data hollow.jsonl --reward my_rewards.py:score", "hollow.jsonl holds no prompts"),
-    "long prompts": (
-        "--model model --data prompts.jsonl --reward my_rewards.py:score --max-prompt-length 11",
-        "of 32 prompts are longer than the 11 tokens allowed",
-    ),
-    "odd task": ("--model model --task gym:chain_sum", "--task gym:chain_sum: expected reasoning-gym:NAME"),
     "no such task": ("--model model --task reasoning-gym:chain_sums", "'chain_sums' cannot be made"),
     "odd reward": ("--model model --data prompts.jsonl --reward my_rewards.py", "expected FILE.py:FUNCTION"),
     "no reward file": ("--model model --data prompts.jsonl --reward gone.py:f", "there is no file"),
     "no function": ("--model model --data prompts.jsonl --reward my_rewards.py:scor", "has no function 'scor'"),
-    "syntax": (
-        "--model model --data prompts.jsonl --reward broken.py:score",
-        "broken.py cannot be loaded: SyntaxError",
-    ),
-    "package": ("--model model --data prompts.jsonl --reward lacking.py:score", "-m pip install no_such_package"),
     "raises": ("--model model --data prompts.jsonl --reward my_rewards.py:raising", "raised KeyError: 'solution'"),
-    "count": ("--model model --data prompts.jsonl --reward my_rewards.py:short", "returned 1 rewards for 2"),
-    "none": ("--model model --data prompts.jsonl --reward my_rewards.py:nothing", "returned None; it must return"),
-    "nan": ("--model model --data prompts.jsonl --reward my_rewards.py:nan", "returned nan for completion 0"),
-    "words": ("--model model --data prompts.jsonl --reward my_rewards.py:words", "'good' for completion 0"),
     "no such knob": ("--model model --set micro_batch_sise=4", "micro_batch_sise"),
     "knob without value": ("--model model --set micro_batch_size", "expected KNOB=VALUE"),
     "odd batch": (f"{OWN} --effective-batch 10 --set micro_batch_size=4", "choose --effective-batch"),
@@ -130,28 +92,15 @@ INPUTS = {
     "negative ranks": ("--model model --ranks=-2", "--ranks -2: expected a number from 1 to"),
     "more ranks than cores": ("--model model --ranks 100000", "--ranks 100000: expected a number from 1 to"),
     "no such config": ("--config gone.yaml", "--config gone.yaml cannot be read"),
-    "no mapping": ("--config list.yaml", "list.yaml, line 1: expected a mapping"),
-    "alias bomb": ("--config bomb.yaml", "bomb.yaml, line 2: aliases"),
-    "unknown key": ("--config unknown.yaml", "unknown.yaml, line 8: TRL's GRPO script has no key lerning_rate"),
-    "wrong type": ("--config type.yaml", "type.yaml, line 8: gradient_accumulation_steps: expected a whole number"),
     "twice": ("--config twice.yaml", "twice.yaml, line 9: beta is given twice"),
-    "tag": ("--config tag.yaml", "tag.yaml, line 8: tags"),
-    "weights": ("--config weights.yaml", "weights.yaml, line 8: reward_weights: expected one for each"),
     "group": ("--config group.yaml", "group.yaml, line 9: no trial can measure the baseline, which the framework"),
     "refused by TRL": (
         "--config trl.yaml",
         "trl.yaml, line 6: generation_batch_size (4) must be divisible by num_generations",
     ),
-    "split": ("--config split.yaml", "has no split 'trian'"),
     "evaluation": ("--config evaluation.yaml", "evaluation.yaml: The global eval batch size (3 * 1) must be divisible"),
-    "config without model": ("--config nomodel.yaml", "nomodel.yaml names no model"),
-    "config without reward": ("--config noreward.yaml", "noreward.yaml gives prompts but no reward"),
-    "config reward gone": ("--config gonereward.yaml", "my_rewards has no function 'gone'"),
     "config reward name": ("--config namereward.yaml", "no reward function named 'acuracy_reward'"),
     "one-point space": ("--model model --space space_one.yaml", "every knob has a single value"),
-    "empty space": ("--model model --space space_empty.yaml", "space_empty.yaml"),
-    "space knob": ("--model model --space space_knob.yaml", "did you mean micro_batch_size"),
-    "space type": ("--model model --space space_type.yaml", "space_type.yaml, line 2"),
     "illegal space": (
         f"{OWN} --space space_illegal.yaml",
         "no combination of the space but the baseline is legal here; rule",
@@ -161,13 +110,9 @@ INPUTS = {
 
 
 WITH_THE_FRAMEWORK = frozenset(
-    {
-        *("group", "refused by TRL", "split", "evaluation", "config without model", "config without reward"),
-        *("config reward gone", "config reward name", "count", "none", "nan", "words", "odd batch"),
-        *("long prompts", "raises", "illegal space", "unknown key", "wrong type", "weights"),
-    }
+    {"group", "refused by TRL", "evaluation", "config reward name", "odd batch", "raises", "illegal space"}
 )
-"""Judged only after torch or transformers has been imported, some seconds each; the words are in unit tests too."""
+"""Judged after torch or transformers has been imported, some seconds each; more of these are in unit tests."""
 
 
 def case(name: str) -> object:

@@ -197,23 +197,3 @@ def test_an_archived_study_can_be_served(small_disk: Path) -> None:
     finally:
         serving.close()
     assert said == []
-
-
-@pytest.mark.parametrize("command", [START, ("status",), ("best",)])
-def test_a_database_of_a_newer_version_is_one_sentence_and_left_alone(tmp_path: Path, command: tuple[str, ...]) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    store = open_store(home / "autotune.sqlite")
-    begin(store)
-    store.close()
-    make_model(tmp_path)
-    with closing(sqlite3.connect(home / "autotune.sqlite")) as connection, connection:
-        connection.execute("UPDATE autotune_schema SET version = 9999")
-        before = "".join(connection.iterdump())
-    done = here.autotune(command, tmp_path, environment_for(home))
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 2
-    assert "version 9999" in line
-    assert "upgrade autotune" in line
-    with closing(sqlite3.connect(home / "autotune.sqlite")) as connection:
-        assert "".join(connection.iterdump()) == before

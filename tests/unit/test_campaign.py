@@ -49,9 +49,3 @@ def test_each_kind_of_fault_has_its_study_and_what_one_guard_stands_against_the_
     assert first <= set.union(*met[: len(first)])
 
 
-def test_an_open_disk_or_no_training_interpreter_leaves_the_rest_of_the_faults_their_turns() -> None:
-    for number in range(len(FAULTS)):
-        plan, due = study_of(1, number, random.Random(f"1/{number}"), real=False, disk=False)
-        assert due.suits(plan)
-        assert not plan.real
-        assert not plan.small_disk

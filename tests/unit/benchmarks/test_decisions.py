@@ -128,30 +128,6 @@ def test_a_recorded_study_is_read_again_and_not_run_again(
     assert len(ran) == 1
 
 
-def test_a_record_with_a_line_that_is_no_study_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "studies.jsonl"
-    file.write_text('{"machine": "h100"}\n', encoding="utf-8")
-    assert command.main(["--studies", "1", "--record", str(file)]) == 2
-    assert f"{file}, line 1: expected a study" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--arms", "nobody"], "--arms nobody"),
-        (["--machine", "abacus"], "there is no such machine"),
-        (["--studies", "0"], "expected a whole number above 0"),
-        (["--budget", "-5"], "expected seconds above 0"),
-        (["--at-once", "8", "6", "--nodes", "4"], "--nodes 4: expected a number that divides each of --at-once"),
-    ],
-)
-def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(words) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
-
-
 def test_places_are_shared_out_over_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     crews = []
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import re
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +13,7 @@ from autotune.domain import CycleKind, Protocol, Trial, TrialKind
 from autotune.statistics.noise import GPU_PROCESS, PROCESS
 from autotune.study.confirmation import TRIES
 from benchmarks.intervals import fitting, product, scoring
-from benchmarks.intervals.__main__ import main
-from benchmarks.intervals.noises import FIRST, LONGEST, NOISES, SLOWEST, UNSEEN, Machine, Noise
+from benchmarks.intervals.noises import NOISES, SLOWEST, Machine, Noise
 from benchmarks.intervals.product import ROUNDS, Statement
 from benchmarks.intervals.recordings import Recording, recordings
 from benchmarks.intervals.sight import CLEAN, disturbed_runs, sight, slope_of
@@ -104,60 +98,6 @@ def test_what_disturbs_only_slows(name: str) -> None:
     assert bool(disturbed) is contaminated
 
 
-def test_a_burst_lasts_and_a_longer_trial_collects_more() -> None:
-    noise = replace(EVEN, bursts=1.0)
-    trials = [logs_of(noise, seed, cycles=400)[0] for seed in range(20)]
-    lengths: Counter[int] = Counter()
-    for logs in trials:
-        edges = [n for n in range(1, len(logs)) if abs(logs[n] - logs[n - 1]) > 1e-9]
-        lengths.update(b - a for a, b in pairwise(edges) if logs[a] > 1e-9)
-    assert max(lengths) == LONGEST
-    assert min(lengths) == 1
-    assert sum(lengths[n] for n in (1, 2, 3)) > 0.45 * lengths.total()
-    short = [sum(log > 1e-9 for log in logs_of(noise, seed, cycles=4)[0]) for seed in range(400)]
-    long = [sum(log > 1e-9 for log in logs_of(noise, seed, cycles=8)[0]) for seed in range(400)]
-    assert sum(long) > 2.0 * sum(short)
-
-
-def test_a_burst_goes_on_in_the_next_trial_unless_it_is_of_one_side() -> None:
-    anywhere, baseline = (replace(EVEN, bursts=60.0, side=side) for side in ("", "baseline"))
-    for noise, disturbed in ((anywhere, True), (baseline, False)):
-        machine = Machine(noise, np.random.default_rng(3))
-        machine.begin(baseline=True, pair=None)
-        assert [machine.cycle(5.0, recorded=True)[0] > 5.001 for _ in range(3)] == [True] * 3
-        machine.begin(baseline=False, pair=None)
-        assert (machine.cycle(5.0, recorded=True)[0] > 5.001) is disturbed
-
-
-def test_the_guard_sees_nine_bursts_of_ten_and_the_more_the_slower_they_are() -> None:
-    machine = Machine(replace(EVEN, trials=1.0), np.random.default_rng(0))
-    seen, slow = [], []
-    for _ in range(1000):
-        machine.begin(baseline=True, pair=None)
-        seconds, _, outside = machine.cycle(5.0, recorded=True)
-        (seen if outside > CLEAN else slow).append(math.log(seconds / 5.0))
-    assert 0.8 * UNSEEN < len([log for log in slow if log < 0.1]) / 1000 < 4.0 * UNSEEN
-    assert np.mean(seen) > 2.0 * np.mean(slow)
-
-
-def test_a_slowed_round_is_slowed_alike_on_both_sides() -> None:
-    machine = Machine(replace(EVEN, rounds=1.0), np.random.default_rng(1))
-    took: dict[int, set[float]] = {}
-    for pair in (0, 1, 0, 1):
-        machine.begin(baseline=True, pair=pair)
-        took.setdefault(pair, set()).update(round(machine.cycle(5.0, recorded=True)[0], 9) for _ in range(4))
-    assert [len(seconds) for seconds in took.values()] == [1, 1]
-    assert took[0] != took[1]
-    machine.begin(baseline=True, pair=None)
-    assert machine.cycle(5.0, recorded=True)[0] == pytest.approx(5.0)
-
-
-def test_the_first_recorded_cycle_is_slow_and_more_so_of_the_baseline() -> None:
-    for baseline in (True, False):
-        (logs,) = logs_of(replace(EVEN, first=True), 0, baseline=baseline)
-        assert logs == pytest.approx([math.log(FIRST[baseline]), *[0.0] * 11])
-
-
 def by_kind(trial: Trial, kind: CycleKind, *, accepted: bool) -> int:
     return sum(c.cycle_kind is kind and c.accepted is accepted for c in trial.cycles)
 
@@ -238,43 +178,3 @@ def test_an_interval_that_is_too_narrow_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_study_draws_the_same_whatever_else_is_asked() -> None:
     first, again, other = (next(scoring.scored("restless, CPU", 2, seed)) for seed in (5, 5, 6))
     assert first == again != other
-
-
-def test_kept_tables_are_printed_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--studies", "1", "--json", "--noise", "quiet, CPU"]) == 0
-    kept = json.loads(capsys.readouterr().out)
-    assert [row["ratio"] for row in kept["rows"]] == list(scoring.RATIOS)
-    before, after = tmp_path / "before.json.gz", tmp_path / "after.json"
-    before.write_bytes(gzip.compress(json.dumps(kept).encode()))
-    for row in kept["rows"]:
-        row["faster_at_any_look"] = 0.25
-    after.write_text(json.dumps(kept))
-    assert main([str(before), str(after)]) == 0
-    text = capsys.readouterr().out
-    assert text.count("quiet, CPU") == 2
-    assert ", 25 |" in text
-    assert " → " in text
-
-
-def test_the_command_tells_what_the_recordings_say(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--fit"]) == 0
-    text = capsys.readouterr().out
-    assert "| disturbed-cpu-2026-11-29 | 6 | 2.95 |" in text
-    assert "lose a cycle as a warm-up: 4 of" in text
-    assert re.search(r"one round, read again: \+7\d\.\d%, [+-]\d+\.\d%, \+\d+\.\d%\.\n$", text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--studies", "0"], "--studies: expected a number of at least 1"),
-        (["--noise", "loud"], "invalid choice: 'loud'"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(
-    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert why in capsys.readouterr().err

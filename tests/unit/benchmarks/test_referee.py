@@ -17,8 +17,8 @@ from benchmarks.referee import campaign as campaigns
 from benchmarks.referee import disturbances
 from benchmarks.referee.__main__ import main
 from benchmarks.referee.campaign import Campaign, figures_of, go_on
-from benchmarks.referee.disturbances import Disturbances, schedule
-from benchmarks.referee.recorded import CONFIGURATIONS, files_of, rows_of, steps_of, trials_of
+from benchmarks.referee.disturbances import Disturbances
+from benchmarks.referee.recorded import CONFIGURATIONS, rows_of, steps_of, trials_of
 from benchmarks.referee.summary import summary, words
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "referee"
@@ -33,14 +33,6 @@ def test_a_recorded_check_gives_the_figures_that_were_read_off_it_by_hand(
     assert list(found) == ["gain", "low", "high", "decided", "referee"]
     assert found["referee"] == referee
     assert found["decided"] is (found["gain"] is not None and (found["low"] > 0 or found["high"] < 0))
-
-
-def test_a_recording_is_named_by_its_folder_or_by_the_file_of_its_study() -> None:
-    named = files_of(RECORDED / "study-quiet.jsonl")
-    assert (
-        named == files_of(RECORDED, quiet=True) == (RECORDED / "study-quiet.jsonl", RECORDED / "plain_trl-quiet.jsonl")
-    )
-    assert files_of(RECORDED) == (RECORDED / "study.jsonl", RECORDED / "plain_trl.jsonl")
 
 
 @pytest.mark.parametrize(("name", "answers", "cycles"), [("study", {7, 14}, 2), ("study-quiet", {8, 15}, 3)])
@@ -66,58 +58,6 @@ def test_of_a_turn_the_first_two_steps_and_of_a_broken_one_all_are_left_out() ->
     assert len(counts) == 5
 
 
-@pytest.mark.parametrize(
-    ("study", "said"),
-    [
-        (None, "study.jsonl cannot be read: No such file or directory"),
-        ("[1]\n", "study.jsonl, line 1: expected a JSON object with trial, kind"),
-        ('{"trial": 1}\n{"tri', "study.jsonl, line 1: expected a JSON object with kind, pair"),
-        ("\xff", "study.jsonl cannot be read"),
-    ],
-)
-def test_another_file_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], study: str | None, said: str
-) -> None:
-    if study is not None:
-        (tmp_path / "study.jsonl").write_bytes(study.encode("latin-1"))
-    assert main(["--recorded", str(tmp_path), "--json"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert said in err
-
-
-def test_a_check_without_both_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "study.jsonl").write_text("")
-    (tmp_path / "plain_trl.jsonl").write_text(
-        json.dumps({"run": "base", "round": 1, "step": 2, "step_seconds": 4.0, "tokens": 200}) + "\n"
-    )
-    assert main(["--recorded", str(tmp_path)]) == 2
-    assert "expected more than 2 steps of each of two runs, base and tuned" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["first", "--summary", "x"], ["--campaign", "3"], ["--campaign", "0", "--out", "x"]]
-)
-def test_it_does_one_thing_at_a_time(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "expected" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", disturbances.KINDS)
-def test_disturbances_come_and_go_by_their_seed(kind: str) -> None:
-    bursts = list(itertools.islice(schedule(kind, 3), 200))
-    assert bursts == list(itertools.islice(schedule(kind, 3), 200))
-    assert (bursts == []) == (kind == "none")
-    assert all(5.0 <= seconds <= 60.0 for quiet, disturbed, _ in bursts for seconds in (quiet, disturbed))
-    acts = {act for _, _, act in bursts}
-    loops = {("busy",), ("busy", "busy")}
-    wanted = {"bursts": loops, "compile": {("compile",)}, "copy": {("copy",)}, "none": set()}
-    assert acts == wanted.get(kind, loops | {("compile",), ("copy",)})
-    assert kind == "none" or bursts != list(itertools.islice(schedule(kind, 4), 200))
-
-
 def test_no_disturbance_outlives_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     begin = Disturbances._begin
@@ -134,15 +74,6 @@ def test_no_disturbance_outlives_the_study(tmp_path: Path, monkeypatch: pytest.M
         assert all(one.poll() is None for one in begun)
     assert all(proc.read_stat(one.pid) is None for one in begun)
     assert running.seconds > 0
-
-
-@pytest.mark.parametrize("act", ["compile", "copy"])
-def test_a_program_can_be_repeated(act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disturbances, "COPIED", 1 << 20)
-    for _ in range(2):
-        disturbances.PROGRAMS[act](tmp_path)
-    made = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(made) == 2 if act == "copy" else any(path.suffix == ".pyc" for path in made)
 
 
 GAIN = {"value": 0.9, "low": 0.5, "high": 1.4}

@@ -10,13 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.gpu import holder, questions, visit
+from benchmarks.gpu import holder, visit
 from benchmarks.gpu.visit import Places, Stage, Visit, plan
 
 KILLS = 30
@@ -24,8 +23,8 @@ SPEED = 100.0
 PATIENCE_S = 60.0
 
 
-def places(folder: Path, *words: str) -> Places:
-    given = visit.parser().parse_args(["--out", str(folder / "out"), "--work", str(folder / "work"), *words])
+def places(folder: Path) -> Places:
+    given = visit.parser().parse_args(["--out", str(folder / "out"), "--work", str(folder / "work")])
     for made in (given.out, given.work):
         made.mkdir(exist_ok=True)
     return Places(given)
@@ -36,60 +35,6 @@ def lines(out: Path) -> list[dict[str, Any]]:
     path = out / "visit.jsonl"
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-class Played(Visit):
-    """Stages take what ``TAKES`` says, or all they may, on a clock of its own, and make their files."""
-
-    clock = 0.0
-
-    def now(self) -> float:
-        return self.clock
-
-    def _run(self, stage: Stage) -> None:
-        self.say("begins", stage.name, seconds=stage.seconds)
-        self.clock += min(stage.seconds, visit.TAKES.get(stage.name, 1e9))
-        self.say("ended", stage.name)
-
-
-def played(tmp_path: Path, limit: float) -> dict[str, float]:
-    """Seconds given to each stage that began; all files are there."""
-    at = places(tmp_path)
-    stages = [replace(stage, files=()) for stage in plan(at)]
-    Played(at, limit).run(stages)
-    return {line["stage"]: line["seconds"] for line in lines(at.out) if line["event"] == "begins"}
-
-
-def test_one_call_of_ten_minutes_has_the_questions_and_the_whole_study(tmp_path: Path) -> None:
-    given = played(tmp_path, 585.0)
-    assert list(given)[:5] == ["inputs", "tiny", "model", "questions", "study"]
-    assert given["study"] >= visit.STUDY_S + visit.GRACE_S
-
-
-def test_a_short_call_has_what_fits_in_the_order_of_the_plan(tmp_path: Path) -> None:
-    given = played(tmp_path, 300.0)
-    assert "study" not in given
-    assert list(given)[3:5] == ["questions", "compiled"]
-    assert all(line["why"] for line in lines(tmp_path / "out") if line["event"] == "left out")
-
-
-def test_rounds_have_the_rest_where_it_is_250_seconds(tmp_path: Path) -> None:
-    at = places(tmp_path)
-    rounds = replace(plan(at)[-1], files=())
-    for limit, begins in ((250.0 + visit.END_S - 1, False), (250.0 + visit.END_S, True)):
-        Played(at, limit).run([rounds])
-        assert (lines(at.out)[-2]["event"] == "ended") is begins
-
-
-def test_a_stage_without_its_files_is_left_out_and_says_which(tmp_path: Path) -> None:
-    at = places(tmp_path)
-    Played(at, 500.0).run([Stage("one", 10, ("true",), (tmp_path / "missing",))])
-    assert lines(at.out)[0] == {
-        "at": 0.0,
-        "event": "left out",
-        "stage": "one",
-        "why": f"{tmp_path}/missing is not there",
-    }
 
 
 def test_every_gpu_test_is_in_the_plan_and_those_that_no_gpu_has_run_come_first(tmp_path: Path) -> None:
@@ -194,12 +139,6 @@ def test_a_stage_whose_time_is_over_ends_with_all_it_started_though_it_does_not_
     assert gone(tag)
 
 
-def test_a_holder_tells_how_its_stage_ended() -> None:
-    argv = [sys.executable, holder.__file__, "60", "1", "sh", "-c", "exit 7"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
-        assert process.wait(60) == 7
-
-
 def test_a_copy_holds_the_database_and_the_records_and_no_scratch(tmp_path: Path) -> None:
     home, out = tmp_path / "home", tmp_path / "out"
     attempt = home / "runs" / "1-study" / "0" / "1"
@@ -218,37 +157,3 @@ def test_a_copy_holds_the_database_and_the_records_and_no_scratch(tmp_path: Path
     kept = sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file())
     assert kept == ["autotune.sqlite", "runs/1-study/0/1/metrics.jsonl"]
     database.close()
-
-
-def test_the_inputs_are_recipes_prompts_a_reward_and_a_space(tmp_path: Path) -> None:
-    assert visit.main(["inputs", str(tmp_path / "made"), "qwen2.5-0.5b", "32"]) == 0
-    names = sorted(p.name for p in (tmp_path / "made").iterdir())
-    assert names == ["kept.yaml", "prompts.jsonl", "recipe.json", "reward.py", "tiny.json"]
-    assert json.loads((tmp_path / "made" / "tiny.json").read_text())["config"]["num_hidden_layers"] == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--stages", "study,fly"], "error: --stages fly: expected names with commas, of inputs"),
-        (["--packages", "/nowhere"], "error: --packages /nowhere holds no unpack.sh"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    tmp_path: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert visit.main(["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"), *words]) == 2
-    assert told in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_question_without_an_answer_says_why_and_the_next_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "questions.jsonl"
-    monkeypatch.setattr(questions, "SECONDS", {"available": 0.01, "none": 60})
-    questions.ask("available", out)
-    questions.ask("none", out)
-    late, unknown = (json.loads(line) for line in out.read_text().splitlines())
-    assert late["error"] == "no answer within 0.01 s"
-    assert "KeyError: 'none'" in unknown["error"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -12,12 +11,11 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration, Phase
-from benchmarks.decisions import record, report, studies
+from benchmarks.decisions import studies
 from benchmarks.decisions.machine import Noise
 from benchmarks.decisions.studies import Place, run
-from benchmarks.worlds import __main__ as command
 from benchmarks.worlds import places
-from benchmarks.worlds.arms import ARMS, GUESSES, grid_of
+from benchmarks.worlds.arms import ARMS
 from benchmarks.worlds.models import H100, ONE_AND_HALF
 from benchmarks.worlds.physics import World
 from benchmarks.worlds.places import WORLDS, place_of
@@ -70,15 +68,6 @@ def test_whole_copies_do_not_fit_eight_gpus_and_a_server_leaves_more_memory() ->
     assert world.run(apart).ranks == 4 < beside.ranks == 8
 
 
-def test_an_engine_of_the_slow_world_starts_for_three_minutes() -> None:
-    place, world = place_of("slow-starts"), WORLDS["slow-starts"]
-    engine = changed(place, rollout_engine="vllm", gpu_memory_utilization=0.2)
-    start = world.start(engine, 0, kept=False)
-    kept = world.start(engine, 1, kept=True)
-    assert start.parts["engine"] >= 180.0
-    assert sum(start.parts.values()) > 20 * sum(kept.parts.values())
-
-
 def test_a_larger_micro_batch_never_fits_in_more_processes_and_some_fit_by_chance() -> None:
     place, world = place_of("moving-memory"), WORLDS["moving-memory"]
     shares = [world.fits(changed(place, micro_batch_size=rows)) for rows in (1, 2, 4, 8, 16, 32, 64)]
@@ -86,18 +75,6 @@ def test_a_larger_micro_batch_never_fits_in_more_processes_and_some_fit_by_chanc
     assert any(0.0 < share < 1.0 for share in shares)
     luck = [world.ooms(changed(place, micro_batch_size=64), draw) is None for draw in (0.0, 1.0)]
     assert luck == [True, False], "the same configuration, two processes"
-
-
-def test_packed_rows_are_less_than_half_of_the_tokens_and_cutting_by_tokens_needs_fewer_passes() -> None:
-    place, world = place_of("ragged"), WORLDS["ragged"]
-    assert max(world.lengths) >= 10 * min(world.lengths)
-    padded, packed = (world.run(changed(place, remove_padding=on)) for on in (False, True))
-    (_, whole), (count, useful) = padded.passes(64, 4, 0), packed.passes(64, 4, 0)
-    assert useful < whole / 2
-    budget = int(packed.most(4, 0))
-    cut = world.run(changed(place, remove_padding=True, dynamic_batching=True))
-    assert cut.most(4, budget) == packed.most(4, 0)
-    assert cut.passes(64, 4, budget)[0] < count
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -196,69 +173,6 @@ def test_an_arm_proposes_what_is_legal_and_new_and_the_same_seed_gives_the_same_
         assert configuration not in taken
     first, second = played[f"{arm}/verdicts"]
     assert first == second
-
-
-def test_the_descent_takes_its_knobs_in_order_one_at_a_time(played: dict[str, Any]) -> None:
-    base = place_of("wrong-sign").spec.baseline
-    first, second = (configuration for configuration, _ in played["coordinate"][:2])
-    follow = {"gradient_accumulation_steps", "steps_per_generation"}
-    assert "rollout_engine" in set(first.difference(base))
-    assert set(second.difference(base)) - follow == {"gradient_checkpointing"}
-
-
-def test_an_expert_has_five_guesses(played: dict[str, Any]) -> None:
-    assert len(GUESSES) == 5
-    tried = [configuration for configuration, _ in played["expert"]]
-    assert 0 < len(set(tried)) <= 5
-
-
-def test_a_peer_knows_numbers_as_numbers_and_takes_the_nearest_candidate_that_is_new() -> None:
-    place = place_of("wrong-sign")
-    grid = grid_of(place)
-    first, second = place.candidates[0], place.candidates[1]
-    assert grid.nearest(grid.params(first), ()) == first
-    assert grid.nearest(grid.params(first), (first,)) != first
-    assert type(grid.shapes["micro_batch_size"]).__name__ == "IntDistribution"
-    assert type(grid.shapes["attn_implementation"]).__name__ == "CategoricalDistribution"
-    assert grid.params(first) != grid.params(second)
-
-
-def test_a_median_has_its_interval_and_what_was_never_reached_has_no_seconds(played: dict[str, Any]) -> None:
-    assert report.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert report.median_interval([float(n) for n in range(20)]) == (5.0, 14.0)
-    found = report.figures(played["expert/verdicts"])
-    assert found["seconds_to_near"] is None
-    assert json.dumps(found)
-
-
-def test_a_battery_is_resumed_from_its_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], played: dict[str, Any]
-) -> None:
-    ran = []
-    monkeypatch.setattr(record, "run", lambda *key, **_: ran.append(key[3]) or played["expert/verdicts"][0])
-    file = tmp_path / "studies.jsonl"
-    words = ["--world", "wrong-sign", "--arm", "expert", "--budget", "480", "--record", str(file), "--json"]
-    assert command.main([*words, "--studies", "1"]) == 0
-    assert command.main([*words, "--studies", "1"]) == 0
-    assert ran == [0], "the second time it was there"
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["worlds"]["wrong-sign"]["480"]["expert"]["studies"] == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--world", "nowhere"], "--world nowhere: there is none of that name; those there are: one-gpu"),
-        (["--arm", "nobody"], "--arm nobody: there is none of that name"),
-        (["--studies", "0"], "expected a whole number above 0"),
-        (["--budget", "-1"], "expected seconds above 0"),
-    ],
-)
-def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(words) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "Traceback" not in error
 
 
 def test_every_module_of_a_world_is_listed() -> None:

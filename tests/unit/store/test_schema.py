@@ -73,6 +73,7 @@ def test_a_database_of_another_version_is_refused_and_left_alone(path: Path, ver
     before = sql(path, "SELECT * FROM studies")
     with pytest.raises(StoreError) as caught:
         open_store(path)
+    assert caught.value.exit_code == 2
     message = str(caught.value)
     way_out = "upgrade autotune" if version else "use the autotune that made it"
     for part in (str(path), f"of version {version}", f"version {models.VERSION} alone", way_out):
