@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.frameworks.common.shell import Command, commands
-from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.shell_tree import ShellError
 from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.verl.reading import calls_of
 
@@ -45,7 +45,7 @@ def test_what_only_a_shell_knows_is_marked_as_it_was_written(written: str) -> No
     ],
 )
 def test_a_script_finds_its_own_folder(written: str) -> None:
-    found = commands(f"here={written}\nrun a=$here/x", folder="/scripts")[-1]
+    found = commands(f"here={written}\nrun a=$here/x", "/scripts/run.sh")[-1]
     assert [(word.text, word.unknown) for word in found.words] == [("run", ""), ("a=/scripts/x", "")]
 
 
