@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 from trainer.frameworks.common.config_entries import problem
 
-_FINDS_ITSELF = re.compile(r"(?:dirname|realpath|readlink)\b[^\n|;]*\$\{?(?:0|BASH_SOURCE)\b|\$\{(?:0|BASH_SOURCE)[^}]*%")
+_FINDS_ITSELF = re.compile(
+    r"(?:dirname|realpath|readlink)\b[^\n|;]*\$\{?(?:0|BASH_SOURCE)\b|\$\{(?:0|BASH_SOURCE)[^}]*%"
+)
 
 
 def folder_of(name: str) -> str:

@@ -21,23 +21,28 @@ from tree_sitter import Node
 from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common import shell_values
 from trainer.frameworks.common.script_folder import from_start, gone_to
-from trainer.frameworks.common.shell_tree import ShellError, line_of, links_of, on_one_line, parsed, text_of, words_in
+from trainer.frameworks.common.shell_tree import (
+    ShellError,
+    inner_of,
+    line_of,
+    links_of,
+    on_one_line,
+    parsed,
+    text_of,
+    words_in,
+)
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(
-    r"(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(\[[^\]]*\])?"
-    r"(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?",
-    re.DOTALL,
+    r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#])(\[[^\]]*\])?(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?", re.DOTALL
 )
 _PLAIN = re.compile(r"\\(.?)|\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])|[^\\$]+|\$", re.DOTALL)
 """Matches an escaped sign, a variable, or text."""
-_WORDS = ("word", "number", "concatenation", "string", "raw_string", "simple_expansion", "expansion")
-"""Nodes of words behind a here-document's sign."""
-_INNER = frozenset(
-    {"string", "raw_string", "ansi_c_string", "expansion", "command_substitution", "arithmetic_expansion"}
-    | {"process_substitution"}
-)
-"""Nodes of a word that are more than text."""
+_ALIKE: Mapping[str, str] = {
+    "variable_assignments": "variable_assignment", "unset_command": "declaration_command",
+    "while_statement": "for_statement", "c_style_for_statement": "for_statement",
+}  # fmt: skip
+"""Node -> node that runs in the same way."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """Matches a command that asks for an NPU, which fails: no trial runs on one."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
@@ -87,7 +92,8 @@ class Command:
 @dataclass
 class _State:
     variables: dict[str, list[Word]]
-    exported: set[str] = field(default_factory=set)
+    exported: dict[str, None] = field(default_factory=dict)
+    """Names in the order of the script."""
     functions: dict[str, Node] = field(default_factory=dict)
     given: list[Word] | None = None
     """Arguments of the running function; ``None`` for the script's own, which are unknown."""
@@ -97,7 +103,7 @@ class _State:
     folder: str | None = ""
 
     def copy(self) -> _State:
-        return replace(self, variables={**self.variables}, exported={*self.exported}, functions={**self.functions})
+        return replace(self, variables={**self.variables}, exported={**self.exported}, functions={**self.functions})
 
     def differs(self, name: str, other: _State) -> bool:
         """Tells whether a variable has another value in ``other``."""
@@ -161,7 +167,8 @@ class _Runner:
             raise ShellError(self.line, "the script repeats itself too often to be read")
 
     def _one(self, node: Node) -> bool | None:
-        method: Callable[[Node], bool | None] = getattr(self, f"_{node.type}", self._compound_statement)
+        name = f"_{_ALIKE.get(node.type, node.type)}"
+        method: Callable[[Node], bool | None] = getattr(self, name, self._compound_statement)
         return method(node)
 
     def _unknown(self, name: str, why: str) -> list[Word]:
@@ -172,12 +179,13 @@ class _Runner:
         before, ends = self._state, []
         for body in choices:
             self._state = before.copy()
+            self._spend(len(before.variables))
             self.run(body)
             ends += [] if self._state.ended else [self._state]
         self.printed = None
         self._state = ends[0] if ends else self._state
         for other in ends[1:]:
-            for name in {*self._state.variables, *other.variables}:
+            for name in {**self._state.variables, **other.variables}:
                 if self._state.differs(name, other):
                     self._state.variables[name] = self._unknown(name, why)
             self._state.exported |= other.exported
@@ -233,15 +241,13 @@ class _Runner:
 
     def _subshell(self, node: Node) -> bool | None:
         before = self._state.copy()
-        status = self.run(node.children)
+        status = self.run(node.children if node.type == "subshell" else [node])
         self._state = before
         return status
 
     def _pipeline(self, node: Node) -> None:
         for part in node.children:
-            before = self._state.copy()
-            self.run([part])
-            self._state = before
+            self._subshell(part)
         self.printed = None
 
     def _negated_command(self, node: Node) -> bool | None:
@@ -257,21 +263,17 @@ class _Runner:
         self._state.variables |= self._assignments(node)
         return True
 
-    _variable_assignments = _variable_assignment
-
     def _declaration_command(self, node: Node) -> bool:
         own = self._assignments(node)
         words = self._words(each for each in node.children[1:] if each.type != "variable_assignment")
         own |= {name: [word] for name, word in map(assigned, words) if name}
-        names = {*own, *(word.text for word in words)}
+        names = dict.fromkeys([*own, *(word.text for word in words)])
         self._state.variables |= own
         if node.type == "unset_command":
             self._state.variables = {name: its for name, its in self._state.variables.items() if name not in names}
         elif node.children[0].type == "export" or any(re.match("-.*x", name) for name in names):
             self._state.exported |= names
         return True
-
-    _unset_command = _declaration_command
 
     def _if_statement(self, node: Node) -> bool | None:
         def arms() -> Iterator[tuple[bool | None, Sequence[Node], str]]:
@@ -313,8 +315,6 @@ class _Runner:
         self._maybe([body.children, []], why)
         return None
 
-    _while_statement = _c_style_for_statement = _for_statement
-
     def _given_by_callers(self, body: Sequence[Node]) -> bool:
         """Skips a loop over the script's own arguments; empty variables that the loop sets become unknown."""
         before, count = self._state.copy(), len(self.found)
@@ -337,8 +337,9 @@ class _Runner:
     def _redirected_statement(self, node: Node) -> bool | None:
         """Runs a statement with redirections; words behind a redirection belong to the statement."""
         body = node.child_by_field_name("body")
-        inner = [child for each in node.children if each.type == "heredoc_redirect" for child in each.children]
-        more = [each for each in inner if each.type in _WORDS]
+        documents = [each for each in node.children if each.type == "heredoc_redirect"]
+        more = [word for document in documents for word in document.children_by_field_name("argument")]
+        inner = [child for document in documents for child in document.children]
         for each in (*node.children, *inner):
             more += each.children_by_field_name("destination")[1:] if each.type == "file_redirect" else []
         status = None
@@ -369,7 +370,7 @@ class _Runner:
         variables = {**own, **{name: [word] for name, word in map(assigned, before) if name}}
         self._state = outer.copy()
         self._state.variables |= variables
-        self._state.exported |= {*variables}
+        self._state.exported |= dict.fromkeys(variables)
         with suppress(ShellError):
             self._spend(len(script.text) + script.line)
             self.run(parsed(script.text, script.line))
@@ -481,7 +482,7 @@ class _Runner:
         """
         source, pieces, at = text.encode(), list[list[Word]](), skip
         first, last = nodes[-1].end_byte - len(source) if nodes else 0, len(source) - cut
-        for node in _inner(nodes):
+        for node in inner_of(nodes):
             start, end = node.start_byte - first, node.end_byte - first
             if mode == "quoted":  # the node may begin with the space before it
                 start = end - len(text_of(node).lstrip().encode())
@@ -543,8 +544,9 @@ class _Runner:
             at = whole_number(index[1:-1])
             words = None if at is None else words[at:][:1]
         if counted:
-            size = len(words or ()) if whole else len("".join(word.text for word in (words or ())[:1]))
-            return [Word(str(size), self.line)] if words is not None and not _unknown_in(words) else unknown
+            if words is None or any(word.unknown for word in words):
+                return unknown
+            return [Word(str(len(words) if whole else len(words[0].text if words else "")), self.line)]
         inner: list[list[Word]] = []
         if node is not None and rest:
             inner = self._inside(text, node.children, mode, len(f"{text[:-1]}".encode()) - len(rest.encode()), 1)
@@ -559,6 +561,7 @@ class _Runner:
             return [] if whole else unknown  # no list can come from outside
         elif sign:
             pattern = self._as_one(inner).text
+            self._spend(sum(len(word.text) ** 2 // _A_STEP for word in words))
             words = [replace(word, text=shell_values.changed(word.text, sign, pattern)) for word in words]
         if whole and (index != "[*]" or mode == "word"):
             return words or []
@@ -594,18 +597,5 @@ class _Runner:
         return None if found.unknown else shell_values.total(found.text, value)
 
 
-def _inner(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yields the nodes in ``nodes`` that are more than text."""
-    for node in nodes:
-        if node.type in _INNER:
-            yield node
-        else:
-            yield from _inner(node.children)
-
-
 def _joined(first: Word, second: Word) -> Word:
     return Word(first.text + second.text, second.line, first.start, first.end, first.unknown or second.unknown)
-
-
-def _unknown_in(words: Iterable[Word]) -> bool:
-    return any(word.unknown for word in words)

@@ -22,11 +22,16 @@ _APART = frozenset({"(", ")", "&&", "||", "!"})
 """Signs that are words of their own, even without spaces."""
 _OPAQUE = ("arithmetic_expansion", "test_command")
 """Nodes in which the grammar has faults of its own; they are evaluated by their text."""
+_INNER = frozenset(
+    {"string", "raw_string", "ansi_c_string", "expansion", "command_substitution", "arithmetic_expansion"}
+    | {"process_substitution"}
+)
+"""Nodes of a word that are more than text."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _VARIABLE = re.compile(rb"\$(?:([A-Za-z_0-9])|[@*#?!$-])")
 """Matches the beginning of a variable; the grammar does not know the second one of ``$A/$B/c``, so it sees a name."""
 _NO_FILE = re.compile(r"[0-9]*[<>&|]+[ \t]*\n")
-_MOST_REPAIRS = 50
+_MOST_REPAIRS = 10
 
 
 class ShellError(ValueError):
@@ -56,7 +61,8 @@ def parsed(text: str, line: int = 1) -> list[Node]:
     source[:] = original  # which is where the nodes have their text from
     for node in _below(root):
         unfit = node.type == "file_redirect" and _NO_FILE.match(text_of(node))
-        if node.is_error or unfit or (node.is_missing and node.type != "heredoc_end"):
+        lacks = any(child.is_missing and child.type != "heredoc_end" for child in node.children)
+        if node.is_error or unfit or lacks:
             raise _fault(node)
     return root.children
 
@@ -77,17 +83,18 @@ def _repaired(source: bytearray, root: Node) -> bool:
 
 def _fault(node: Node) -> ShellError:
     """Returns the error of a text that is no statement: an opening without an end, or a stray sign."""
-    opened = [node.parent.children[0]] if node.is_missing and node.parent is not None else []
-    for leaf in _below(node) if not opened else ():
-        if opened and leaf.type == _CLOSES[opened[-1].type]:
+    opened: list[Node] = []
+    for leaf in _below(node):
+        if opened and leaf.type == _CLOSES[opened[-1].type] and not leaf.is_missing:
             opened.pop()
-        elif leaf.type in _CLOSES and not leaf.is_named:
+        elif leaf.type in _CLOSES and not leaf.is_named and not leaf.is_missing:
             opened.append(leaf)
     line, written = line_of((opened or [node])[-1]), text_of(node).strip()
-    sign = node.type if node.is_missing else _CLOSES[opened[-1].type] if opened else written[:1]
+    sign = _CLOSES[opened[-1].type] if opened else "'" * (written.count("'") % 2)
     if sign in ('"', "'", "`"):
         return ShellError(line, f"a quote ({sign}) is not closed")
-    return ShellError(line, f"expected {sign}" if opened else f"{show(written[:40])} cannot be read here")
+    first = written.partition("\n")[0]
+    return ShellError(line, f"expected {sign}" if opened else f"{show(first[:40])} cannot be read here")
 
 
 def _below(node: Node) -> Iterator[Node]:
@@ -140,6 +147,15 @@ def _touch(first: Node, second: Node) -> bool:
     if second.start_byte - first.end_byte != 2 or second.start_point.column:
         return second.start_byte == first.end_byte
     return text_of(first, second).encode()[first.end_byte - first.start_byte :].startswith(b"\\\n")
+
+
+def inner_of(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields the nodes in ``nodes`` that are more than text."""
+    for node in nodes:
+        if node.type in _INNER:
+            yield node
+        else:
+            yield from inner_of(node.children)
 
 
 def links_of(node: Node) -> list[tuple[str, Node]]:

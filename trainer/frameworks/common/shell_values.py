@@ -166,7 +166,7 @@ def printed(name: str, words: Sequence[str], folder: str | None) -> str | None:
     if name == "echo":
         return " ".join(words)
     if name == "pwd":
-        return folder if folder and folder.startswith("/") else None
+        return folder if folder and folder.startswith(("/", ".")) else None
     paths = [word for word in words if not word.startswith("-")]
     if len(paths) != 1:
         return None
