@@ -21,16 +21,8 @@ from tree_sitter import Node
 from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common import shell_values
 from trainer.frameworks.common.script_folder import from_start, gone_to
-from trainer.frameworks.common.shell_tree import (
-    ShellError,
-    inner_of,
-    line_of,
-    links_of,
-    on_one_line,
-    parsed,
-    text_of,
-    words_in,
-)
+from trainer.frameworks.common.shell_tree import ShellError, inner_of, line_of, links_of, parsed, text_of, words_in
+from trainer.frameworks.common.shell_tree import on_one_line as shown
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(
@@ -221,7 +213,7 @@ class _Runner:
             if sign and status is None:
                 behind = takewhile(lambda link: link[0] == "&&", links[at + 1 :] if sign == "&&" else ())
                 together = [statement, *(each for _, each in behind)]
-                self._maybe([together, []], on_one_line([links[at - 1][1]]))
+                self._maybe([together, []], shown([links[at - 1][1]]))
                 done = at + len(together)
             else:
                 status = self._one(statement)
@@ -281,7 +273,7 @@ class _Runner:
             for arm in (node, *others):
                 inside = [child for child in arm.children if child not in others]
                 then = next((at for at, child in enumerate(inside) if child.type == "then"), 0)
-                yield self.run(inside[1:then]), inside[then + 1 :], f"if {on_one_line(inside[1:then])}"
+                yield self.run(inside[1:then]), inside[then + 1 :], f"if {shown(inside[1:then])}"
 
         return self._choose(arms())
 
@@ -294,15 +286,13 @@ class _Runner:
                 fits = any(fnmatchcase(subject.text, word.text) for word in patterns)
                 unknown = subject.unknown or any(word.unknown for word in patterns)
                 body = next(at for at, child in enumerate(item.children) if child.type == ")") + 1
-                arms.append(
-                    (None if unknown else fits, item.children[body:], f"case {on_one_line(node.children[1:2])}")
-                )
+                arms.append((None if unknown else fits, item.children[body:], f"case {shown(node.children[1:2])}"))
         return self._choose(arms)
 
     def _for_statement(self, node: Node) -> bool | None:
         variable, (body,) = node.child_by_field_name("variable"), node.children_by_field_name("body")
         words = [word for word in self._words(node.children_by_field_name("value")) if word.text not in CALLERS]
-        why = on_one_line([node]).removesuffix(on_one_line([body])).rstrip(" ;")
+        why = shown([node]).removesuffix(shown([body])).rstrip(" ;")
         if variable is not None and not any(word.unknown for word in words):
             for word in words:
                 self._state.variables[text_of(variable)] = [word]

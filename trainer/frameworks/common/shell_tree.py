@@ -68,7 +68,7 @@ def parsed(text: str, line: int = 1) -> list[Node]:
 
 
 def _repaired(source: bytearray, root: Node) -> bool:
-    """Divides assignments that the grammar takes for those of the command on the next line; tells whether it did."""
+    """Splits assignments that the grammar takes for those of the command on the next line; tells whether it did."""
     before = bytes(source)
     for command in _below(root):
         if command.type == "command" and command.children[0].type == "variable_assignment":
@@ -127,7 +127,7 @@ def on_one_line(nodes: Iterable[Node]) -> str:
 
 
 def words_in(nodes: Iterable[Node], *, apart: bool = False) -> list[list[Node]]:
-    """Groups nodes into words: those without space between.
+    """Joins nodes without space between into words.
 
     Args:
         apart: whether the nodes are a test, in which expressions are divided and signs are words of their own.
