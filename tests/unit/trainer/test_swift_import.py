@@ -14,7 +14,7 @@ from tests.support.properties import examples
 from tests.support.swift_fields import FIELDS
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.shell import Command, commands
-from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.shell_tree import ShellError
 from trainer.frameworks.ms_swift.import_config import import_config, named_files, read_keys
 
 

@@ -14,7 +14,7 @@ from tests.support.properties import examples
 from trainer.frameworks.common.config_entries import ConfigError
 from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.common.key_handling import KeyHandling
-from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.shell_tree import ShellError
 from trainer.frameworks.verl.import_config import import_config
 from trainer.frameworks.verl.key_handling import handling_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE

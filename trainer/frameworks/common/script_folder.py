@@ -9,32 +9,14 @@ from collections.abc import Iterator
 
 from trainer.frameworks.common.config_entries import problem
 
-_ITSELF = r'"?\$(?:0|BASH_SOURCE|\{(?:0|BASH_SOURCE(?:\[0\])?)(?::-\$(?:0|\{0\}))?\})"?'
-_PATH = rf'(?:{_ITSELF}|"?\$\(\s*(?:realpath|readlink\s+-f)\s+(?:--\s+)?{_ITSELF}\s*\)"?)'
-_DIRNAME = rf"dirname\s+(?:--\s+)?{_PATH}"
-_THERE = rf'"?\$\(\s*{_DIRNAME}\s*;?\s*\)(?P<below>(?:/[\w.-]+)*)/?"?'
-_AND_SAY = r"(?:>\s*/dev/null(?:\s+2>&1)?\s*|&>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*;?"
-_OWN_FOLDER = (
-    re.compile(rf"\s*{_DIRNAME}\s*;?\s*"),
-    re.compile(rf"\s*cd\s+(?:-P\s+)?(?:--\s+)?{_THERE}\s*{_AND_SAY}\s*"),
-    re.compile(rf"\s*(?:realpath|readlink\s+-f)\s+(?:--\s+)?{_THERE}\s*"),
+_FINDS_ITSELF = re.compile(
+    r"(?:dirname|realpath|readlink)\b[^\n|;]*\$\{?(?:0|BASH_SOURCE)\b|\$\{(?:0|BASH_SOURCE)[^}]*%"
 )
-"""Commands by which a script looks up its own folder, or one ``below`` it."""
-CUT_OFF = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}")
-"""Expansion that gives a script's own folder without a program."""
-_FINDS_ITSELF = re.compile(rf"{_DIRNAME}|{CUT_OFF.pattern}")
 
 
 def folder_of(name: str) -> str:
     """Returns the absolute folder of the script ``name``, relative to the current folder."""
     return os.path.dirname(os.path.abspath(name))
-
-
-def own_folder(command: str, folder: str) -> str | None:
-    """Returns the output of a ``command`` that prints the script's own ``folder`` or one below; else ``None``."""
-    found = next((found for pattern in _OWN_FOLDER if (found := pattern.fullmatch(command))), None)
-    below = found.groupdict().get("below") if found is not None else None
-    return None if found is None else posixpath.normpath(f"{folder}{below}") if below else folder
 
 
 def finds_itself(text: str) -> bool:
@@ -43,11 +25,15 @@ def finds_itself(text: str) -> bool:
 
 
 def gone_to(place: str, folder: str | None) -> str | None:
-    """Returns the folder after ``cd place`` in ``folder``; ``None`` if unknown, empty for the starting folder."""
+    """Returns the folder after ``cd place`` in ``folder``; ``None`` if unknown."""
     if place.startswith("~") or (folder is None and not place.startswith("/")):
         return None
-    found = posixpath.normpath(posixpath.join(folder or "", place))
-    return "" if found in (".", os.getcwd()) else found
+    return posixpath.normpath(posixpath.join(folder or "", place))
+
+
+def from_start(folder: str | None) -> str | None:
+    """Returns a folder relative to the starting one, which is empty; ``None`` if unknown."""
+    return "" if folder in (".", os.getcwd()) else folder
 
 
 def placed(path: str, folder: str | None) -> str:

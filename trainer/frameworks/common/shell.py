@@ -1,50 +1,40 @@
 """Reads a user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
 
-The reader follows assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, defaults
-and the other forms of ``${...}``, and the folder of the script. Values that depend on anything else are marked
-(``Word.unknown``), so that only their reader has to refuse them; so are variables that an undecided condition may have
-changed. The script has no arguments, and a variable that it does not set is unset. Scripts for another shell are read
-as well, in a word (``bash -c "..."``) or a here-document.
-
-Our own parser: the one on PyPI in Python (bashlex) is under the GPL, and the expansions and the places of words, which
-an edit of the script needs, would be ours anyway.
+Assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, ``${...}`` and the folder of
+the script are evaluated. Values that depend on anything else are marked (``Word.unknown``), so that only their reader
+has to refuse them; so are variables that an undecided condition may have changed. The script has no arguments, and a
+variable that it does not set is unset. Scripts for another shell are read as well, in a word (``bash -c "..."``) or a
+here-document.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
+from tree_sitter import Node
+
 from search_spaces.whole_numbers import whole_number
 from trainer.frameworks.common import shell_values
-from trainer.frameworks.common.script_folder import CUT_OFF, gone_to, own_folder
-from trainer.frameworks.common.shell_syntax import (
-    Branches,
-    Chain,
-    Choice,
-    Denied,
-    Group,
-    Loop,
-    Part,
-    Reader,
-    ShellError,
-    Simple,
-    Statement,
-    Statements,
-    Token,
-    statements,
-)
+from trainer.frameworks.common.script_folder import from_start, gone_to
+from trainer.frameworks.common.shell_tree import ShellError, inner_of, line_of, links_of, parsed, text_of, words_in
+from trainer.frameworks.common.shell_tree import on_one_line as shown
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(
-    r"(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(\[[^\]]*\])?"
-    r"(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?",
-    re.DOTALL,
+    r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#])(\[[^\]]*\])?(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?", re.DOTALL
 )
+_PLAIN = re.compile(r"\\(.?)|\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])|[^\\$]+|\$", re.DOTALL)
+"""Matches an escaped sign, a variable, or text."""
+_ALIKE: Mapping[str, str] = {
+    "variable_assignments": "variable_assignment", "unset_command": "declaration_command",
+    "while_statement": "for_statement", "c_style_for_statement": "for_statement",
+}  # fmt: skip
+"""Node -> node that runs in the same way."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """Matches a command that asks for an NPU, which fails: no trial runs on one."""
 _PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|megatron|trl|python3?)\s")
@@ -57,8 +47,8 @@ _SUCCEEDS = frozenset(
 """Commands whose success is assumed."""
 _OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
 """Matches the beginning of an option or an override."""
-_SETTING = ("export", "declare", "local", "readonly", "typeset")
-_LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
+_MOST_WORK, _A_STEP, _DEEPEST = 1 << 21, 100, 20
+"""Characters of work on a script at most; work of a statement or word; functions that call each other."""
 _COUNTED = re.compile(r"\$#|\$\{#\}|\bgetopts\b")
 """Constructs that read the script's own arguments."""
 _MAY_BE_GIVEN = ", which the caller may give"
@@ -75,11 +65,9 @@ class Word:
     """Line of the word, counted from 1."""
     start: int = 0
     end: int = 0
-    """Index of the end of the word in the script."""
+    """Byte after the word in the script; 0 if the word does not stand at the command by itself."""
     unknown: str = ""
     """Part of the word that only a shell knows, as written; empty if all is known."""
-    listed: str = ""
-    """Name of the list that holds the word; empty if the command itself holds it."""
 
 
 @dataclass(frozen=True)
@@ -95,36 +83,42 @@ class Command:
 
 @dataclass
 class _State:
-    variables: dict[str, list[Word]] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
-    functions: dict[str, Statement] = field(default_factory=dict)
+    variables: dict[str, list[Word]]
+    exported: dict[str, None] = field(default_factory=dict)
+    """Names in the order of the script."""
+    functions: dict[str, Node] = field(default_factory=dict)
     given: list[Word] | None = None
     """Arguments of the running function; ``None`` for the script's own, which are unknown."""
+    depth: int = 0
+    """Number of functions that call each other."""
     ended: bool = False
     folder: str | None = ""
 
     def copy(self) -> _State:
-        return replace(
-            self, variables=dict(self.variables), exported=set(self.exported), functions=dict(self.functions)
-        )
+        return replace(self, variables={**self.variables}, exported={**self.exported}, functions={**self.functions})
 
-    def become(self, other: _State) -> None:
-        self.variables, self.exported, self.functions = other.variables, other.exported, other.functions
-        self.ended, self.folder = other.ended, other.folder
+    def differs(self, name: str, other: _State) -> bool:
+        """Tells whether a variable has another value in ``other``."""
+        ours, theirs = (state.variables.get(name, ()) for state in (self, other))
+        return [(word.text, word.unknown) for word in ours] != [(word.text, word.unknown) for word in theirs]
 
 
-def commands(text: str, folder: str = ".", known: Mapping[str, str] | None = None) -> tuple[Command, ...]:
+def commands(text: str, script: str = "./script", known: Mapping[str, str] | None = None) -> tuple[Command, ...]:
     """Returns every command that the script may run, in order, without assignments.
 
     Args:
+        script: path of the script.
         known: variables of the process that runs the script.
 
     Raises:
-        ShellError: a quote, bracket or statement that is not closed, or a script that repeats itself too often.
+        ShellError: a text that is no shell script, or one that repeats or nests itself too often.
     """
-    state = _State({name: [Word(value, 0)] for name, value in (known or {}).items()})
-    runner = _Runner(folder, state)
-    runner.run(statements(text))
+    variables = {"0": script, "BASH_SOURCE": script, **(known or {})}
+    runner = _Runner(_State({name: [Word(value, 0)] for name, value in variables.items()}), [0])
+    try:
+        runner.run(parsed(text))
+    except RecursionError:
+        raise ShellError(runner.line, "it is nested too deeply to be read") from None
     return tuple(runner.found)
 
 
@@ -134,467 +128,464 @@ def assigned(word: Word) -> tuple[str, Word]:
     return (found[1], replace(word, text=found[2])) if found else ("", word)
 
 
-@dataclass
-class _Piece:
-    """Expansion of a part of a word."""
-
-    text: str = ""
-    unknown: str = ""
-    quoted: bool = True
-    several: list[Word] | None = None
-    """Words of a list."""
-
-
 class _Runner:
-    """Follows a script; a status is true, false, or ``None`` if only a shell knows it."""
+    """Follows a script; a status is true, false, or ``None`` if only a shell knows it.
 
-    def __init__(self, folder: str, state: _State, steps: list[int] | None = None, depth: int = 0) -> None:
+    A method that is named as a kind of node runs such a node.
+    """
+
+    def __init__(self, state: _State, work: list[int]) -> None:
         self.found: list[Command] = []
         self.printed: list[str] | None = []
         """Output of ``echo``; ``None`` if unknown."""
-        self._folder, self._state = folder, state
-        self._steps, self._depth, self._line = steps if steps is not None else [0], depth, 1
+        self.line = 1
+        self._state, self._work = state, work
 
-    def run(self, body: Statements) -> bool | None:
+    def run(self, body: Iterable[Node]) -> bool | None:
         """Runs the statements; returns the status of the last."""
         status: bool | None = True
-        for statement in body:
+        for node in body:
             if self._state.ended:
                 break
-            self._steps[0] += 1
-            if self._steps[0] > _MOST_STEPS:
-                raise ShellError(self._line, "the script repeats itself too often to be read")
-            status = self._one(statement)
+            if node.is_named and node.type != "comment":
+                self.line = line_of(node)
+                self._spend(_A_STEP)
+                status = self._chain(links_of(node))
         return status
 
-    def _one(self, statement: Statement) -> bool | None:
-        if isinstance(statement, Simple):
-            return self._simple(statement)
-        if isinstance(statement, Chain):
-            return self._chain(statement)
-        if isinstance(statement, Branches):
-            return self._branches(statement)
-        if isinstance(statement, Choice):
-            return self._choice(statement)
-        if isinstance(statement, Loop):
-            return self._loop(statement)
-        if isinstance(statement, Group):
-            return self._apart(statement.body) if statement.own else self.run(statement.body)
-        if isinstance(statement, Denied):
-            status = self._one(statement.statement)
-            return None if status is None else not status
-        self._state.functions[statement.name] = statement.body
-        return True
+    def _spend(self, work: int) -> None:
+        self._work[0] += work
+        if self._work[0] > _MOST_WORK:
+            raise ShellError(self.line, "the script repeats itself too often to be read")
 
-    def _apart(self, body: Statements) -> bool | None:
-        """Runs statements in a subshell; their variables do not remain."""
-        before = self._state.copy()
-        status = self.run(body)
-        self._state.become(before)
-        return status
+    def _one(self, node: Node) -> bool | None:
+        name = f"_{_ALIKE.get(node.type, node.type)}"
+        method: Callable[[Node], bool | None] = getattr(self, name, self._compound_statement)
+        return method(node)
 
-    def _maybe(self, choices: Sequence[Statements], why: str) -> None:
+    def _unknown(self, name: str, why: str) -> list[Word]:
+        return [Word(f"${name}", self.line, unknown=why)]
+
+    def _maybe(self, choices: Sequence[Sequence[Node]], why: str) -> None:
         """Runs each of ``choices``, as only a shell knows the choice; variables set differently become unknown."""
-        before, ends = self._state.copy(), []
+        before, ends = self._state, []
         for body in choices:
-            self._state.become(before.copy())
+            self._state = before.copy()
+            self._spend(len(before.variables))
             self.run(body)
-            if not self._state.ended:
-                ends.append(self._state.copy())
+            ends += [] if self._state.ended else [self._state]
         self.printed = None
-        if not ends:
-            self._state.ended = True
-            return
-        self._state.become(ends[0])
+        self._state = ends[0] if ends else self._state
         for other in ends[1:]:
-            for name in {*self._state.variables, *other.variables}:
-                if not _same(self._state.variables.get(name), other.variables.get(name)):
-                    self._state.variables[name] = [Word(f"${name}", self._line, unknown=why)]
+            for name in {**self._state.variables, **other.variables}:
+                if self._state.differs(name, other):
+                    self._state.variables[name] = self._unknown(name, why)
             self._state.exported |= other.exported
             if other.folder != self._state.folder:
                 self._state.folder = None
 
-    def _chain(self, chain: Chain) -> bool | None:
-        status: bool | None = True
-        done = 0
-        for at, ((sign, statement), written) in enumerate(zip(chain.links, chain.written, strict=True)):
-            if at < done or (sign == "&&" and status is False) or (sign == "||" and status is True):
-                continue
-            if sign in ("&&", "||") and status is None:
-                together = list(takewhile(lambda link: link[0] == "&&", chain.links[at + 1 :])) if sign == "&&" else []
-                self._maybe(((statement, *(each for _, each in together)), ()), written)
-                done = at + 1 + len(together)
-            elif sign == "|" or (not sign and any(other == "|" for other, _ in chain.links)):
-                self._apart((statement,))
-                status = self.printed = None
-            else:
-                status = self._one(statement)
-            if self._state.ended:
-                return status
-        return status
+    def _choose(self, arms: Iterable[tuple[bool | None, Sequence[Node], str]]) -> bool | None:
+        """Runs the first of ``arms`` whose status is true; all that may be it, if only a shell knows.
 
-    def _branches(self, branches: Branches) -> bool | None:
-        possible: list[Statements] = []
+        Args:
+            arms: each a status, statements, and the condition as written.
+        """
+        possible: list[Sequence[Node]] = []
         unknown = ""
-        for arm in branches.arms:
-            status = self.run(arm.condition) if arm.written else True
-            if status is False:
-                continue
-            possible.append(arm.body)
-            if status is True:
+        for status, body, why in arms:
+            possible += [body] if status is not False else []
+            unknown = unknown or (why if status is None else "")
+            if status:
                 break
-            unknown = unknown or f"if {arm.written}"
         else:
-            possible.append(())
+            possible.append([])
         if not unknown:
             return self.run(possible[0])
         self._maybe(possible, unknown)
         return None
 
-    def _choice(self, choice: Choice) -> bool | None:
-        subject = self._value(choice.subject)
-        for patterns, body in choice.arms:
-            wanted = [self._value(pattern) for pattern in patterns]
-            if subject.unknown or any(word.unknown for word in wanted):
-                self._maybe([*(body for _, body in choice.arms), ()], choice.written)
-                return None
-            if any(fnmatchcase(subject.text, word.text) for word in wanted):
-                return self.run(body)
+    def _chain(self, links: Sequence[tuple[str, Node]]) -> bool | None:
+        status: bool | None = True
+        done = 0
+        for at, (sign, statement) in enumerate(links):
+            if at < done or (sign == "&&" and status is False) or (sign == "||" and status is True):
+                continue
+            if sign and status is None:
+                behind = takewhile(lambda link: link[0] == "&&", links[at + 1 :] if sign == "&&" else ())
+                together = [statement, *(each for _, each in behind)]
+                self._maybe([together, []], shown([links[at - 1][1]]))
+                done = at + len(together)
+            else:
+                status = self._one(statement)
+            if self._state.ended:
+                break
+        return status
+
+    # Statements.
+
+    def _compound_statement(self, node: Node) -> bool | None:
+        if node.children[0].type != "((":
+            return self.run(node.children)
+        for name in shell_values.names_set(text_of(node)[2:-2]):
+            self._state.variables[name] = self._unknown(name, text_of(node))
+        total = self._total(node)
+        return None if total is None else bool(total)
+
+    def _subshell(self, node: Node) -> bool | None:
+        before = self._state.copy()
+        status = self.run(node.children if node.type == "subshell" else [node])
+        self._state = before
+        return status
+
+    def _pipeline(self, node: Node) -> None:
+        for part in node.children:
+            self._subshell(part)
+        self.printed = None
+
+    def _negated_command(self, node: Node) -> bool | None:
+        status = self.run(node.children)
+        return None if status is None else not status
+
+    def _function_definition(self, node: Node) -> bool:
+        name, body = node.children_by_field_name("name") + node.children_by_field_name("body")
+        self._state.functions[text_of(name)] = body
         return True
 
-    def _loop(self, loop: Loop) -> bool | None:
-        words = [word for token in loop.words for word in self._words(token) if word.text not in CALLERS]
-        if loop.name and not any(word.unknown for word in words):
+    def _variable_assignment(self, node: Node) -> bool:
+        self._state.variables |= self._assignments(node)
+        return True
+
+    def _declaration_command(self, node: Node) -> bool:
+        own = self._assignments(node)
+        words = self._words(each for each in node.children[1:] if each.type != "variable_assignment")
+        own |= {name: [word] for name, word in map(assigned, words) if name}
+        names = dict.fromkeys([*own, *(word.text for word in words)])
+        self._state.variables |= own
+        if node.type == "unset_command":
+            self._state.variables = {name: its for name, its in self._state.variables.items() if name not in names}
+        elif node.children[0].type == "export" or any(re.match("-.*x", name) for name in names):
+            self._state.exported |= names
+        return True
+
+    def _if_statement(self, node: Node) -> bool | None:
+        def arms() -> Iterator[tuple[bool | None, Sequence[Node], str]]:
+            others = [child for child in node.children if child.type in ("elif_clause", "else_clause")]
+            for arm in (node, *others):
+                inside = [child for child in arm.children if child not in others]
+                then = next((at for at, child in enumerate(inside) if child.type == "then"), 0)
+                yield self.run(inside[1:then]), inside[then + 1 :], f"if {shown(inside[1:then])}"
+
+        return self._choose(arms())
+
+    def _case_statement(self, node: Node) -> bool | None:
+        subject = self._value(node.children_by_field_name("value"))
+        arms = []
+        for item in node.children:
+            if item.type == "case_item":
+                patterns = [self._value(each) for each in words_in(item.children_by_field_name("value"))]
+                fits = any(fnmatchcase(subject.text, word.text) for word in patterns)
+                unknown = subject.unknown or any(word.unknown for word in patterns)
+                body = next(at for at, child in enumerate(item.children) if child.type == ")") + 1
+                arms.append((None if unknown else fits, item.children[body:], f"case {shown(node.children[1:2])}"))
+        return self._choose(arms)
+
+    def _for_statement(self, node: Node) -> bool | None:
+        variable, (body,) = node.child_by_field_name("variable"), node.children_by_field_name("body")
+        words = [word for word in self._words(node.children_by_field_name("value")) if word.text not in CALLERS]
+        why = shown([node]).removesuffix(shown([body])).rstrip(" ;")
+        if variable is not None and not any(word.unknown for word in words):
             for word in words:
-                self._state.variables[loop.name] = [word]
-                self.run(loop.body)
+                self._state.variables[text_of(variable)] = [word]
+                self.run(body.children)
             return True
-        if loop.name:
-            self._state.variables[loop.name] = [Word(f"${loop.name}", self._line, unknown=loop.written)]
-        elif self._state.given is None and _COUNTED.search(loop.written):
-            return self._given_by_callers(loop.body)
-        self._maybe((loop.body, ()), loop.written)
+        if variable is not None:
+            self._state.variables[text_of(variable)] = self._unknown(text_of(variable), why)
+        elif self._state.given is None and _COUNTED.search(why):
+            return self._given_by_callers(body.children)
+        self._maybe([body.children, []], why)
         return None
 
-    def _given_by_callers(self, body: Statements) -> bool:
+    def _given_by_callers(self, body: Sequence[Node]) -> bool:
         """Skips a loop over the script's own arguments; empty variables that the loop sets become unknown."""
         before, count = self._state.copy(), len(self.found)
         with suppress(ShellError):
             self.run(body)
         del self.found[count:]
-        after = self._state.variables
-        self._state.become(before)
-        for name, words in before.variables.items():
-            if not any(word.text or word.unknown for word in words) and not _same(words, after.get(name)):
-                self._state.variables[name] = [Word(f"${name}", self._line, unknown=f"${name}{_MAY_BE_GIVEN}")]
+        after, self._state = self._state, before
+        for name, words in [*before.variables.items()]:
+            if not any(word.text or word.unknown for word in words) and before.differs(name, after):
+                before.variables[name] = self._unknown(name, f"${name}{_MAY_BE_GIVEN}")
         return True
 
-    def _simple(self, simple: Simple) -> bool | None:
-        tokens = list(simple.words)
-        own: dict[str, list[Word]] = {}
-        while tokens and tokens[0].name:
-            token = tokens.pop(0)
-            self._line = token.line
-            own[token.name] = self._assignment(token)
-        if not tokens:
-            self._set(own)
-            return True
-        self._line = tokens[0].line
-        if tokens[0].plain in _SETTING:
-            return self._settings(tokens)
-        if tokens[0].plain.startswith("(("):
-            return self._sum_alone(tokens[0].plain)
-        if tokens[0].plain in ("[", "[[", "test"):
-            return self._test(tokens)
-        words = [word for token in tokens for word in self._words(token)]
-        if len(words) > _MOST_WORDS:
-            raise ShellError(self._line, f"a command of more than {_MOST_WORDS} words is not read")
+    def _test_command(self, node: Node) -> bool | None:
+        double = node.children[0].type == "[["
+        words: list[Word] = []
+        for group in words_in(node.children[1:-1], apart=True):
+            words += [self._value(group)] if double else self._words(group)
+        return shell_values.holds([None if word.unknown else word.text for word in words], patterns=double)
+
+    def _redirected_statement(self, node: Node) -> bool | None:
+        """Runs a statement with redirections; words behind a redirection belong to the statement."""
+        body = node.child_by_field_name("body")
+        documents = [each for each in node.children if each.type == "heredoc_redirect"]
+        more = [word for document in documents for word in document.children_by_field_name("argument")]
+        inner = [child for document in documents for child in document.children]
+        for each in (*node.children, *inner):
+            more += each.children_by_field_name("destination")[1:] if each.type == "file_redirect" else []
+        status = None
+        if body is not None and body.type == "command":
+            status = self._command(body, more, [each for each in inner if each.type == "heredoc_body"])
+        elif body is not None:
+            status = self._one(body)
+        for each in inner:
+            status = self._one(each) if each.type == "pipeline" else status
+        return status
+
+    def _command(self, node: Node, more: Sequence[Node] = (), documents: Sequence[Node] = ()) -> bool | None:
+        own = self._assignments(node)
+        others = ("variable_assignment", "file_redirect", "herestring_redirect")
+        words = self._words(each for each in (*node.children, *more) if each.type not in others)
         if not words:
             return True
-        status = self._command(words, own)
-        documents = () if words[0].text in _PASSES_ON else simple.documents
-        for place, script in enumerate([*words[1:], *(Word(text, line) for text, line in documents)], 1):
+        status = self._run_words(words, own)
+        scripts = [Word(text_of(each), line_of(each)) for each in documents if words[0].text not in _PASSES_ON]
+        for place, script in enumerate([*words[1:], *scripts], 1):
             if _PROGRAM.search(script.text) and re.search(r"\s\S", script.text) and words[0].text != "echo":
                 self._within(script, words[:place], own)
         return status
 
     def _within(self, script: Word, before: Sequence[Word], own: Mapping[str, list[Word]]) -> None:
         """Runs a script for another shell, from a word or a here-document; ``before`` are the words in front of it."""
-        kept, first = self._state.copy(), len(self.found)
-        self._set({**own, **{name: [word] for name, word in map(assigned, before) if name}})
-        self._state.exported |= {*own, *(name for name, _ in map(assigned, before) if name)}
+        outer, first = self._state, len(self.found)
+        variables = {**own, **{name: [word] for name, word in map(assigned, before) if name}}
+        self._state = outer.copy()
+        self._state.variables |= variables
+        self._state.exported |= dict.fromkeys(variables)
         with suppress(ShellError):
-            self.run(statements(script.text, script.line))
-        reason = f"what {before[0].text} is given"  # its words have no places in this script
+            self._spend(len(script.text) + script.line)
+            self.run(parsed(script.text, script.line))
         for at, found in enumerate(self.found[first:], first):
-            self.found[at] = replace(
-                found, words=tuple(replace(word, listed=word.listed or reason) for word in found.words)
-            )
-        self._state.become(kept)
+            self.found[at] = replace(found, words=tuple(replace(word, start=0, end=0) for word in found.words))
+        self._state = outer
 
-    def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
-        name = words[0].text
+    def _run_words(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
+        state, name, texts = self._state, words[0].text, [word.text for word in words[1:]]
         if _OPTION.match(name) and self.found and _PROGRAM.search(" ".join(w.text for w in self.found[-1].words)):
             text = f"the command ends here, and {name[:80]} below it belongs to no other"
             raise ShellError(words[0].line - 1, f"{text}; end the line in a backslash, with no space or comment there")
-        function = self._state.functions.get(name)
-        if function is not None and self._depth < _DEEPEST:
-            return self._call(function, words[1:])
+        if name in state.functions and state.depth < _DEEPEST:
+            return self._call(state.functions[name], words[1:])
         if name in ("exit", "return"):
             # An exit with an error is a check of something that the command line of the tuner may give instead.
-            self._state.ended = name == "exit" and (len(words) < 2 or words[1].text == "0")
+            state.ended = name == "exit" and texts[:1] in ([], ["0"])
             return None
         if name in ("true", ":", "false"):
             return name != "false"
-        if name == "echo":
-            self._print(words[1:])
+        if name == "test":
+            return shell_values.holds([None if word.unknown else word.text for word in words[1:]], patterns=False)
+        if name in shell_values.PRINTS:
+            known = not any(word.unknown or word.text in CALLERS for word in words)
+            printed = shell_values.printed(name, texts, state.folder) if known else None
+            self.printed = None if self.printed is None or printed is None else [*self.printed, printed]
             return True
-        if name == "set" and any(word.text == "--" for word in words):
-            at = next(at for at, word in enumerate(words) if word.text == "--")
-            self._state.given = [word for word in words[at + 1 :] if word.text not in CALLERS]
-        if name == "unset":
-            for word in words[1:]:
-                self._state.variables.pop(word.text, None)
+        if name == "set" and "--" in texts:
+            state.given = [word for word in words[texts.index("--") + 2 :] if word.text not in CALLERS]
         if name in ("read", "mapfile", "readarray"):
-            for word in words[1:]:
-                self._state.variables[word.text] = [Word(f"${word.text}", word.line, unknown=name)]
-        exported = {each: self._state.variables[each] for each in self._state.exported if each in self._state.variables}
+            state.variables |= {text: self._unknown(text, name) for text in texts}
+        exported = {each: state.variables[each] for each in state.exported if each in state.variables}
         environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
         if name.rpartition("/")[2] == "env":
             environment.update(takewhile(lambda pair: pair[0] != "", map(assigned, words[1:])))
-        self.found.append(Command(tuple(words), environment, self._state.folder))
-        if name in ("cd", "pushd", "popd"):
-            to = [word for word in words[1:] if not word.text.startswith("-")]
-            known = len(to) == 1 and not to[0].unknown
-            self._state.folder = gone_to(to[0].text, self._state.folder) if known else None
+        self.found.append(Command(tuple(words), environment, from_start(state.folder)))
         if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
             return False
-        self.printed = None
+        if name in ("cd", "pushd", "popd"):
+            to = [word for word in words[1:] if not word.text.startswith("-")]
+            state.folder = gone_to(to[0].text, state.folder) if len(to) == 1 and not to[0].unknown else None
+        else:
+            self.printed = None
         return True if name in _SUCCEEDS else None
 
-    def _call(self, function: Statement, words: list[Word]) -> bool | None:
+    def _call(self, function: Node, words: list[Word]) -> bool | None:
         before = self._state.given
-        self._state.given, self._depth = [word for word in words if word.text not in CALLERS], self._depth + 1
-        if any(word.text in CALLERS for word in words):
-            self._state.given = before if len(words) == 1 else self._state.given
+        passed = [word for word in words if word.text not in CALLERS]
+        self._state.given = before if words and not passed else passed
+        self._state.depth += 1
         status = self._one(function)
-        self._state.given, self._depth = before, self._depth - 1
+        self._state.given = before
+        self._state.depth -= 1
         return status
-
-    def _print(self, words: Sequence[Word]) -> None:
-        unknown = any(word.unknown or word.text in CALLERS for word in words)
-        if self.printed is not None:
-            self.printed = None if unknown else [*self.printed, " ".join(word.text for word in words)]
-
-    def _settings(self, tokens: Sequence[Token]) -> bool:
-        kind, words = tokens[0].plain, tokens[1:]
-        options = [token.plain for token in words if token.plain.startswith("-")]
-        for token in words:
-            name = token.name or token.plain
-            if token.name:
-                self._set({token.name: self._assignment(token)})
-            if name and not name.startswith("-") and (kind == "export" or any("x" in option for option in options)):
-                self._state.exported.add(name)
-        return True
-
-    def _set(self, values: Mapping[str, list[Word]]) -> None:
-        for name, words in values.items():
-            if len(words) > _MOST_WORDS:
-                raise ShellError(self._line, f"a list of more than {_MOST_WORDS} words is not read")
-            self._state.variables[name] = words
-
-    def _assignment(self, token: Token) -> list[Word]:
-        before = self._state.variables.get(token.name, []) if token.adds else []
-        if token.items is not None:
-            return [*before, *(word for item in token.items for word in self._words(item))]
-        value = self._value(token)
-        if token.adds and before:
-            first = before[0]
-            value = replace(value, text=self._short(first.text + value.text), unknown=first.unknown or value.unknown)
-        return [value, *before[1:]]
-
-    def _sum_alone(self, text: str) -> bool | None:
-        for name in shell_values.names_set(text[2:-2]):
-            self._state.variables[name] = [Word(f"${name}", self._line, unknown=text)]
-        found = self._total(text[2:-2])
-        return None if found is None else bool(found)
-
-    def _test(self, tokens: Sequence[Token]) -> bool | None:
-        double = tokens[0].plain == "[["
-        words: list[str | None] = []
-        for token in tokens[1:]:
-            found = [self._value(token)] if double else self._words(token)
-            words += [None if word.unknown else word.text for word in found]
-        if words and words[-1] in ("]", "]]"):
-            words.pop()
-        return shell_values.holds(words, patterns=double)
 
     # Words.
 
-    def _value(self, token: Token) -> Word:
-        """Returns the token as one assigned value, spaces included."""
-        pieces = self._pieces(token.parts)
-        text = "".join(" ".join(word.text for word in p.several) if p.several is not None else p.text for p in pieces)
-        inner = (word.unknown for p in pieces for word in p.several or () if word.unknown)
-        unknown = next((p.unknown for p in pieces if p.unknown), "") or next(inner, "")
-        return Word(self._short(text), token.line, token.start, token.end, unknown)
+    def _assignments(self, node: Node) -> dict[str, list[Word]]:
+        """Returns the variables that are assigned in a node."""
+        found: dict[str, list[Word]] = {}
+        for each in [node] if node.type == "variable_assignment" else node.children:
+            if each.type == "variable_assignment":
+                name, _, index = text_of(each.children[0]).partition("[")
+                value = each.children[2:]
+                before = self._state.variables.get(name, []) if each.children[1].type == "+=" else []
+                if value and value[0].type == "array":
+                    found[name] = [*before, *self._words(value[0].children[1:-1])]
+                    continue
+                word = self._value(value)
+                text, unknown = (f"${name}", text_of(each)) if index else (word.text, word.unknown)
+                word = Word(text, line_of(each), each.start_byte, each.end_byte, unknown)
+                found[name] = [_joined(before[0], word) if before else word, *before[1:]]
+        return found
 
-    def _words(self, token: Token) -> list[Word]:
-        """Returns the words of a token: none, one or several."""
-        if token.name:
-            value = self._value(token)
-            return [replace(value, text=f"{token.name}={value.text}")]
+    def _value(self, nodes: Sequence[Node]) -> Word:
+        """Returns nodes as one assigned value, spaces included."""
+        return self._as_one(self._inside(text_of(*nodes), nodes, "value"))
+
+    def _as_one(self, pieces: Sequence[list[Word]]) -> Word:
+        """Returns pieces as one word, with spaces between the words of a list."""
+        text = "".join(" ".join(word.text for word in piece) for piece in pieces)
+        self._spend(len(text))
+        unknown = next((word.unknown for piece in pieces for word in piece if word.unknown), "")
+        return Word(text, self.line, unknown=unknown)
+
+    def _words(self, nodes: Iterable[Node]) -> list[Word]:
+        """Returns the words of nodes: of each none, one or several."""
         found: list[Word] = []
-        current: Word | None = None
-        plain = Word("", token.line, token.start, token.end)
-        written = "".join(part.text for part in token.parts)
-        written = f'"{written}"' if any(part.quoted for part in token.parts) else written
-        pieces = self._pieces(token.parts)
-        if any(piece.several == [] for piece in pieces) and not any(piece.text or piece.several for piece in pieces):
-            return []  # a list without words, between quotes too
-        if len(pieces) == 1 and not pieces[0].quoted and pieces[0].unknown == pieces[0].text + _MAY_BE_GIVEN:
-            return []
-        for piece in pieces:
-            for number, word in enumerate(self._fields(piece, plain, written)):
-                if number or current is None:
-                    found += [current] if current is not None else []
-                    current = word
-                else:
-                    unknown = current.unknown or word.unknown
-                    current = replace(word, text=self._short(current.text + word.text), unknown=unknown)
-        return found + ([current] if current is not None else [])
+        for group in words_in(nodes):
+            self.line = line_of(group[0])
+            pieces = self._inside(text_of(*group), group, "word")
+            if len(pieces) == 1 and pieces[0] and pieces[0][0].unknown == pieces[0][0].text + _MAY_BE_GIVEN:
+                continue
+            own: list[Word] = []
+            for piece in pieces:
+                own = [*own[:-1], _joined(own[-1], piece[0]), *piece[1:]] if own and piece else own + piece
+            start, end = (group[0].start_byte, group[-1].end_byte) if len(own) == 1 else (0, 0)
+            found += [replace(word, start=start, end=end) for word in own]
+            self._spend(sum(len(word.text) + _A_STEP for word in own))
+        return found
 
-    def _fields(self, piece: _Piece, plain: Word, written: str) -> list[Word]:
-        """Splits a piece into words: a list's own words, and unquoted text at spaces."""
-        if piece.several is not None:
-            return [replace(word, listed=word.listed or written) for word in piece.several]
-        if piece.quoted or (piece.text and piece.text in (*CALLERS, piece.unknown)):
-            return [replace(plain, text=piece.text, unknown=piece.unknown)]
-        fields = shell_values.fields(piece.text, piece.unknown)
-        listed = written if len(fields) > 1 else ""
-        return [replace(plain, text=text, unknown=unknown, listed=listed) for text, unknown in fields]
+    def _inside(self, text: str, nodes: Sequence[Node], mode: str, skip: int = 0, cut: int = 0) -> list[list[Word]]:
+        """Expands a text that ends with the last of ``nodes``; each part of it gives no, one or several words.
 
-    def _pieces(self, parts: Sequence[Part]) -> list[_Piece]:
-        return [self._expanded(part) if part.expands else _Piece(part.text) for part in parts]
+        Args:
+            mode: ``word``, in which spaces in a variable divide words; ``value``; or ``quoted``, between double quotes.
+            skip: bytes at the beginning that are left out.
+            cut: bytes at the end that are left out.
+        """
+        source, pieces, at = text.encode(), list[list[Word]](), skip
+        first, last = nodes[-1].end_byte - len(source) if nodes else 0, len(source) - cut
+        for node in inner_of(nodes):
+            start, end = node.start_byte - first, node.end_byte - first
+            if mode == "quoted":  # the node may begin with the space before it
+                start = end - len(text_of(node).lstrip().encode())
+            if at <= start and end <= last and not (mode == "quoted" and node.type == "raw_string"):
+                pieces += [*self._plain(source[at:start].decode(), mode), *self._expanded(node, mode)]
+                at = end
+        return [*pieces, *self._plain(source[at:last].decode(), mode)]
 
-    def _short(self, text: str) -> str:
-        if len(text) > _LONGEST:
-            raise ShellError(self._line, f"a value of more than {_LONGEST} characters is not read")
-        return text
+    def _plain(self, text: str, mode: str) -> Iterator[list[Word]]:
+        """Expands the variables and escaped signs of a text without brackets and quotes."""
+        for found in _PLAIN.finditer(text):
+            if found[2]:
+                yield self._parameter(found[2], found[0], mode)
+                continue
+            escaped = found[0].startswith("\\") and (mode != "quoted" or found[1] in tuple('$`"\\\n'))
+            yield [Word(found[1].strip("\n") if escaped else found[0], self.line)]
 
-    def _expanded(self, part: Part) -> _Piece:
-        written = part.text
-        if written.startswith("$(("):
-            found = self._total(written[3:-2])
-            return _Piece(written, written) if found is None else _Piece(str(found), quoted=part.quoted)
-        if written.startswith(("$(", "`")):
-            return self._substituted(part)
-        if CUT_OFF.fullmatch(written):
-            return _Piece(self._folder)
-        expression = written[2:-1] if written.startswith("${") else written[1:]
-        if written in CALLERS or expression in ("@", "*"):
-            given = self._state.given
-            return _Piece("$" + expression) if given is None else _Piece(several=list(given))
-        return self._parameter(expression, part)
+    def _expanded(self, node: Node, mode: str) -> list[list[Word]]:
+        text = text_of(node).lstrip()
+        unknown = [[Word(text, self.line, unknown=text)]]
+        match node.type:
+            case "raw_string" | "ansi_c_string":
+                return [[Word(text.partition("'")[2][:-1], self.line)]]
+            case "process_substitution":
+                return [[]]
+            case "string":
+                inner = self._inside(text, node.children, "quoted", 1, 1)
+                empty = [] in inner and not any(word.text for piece in inner for word in piece)
+                return [[]] if empty else [[Word("", self.line)], *inner]  # a list without words gives none
+            case "arithmetic_expansion":
+                total = self._total(node)
+                return unknown if total is None else [[Word(str(total), self.line)]]
+            case "command_substitution":
+                within = _Runner(self._state.copy(), self._work)
+                within.run(node.children)
+                if within.printed is None or not (within.printed or within.found):
+                    return unknown
+                return [self._divided(Word("\n".join(within.printed), self.line), mode)]
+        return [self._parameter(text[2:-1], text, mode, node)]
 
-    def _parameter(self, expression: str, part: Part) -> _Piece:
+    def _divided(self, word: Word, mode: str) -> list[Word]:
+        """Returns the words of a variable's text."""
+        if mode != "word" or (word.text and word.text in (*CALLERS, word.unknown)):
+            return [word]
+        return [Word(text, word.line, 0, 0, unknown) for text, unknown in shell_values.fields(word.text, word.unknown)]
+
+    def _parameter(self, expression: str, text: str, mode: str, node: Node | None = None) -> list[Word]:
+        """Expands ``${expression}``, written as ``text``."""
         found = _PARAMETER.fullmatch(expression)
+        unknown = [Word(text, self.line, unknown=text)]
+        if expression in ("@", "*") and self._state.given is None:
+            return [Word("$" + expression, self.line)]
         if found is None:
-            return _Piece(part.text, part.text)
+            return unknown
         counted, name, index, sign, rest = found[1], found[2], found[3] or "", found[4] or "", found[5] or ""
+        whole = index in ("[@]", "[*]") or name in ("@", "*")
         words = self._of(name)
-        if name == "#" and not expression[1:]:
-            return _Piece(str(len(self._state.given or ())))
-        if index and index not in ("[@]", "[*]") and words is not None:
+        if index and not whole and words is not None:
             at = whole_number(index[1:-1])
             words = None if at is None else words[at:][:1]
         if counted:
-            return self._counted(words, index, part)
-        if sign.startswith(":") or sign in ("-", "+", "=", "?"):
-            return self._otherwise(name, words, index, sign, rest, part)
-        if words is None and index in ("[@]", "[*]"):  # no list can come from outside
-            return _Piece(several=[])
-        if words is None:
-            return _Piece(part.text, part.text)
-        if sign:
-            pattern = "".join(piece.text for piece in self._pieces(Reader(rest, self._line).value()))
+            if words is None or any(word.unknown for word in words):
+                return unknown
+            return [Word(str(len(words) if whole else len(words[0].text if words else "")), self.line)]
+        inner: list[list[Word]] = []
+        if node is not None and rest:
+            inner = self._inside(text, node.children, mode, len(f"{text[:-1]}".encode()) - len(rest.encode()), 1)
+        if sign.strip(":") in tuple("-+=?"):
+            there = words is not None and not (sign[0] == ":" and not any(word.text or word.unknown for word in words))
+            if not there and sign.endswith("?"):
+                return unknown
+            if sign.endswith("+") == there:
+                return self._instead(name if sign.endswith("=") else "", inner, rest, mode)
+            words = [] if sign.endswith("+") else words
+        elif words is None:
+            return [] if whole else unknown  # no list can come from outside
+        elif sign:
+            pattern = self._as_one(inner).text
+            self._spend(sum(len(word.text) ** 2 // _A_STEP for word in words))
             words = [replace(word, text=shell_values.changed(word.text, sign, pattern)) for word in words]
-        return self._held(words, index, part)
-
-    def _held(self, words: list[Word], index: str, part: Part) -> _Piece:
-        if index == "[*]" and part.quoted:
-            unknown = next((word.unknown for word in words if word.unknown), "")
-            return _Piece(self._short(" ".join(word.text for word in words)), unknown)
-        if index in ("[@]", "[*]"):
-            return _Piece(several=list(words))
-        return _Piece(words[0].text, words[0].unknown, part.quoted) if words else _Piece(quoted=part.quoted)
+        if whole and (index != "[*]" or mode == "word"):
+            return words or []
+        return self._divided(self._as_one([words or [] if whole else (words or [])[:1]]), mode)
 
     def _of(self, name: str) -> list[Word] | None:
         """Returns the words of a variable, or of a function's argument; ``None`` if it is unset."""
-        if not name.isdecimal():
-            return self._state.variables.get(name)
-        given, place = self._state.given or [], whole_number(name) or 0
-        return [given[place - 1]] if 0 < place <= len(given) else None
+        given = self._state.given or []
+        if name in ("@", "*"):
+            return given
+        if name == "#":
+            return [Word(str(len(given)), self.line)]
+        is_place = name.isdecimal() and name != "0"
+        return given[int(name[:9]) - 1 :][:1] or None if is_place else self._state.variables.get(name)
 
-    def _counted(self, words: list[Word] | None, index: str, part: Part) -> _Piece:
-        if words is None or any(word.unknown for word in words):
-            return _Piece(part.text, part.text)
-        return _Piece(str(len(words) if index in ("[@]", "[*]") else len(words[0].text if words else "")))
+    def _instead(self, name: str, pieces: Sequence[list[Word]], rest: str, mode: str) -> list[Word]:
+        """Returns the words after the sign of ``${NAME:-rest}``, one word or a whole list; sets variable ``name``."""
+        one = self._as_one(pieces)
+        if name:
+            self._state.variables[name] = [one]
+        several = next((piece for piece in pieces if len(piece) != 1), None)
+        return several if several is not None else self._divided(one, "value" if {*rest} & {*"'\""} else mode)
 
-    def _otherwise(self, name: str, words: list[Word] | None, index: str, sign: str, rest: str, part: Part) -> _Piece:
-        """Expands ``${NAME:-rest}`` and its kin."""
-        empty = words is not None and not any(word.text or word.unknown for word in words)
-        there = words is not None and not (empty and sign.startswith(":"))
-        if sign.endswith("+") != there:
-            return _Piece(quoted=part.quoted) if sign.endswith("+") else self._held(words or [], index, part)
-        if sign.endswith("?"):
-            return _Piece(part.text, part.text)
-        piece = self._instead(rest, part.quoted)
-        if sign.endswith("="):
-            self._set({name: [Word(piece.text, self._line, unknown=piece.unknown)]})
-        return piece
-
-    def _instead(self, rest: str, quoted: bool) -> _Piece:
-        """Returns the words after the sign of ``${NAME:-rest}``: one word, or a whole list."""
-        reader = Reader(rest, self._line)
-        parts = reader.quoted() if quoted and '"' not in rest else reader.value()
-        pieces = self._pieces(parts)
-        several = next((piece.several for piece in pieces if piece.several is not None), None)
-        if several is not None:
-            return _Piece(several=several)
-        text = self._short("".join(piece.text for piece in pieces))
-        unknown = next((piece.unknown for piece in pieces if piece.unknown), "")
-        return _Piece(text, unknown, quoted or any(part.quoted for part in parts))
-
-    def _total(self, text: str) -> int | None:
-        pieces = self._pieces(Reader(text, self._line).quoted())
-        if any(piece.unknown or piece.several is not None for piece in pieces):
-            return None
+    def _total(self, node: Node) -> int | None:
+        """Returns the value of a sum in brackets."""
+        first, last = (len(node.children[at].type) for at in (0, -1))
+        found = self._as_one(self._inside(text_of(node).lstrip(), node.children, "quoted", first, last))
 
         def value(name: str) -> str | None:
             words = self._of(name)
             return None if words and words[0].unknown else words[0].text if words else ""
 
-        return shell_values.total("".join(piece.text for piece in pieces), value)
-
-    def _substituted(self, part: Part) -> _Piece:
-        """Returns the output of a command substitution that consists of ``echo`` and conditions."""
-        inside = part.text[2:-1] if part.text.startswith("$(") else part.text[1:-1]
-        own = own_folder(inside, self._folder)
-        if own is not None:
-            return _Piece(own)
-        unknown = _Piece(part.text, part.text)
-        if self._depth >= _DEEPEST:
-            return unknown
-        try:
-            within = _Runner(self._folder, self._state.copy(), self._steps, self._depth + 1)
-            within.run(statements(inside, self._line))
-        except ShellError:
-            return unknown
-        if within.printed is None or not (within.printed or within.found):
-            return unknown
-        return _Piece(self._short("\n".join(within.printed)), quoted=part.quoted)
+        return None if found.unknown else shell_values.total(found.text, value)
 
 
-def _same(a: list[Word] | None, b: list[Word] | None) -> bool:
-    return [(word.text, word.unknown) for word in a or ()] == [(word.text, word.unknown) for word in b or ()]
+def _joined(first: Word, second: Word) -> Word:
+    return Word(first.text + second.text, second.line, first.start, first.end, first.unknown or second.unknown)

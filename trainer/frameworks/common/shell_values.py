@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -154,3 +155,21 @@ def fields(text: str, unknown: str) -> list[tuple[str, str]]:
         return [(word, "") for word in text.split()]
     found = _FIELD.findall(text)
     return [(word, word if set("$`") & set(word) else "") for word in found] if len(found) > 1 else [(text, unknown)]
+
+
+PRINTS = ("echo", "dirname", "realpath", "readlink", "pwd")
+"""Commands whose output is known."""
+
+
+def printed(name: str, words: Sequence[str], folder: str | None) -> str | None:
+    """Returns the output of one of ``PRINTS`` in ``folder``; ``None`` if only a shell knows it."""
+    if name == "echo":
+        return " ".join(words)
+    if name == "pwd":
+        return folder if folder and folder.startswith(("/", ".")) else None
+    paths = [word for word in words if not word.startswith("-")]
+    if len(paths) != 1:
+        return None
+    if name == "dirname":
+        return posixpath.dirname(paths[0].rstrip("/")) or "."
+    return posixpath.normpath(posixpath.join(folder or "", paths[0])) if paths[0].startswith("/") or folder else None

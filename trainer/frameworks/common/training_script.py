@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -9,9 +10,8 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from trainer.frameworks.common.config_entries import ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch
-from trainer.frameworks.common.script_folder import folder_of
 from trainer.frameworks.common.shell import CALLERS, Command, Word, commands
-from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.shell_tree import ShellError
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
@@ -33,7 +33,7 @@ def commands_of(text: str, name: str) -> tuple[Command, ...]:
     Raises ConfigError for a text that is no shell script.
     """
     try:
-        return commands(text, folder_of(name))
+        return commands(text, os.path.abspath(name))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
 

@@ -138,7 +138,7 @@ def _of_script(text: str, name: str) -> Given:
         any(word.text in CALLERS for word in words),
         _launch(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
-        not any(word.listed for word in command.words) and not finds_itself(text),
+        all(word.end for word in command.words) and not finds_itself(text),
         kind == "megatron",
         engine={key: own for key, own in arguments.items() if key in SERVED},
         folder=command.folder,

@@ -15,11 +15,11 @@ from trainer.frameworks.ms_swift.given import ALONE, Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import PLUGIN, TRAIN, Plugin
 from trainer.frameworks.ms_swift.server import wants_server
 
-_BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
+_BEFORE = re.compile(rb"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)
 
 Piece = tuple[int, int, str]
-"""Start, end and new text of a replacement."""
+"""First byte, byte behind, and new text of a replacement."""
 
 
 def edited_script(request: ExportRequest, plugin: Plugin) -> str:
@@ -27,14 +27,14 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
 
     Raises ValueError for a configuration that ms-swift cannot take, or a script without a readable run.
     """
-    text = request.user_config
-    found = given(text, RUN)
+    source = request.user_config.encode()
+    found = given(request.user_config, RUN)
     made = changes(request, plugin, found.arguments)
     pieces, added = [], []
     for key, value in made.items():
         there = found.arguments.get(key)
         if there is not None and value is None:
-            pieces.append(_removed(text, there))
+            pieces.append(_removed(source, there))
         elif there is not None and list(there.words) != words_of({key: value})[1:]:
             pieces.append((there.spans[0][0], there.spans[-1][1], _argument(key, value)))
         elif there is None and value is not None:
@@ -47,9 +47,9 @@ def edited_script(request: ExportRequest, plugin: Plugin) -> str:
     variables, exported = _environment(request, found)
     pieces += variables
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
-        text = text[:start] + new + text[end:]
+        source = source[:start] + new.encode() + source[end:]
     place = [f"cd {shlex.quote(request.folder)} || exit 1"] if request.folder else []
-    return _begun(text, [FIND_HERE, *filter(None, [_found(request)]), *exported, *place])
+    return _begun(source.decode(), [FIND_HERE, *filter(None, [_found(request)]), *exported, *place])
 
 
 def _found(request: ExportRequest) -> str:
@@ -61,9 +61,9 @@ def _found(request: ExportRequest) -> str:
     )
 
 
-def _removed(text: str, there: Argument) -> Piece:
+def _removed(source: bytes, there: Argument) -> Piece:
     start = there.spans[0][0]
-    before = _BEFORE.search(text, 0, start)
+    before = _BEFORE.search(source, 0, start)
     return (before.start() if before else start), there.spans[-1][1], ""
 
 

@@ -14,7 +14,7 @@ from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.key_handling import KeyHandling
 from trainer.frameworks.common.shell import CALLERS, Command, Word, assigned, commands
-from trainer.frameworks.common.shell_syntax import ShellError
+from trainer.frameworks.common.shell_tree import ShellError
 from trainer.frameworks.common.training_script import own_program, training_commands
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_handling import files_refusal, handling_of
@@ -80,13 +80,14 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text):
         raise problem(name, 0, "it holds a character that is none (a surrogate or NUL)")
     try:
-        calls = calls_of(text, PROGRAM, folder) if PROGRAM in text else []
+        script = os.path.join(folder, os.path.basename(name))
+        calls = calls_of(text, PROGRAM, script) if PROGRAM in text else []
     except ShellError as error:
         _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
     if calls:
         return _resolved(replace(_of_call(calls[-1], name), others=_others(calls)))
-    _refuse_other_program(text, name, folder)
+    _refuse_other_program(text, name)
     if text.startswith("#!") or name.endswith(".sh"):
         for command, at in training_commands(text, name):
             raise own_program(command.words[at], name, "verl.trainer.main_ppo")
@@ -131,12 +132,12 @@ def _refuse_engine_named(text: str, name: str) -> None:
         raise problem(name, text.count("\n", 0, named.start()) + 1, f"--config-name {named[1]}: {why}")
 
 
-def _refuse_other_program(text: str, name: str, folder: str) -> None:
+def _refuse_other_program(text: str, name: str) -> None:
     """Refuses another program that trains with verl, by its name."""
     if not (_OTHER.search(text) or _VERLS_KEYS.search(text)):
         return
     try:
-        found = [command.words for command in commands(text, folder)]
+        found = [command.words for command in commands(text)]
     except ShellError:
         return
     named = [word for words in found for word in words if _OTHER.fullmatch(word.text)]
@@ -148,7 +149,7 @@ def _refuse_other_program(text: str, name: str, folder: str) -> None:
         raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
-def calls_of(text: str, program: str, folder: str = ".") -> list[Command]:
+def calls_of(text: str, program: str, script: str = "./script") -> list[Command]:
     """Returns the commands of ``text`` with a word that contains ``program``.
 
     The script's own arguments are left out. A word that is a command (``bash -c "..."``) is read as one. ``$HOME`` is
@@ -157,7 +158,7 @@ def calls_of(text: str, program: str, folder: str = ".") -> list[Command]:
     Raises ShellError for a quote, bracket or statement that is not closed.
     """
     found = []
-    for command in commands(text, folder, {"HOME": os.path.expanduser("~")}):
+    for command in commands(text, script, {"HOME": os.path.expanduser("~")}):
         words = tuple(word for word in command.words if word.text not in CALLERS)
         place = next((place for place, word in enumerate(words) if program in word.text), None)
         if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
