@@ -47,5 +47,3 @@ def test_each_kind_of_fault_has_its_study_and_what_one_guard_stands_against_the_
     first = {fault.name for fault in FAULTS if fault.alone}
     assert first == {"SIGKILL to the tuner", "second tuner", "database replaced"}
     assert first <= set.union(*met[: len(first)])
-
-
