@@ -41,7 +41,7 @@ from autotune.study.budget import Ledger, Spent, remaining_s
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone, MachineFaults
 from autotune.study.judging import judge_of
-from autotune.study.nodes import Spot, whole_rounds
+from autotune.study.neighbours import Slot
 from autotune.study.protocols import baseline_draft
 from autotune.study.recorder import History, Recorder, store_record
 from autotune.verify import long_run
@@ -260,34 +260,23 @@ class StudyLoop:
 
     def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
         """Returns the trial to start in a free place: one that waits, or a new one."""
-        several, budget = len(self._ran) > 1, self.budget
-        spot = self._spot(place, trials) if several else None
-        waiting = schedule.interrupted(self.study, trials, budget, spent, spot)
+        nodes = self._crew.nodes
+        live = tuple(nodes[each] for each in self._ran if each not in self._left)
+        slot = Slot(self._here(place, trials), nodes[place], live)
+        waiting = schedule.interrupted(self.study, trials, self.budget, spent, slot)
         if waiting is not None:
-            node = self._crew.nodes[place]
-            late = several and neighbours.must_wait(trials, waiting.kind, budget.at_once, node)
-            return schedule.Wait(elsewhere=True) if late else waiting
-        step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
-        if spot is None:
-            whole = whole_rounds(trials, self._crew.nodes)
-            step = schedule.next_step(self.study, whole, budget, spent, self.proposer)
-        else:
-            step = schedule.next_beside(self.study, trials, budget, spent, self.proposer, spot)
+            return waiting
+        step = schedule.next_step(self.study, trials, self.budget, spent, self.proposer, slot)
         if not isinstance(step, schedule.NextTrial):
             return step
         return self.store.add_trial(self.study.id, step.draft, self._clock.now())
 
-    def _spot(self, place: int, trials: tuple[Trial, ...]) -> Spot:
-        nodes = self._crew.nodes
-        live = tuple(nodes[p] for p in self._ran if p not in self._left)
-        return Spot(self._here(place, trials), nodes[place], live)
-
-    def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        """Returns the finished trials of a place, in their order."""
-        return tuple(trials[number] for number in self._ran[place])
+    def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...] | None:
+        """Returns the finished trials of a place, in their order; ``None`` if there is one place."""
+        return tuple(trials[number] for number in self._ran[place]) if len(self._ran) > 1 else None
 
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
-        here = self._here(place, trials) if len(self._ran) > 1 else None
+        here = self._here(place, trials)
         bound = schedule.deadline(self.study, waiting, trials, self.budget, ledger.spent(), here)
         trial = self._history.levels.one(self._started(waiting, self._crew.places[place], self._crew.nodes[place]))
         self.observer.trial(trial)

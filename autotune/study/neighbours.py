@@ -1,13 +1,16 @@
-"""Checks whether trials that run side by side slow each other, by running copies of the baseline at once. Pure.
+"""Assigns trials of a study to slots and nodes, so that no gain is a neighbour's or a faster node's. Pure.
 
-Trials share memory bandwidth, PCIe lanes, power and disks, so the baseline that ran alone runs again in every place.
+Trials share memory bandwidth, PCIe lanes, power and disks, so copies of the baseline run at once in every slot. Each
+node runs the baseline, and one node both halves of a round of confirmation; a half whose node is gone runs again with
+its other half.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.domain import Study, Trial, TrialDraft, TrialKind, TrialState
@@ -15,6 +18,8 @@ from autotune.study.protocols import protocol_of
 
 SOURCE = "beside"
 """Of a copy, with how many were to run at once: ``beside/8``."""
+NODE = "node"
+"""Of a node's own baseline: ``node/NAME``."""
 MOST = 0.03
 """Share by which neighbours may slow a cycle for a confirmation to run beside them."""
 
@@ -34,8 +39,12 @@ def due(study: Study, trials: Sequence[Trial], at_once: int) -> TrialDraft | Non
     held = any(t.kind is TrialKind.BASELINE and t.feasible for t in trials)
     if at_once == 1 or not held or len(copies(trials, at_once)) >= at_once:
         return None
+    return _copy(study, source(at_once))
+
+
+def _copy(study: Study, source: str) -> TrialDraft:
     protocol = replace(protocol_of(study), natural=0, maximum=0, double=0)
-    return study.draft(TrialKind.VERIFY, study.spec.baseline, protocol, source(at_once))
+    return study.draft(TrialKind.VERIFY, study.spec.baseline, protocol, source)
 
 
 @dataclass(frozen=True)
@@ -101,3 +110,67 @@ def must_wait(trials: Sequence[Trial], kind: TrialKind, at_once: int, node: str 
     if kind is TrialKind.SEARCH and any(t.source == source(at_once) for t in running):
         return True
     return kind is TrialKind.CONFIRM and TrialKind.CONFIRM in kinds
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place that is free, among the others."""
+
+    here: tuple[Trial, ...] | None = None
+    """Finished trials of the place, in their order; ``None`` if it is the only place."""
+    node: str = ""
+    """Empty where there is one machine."""
+    nodes: tuple[str, ...] = ()
+    """Of all places that take trials."""
+
+
+ALONE = Slot()
+"""The only slot of a study."""
+
+
+def node_due(study: Study, trials: Sequence[Trial], slot: Slot) -> TrialDraft | None:
+    """Returns the baseline of the slot's node if that has none yet, among several; ``None`` before any has held."""
+    spec = study.spec
+    own = [t for t in trials if t.configuration == spec.baseline and t.kind is not TrialKind.SEARCH]
+    held = any(t.feasible for t in own)
+    if len(set(slot.nodes)) < 2 or not held or any(t.node == slot.node and not t.inconclusive for t in own):
+        return None
+    return _copy(study, f"{NODE}/{slot.node}")
+
+
+def whole_rounds(trials: Sequence[Trial], nodes: Collection[str]) -> Sequence[Trial]:
+    """Returns ``trials`` without finished halves of rounds whose other half cannot follow, because their node is gone.
+    An empty name in ``nodes``, which take trials, or none is this machine without a cluster."""
+    nodes = nodes or ("",)
+    rounds: dict[tuple[int, str], set[str]] = {}
+    for trial in trials:
+        if trial.kind is TrialKind.CONFIRM and trial.pair is not None and trial.fits:
+            rounds.setdefault((trial.pair, trial.node), set()).add(trial.configuration.key)
+    halves = (t for t in trials if t.kind is TrialKind.CONFIRM and t.pair is not None and t.state.is_finished)
+    lost = [t for t in halves if t.node not in nodes and len(rounds.get((t.pair or 0, t.node), ())) < 2]
+    return [t for t in trials if t not in lost] if lost else trials
+
+
+def node_of_round(trials: Sequence[Trial], pair: int | None) -> str:
+    """Returns the node of a round of confirmation; empty before its first half."""
+    halves = [t for t in trials if t.kind is TrialKind.CONFIRM and t.pair == pair and t.node and not t.inconclusive]
+    return halves[-1].node if halves else ""
+
+
+def confirming(trials: Sequence[Trial], pair: int | None, slot: Slot) -> bool:
+    """Tells whether the round's next trial is for the slot's node: that of its other half, else the least loaded."""
+    if len(set(slot.nodes)) < 2:
+        return True
+    where = node_of_round(trials, pair)
+    running = Counter(t.node for t in trials if t.state is TrialState.RUNNING)
+    least = min(set(slot.nodes), key=lambda name: (running[name], name))
+    return slot.node == (where if where in slot.nodes else least)
+
+
+def waits_for(trials: Sequence[Trial], waiting: Trial, slot: Slot) -> bool:
+    """Tells whether a trial that an earlier attempt left behind is for another node."""
+    others = [t for t in trials if t.number != waiting.number]
+    if waiting.kind is TrialKind.CONFIRM:
+        return not confirming(others, waiting.pair, slot)
+    name = waiting.source.removeprefix(f"{NODE}/") if waiting.source.startswith(f"{NODE}/") else slot.node
+    return name != slot.node and name in slot.nodes

@@ -29,9 +29,9 @@ from autotune.domain.outcomes import NOT_RETURNED
 from autotune.ports import FrugalProposer, PlacedProposer, Proposer
 from autotune.statistics import retries
 from autotune.statistics.kept_process import goes_on
-from autotune.study import confirmation, neighbours, nodes
+from autotune.study import confirmation, neighbours
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
-from autotune.study.nodes import Spot
+from autotune.study.neighbours import ALONE, Slot
 from autotune.study.protocols import baseline_draft, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
@@ -97,76 +97,82 @@ ALL_TRIED = "every legal combination that could fit has been tried, or is not ex
 
 
 def next_step(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
-) -> NextTrial | StudyEnd:
-    """Returns the next trial or the end. Reads nothing but its arguments."""
-    gpus = study.spec.resources.total_gpus
-    left = remaining_s(budget, spent, gpus)
-    if left is not None and left <= 0:
-        return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
-    if not trials or retries.undecided(trials, study.spec.baseline):
-        return NextTrial(baseline_draft(study))
-    lost_cause = hopeless(trials)
-    if lost_cause is not None:
-        return StudyEnd(lost_cause)
-    due = _due_round(study, trials, spent, left)
-    if due is not None:
-        return due
-    because = limit_reached(budget, spent, trials)
-    if because is None:
-        step = _search(study, trials, budget, left, proposer)
-        if isinstance(step, NextTrial):
-            return step
-        because = step.because
-    return _confirmation(study, trials, left, because)
-
-
-def next_beside(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, spot: Spot
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, slot: Slot = ALONE
 ) -> NextTrial | StudyEnd | Wait:
-    """Returns the next step for one free place of several, while trials run in others or none does.
+    """Returns the next step for a free slot, while trials run in others or none does. Reads nothing but its arguments.
 
-    After the baseline its copies run in all places at once (``neighbours``), one on each node. While others run,
-    proposals go on as long as the time left holds them, and one due confirmation at a time, on the node of its other
-    half. The last confirmation waits for the end of the search.
+    After the baseline its copies run in all slots at once (``neighbours``), one on each node. While others run,
+    proposals go on as long as the time holds them, and one due confirmation at a time, on the node of its other half.
+    The last confirmation waits for the end of the search.
     """
-    trials = nodes.whole_rounds(trials, spot.nodes)
-    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
+    trials = neighbours.whole_rounds(trials, slot.nodes)
+    remaining = remaining_s(budget, spent, study.spec.resources.total_gpus)
     copy = neighbours.due(study, trials, budget.at_once)
-    if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
+    if copy is None:
+        copy = neighbours.node_due(study, trials, slot)
+        late = copy is not None and _must_wait(trials, copy.kind, budget, slot)
+    else:
+        late = _running(trials, but=copy.source)
+    if copy is not None and not late and not _no_room(study, trials, budget, remaining, copy):
         return NextTrial(copy)
-    own = None if copy is not None else nodes.due(study, trials, spot)
-    late = own is not None and neighbours.must_wait(trials, own.kind, budget.at_once, spot.node)
-    if own is not None and not late and not _no_room(study, trials, budget, left, own):
-        return NextTrial(own)
-    if not _running(trials):
-        step = next_step(study, trials, budget, spent, proposer)
-        return step if _for_here(step, trials, spot) else Wait(elsewhere=True)
-    if left is not None and left <= 0:
+    if remaining is not None and remaining <= 0:
         return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
+    if not _running(trials):
+        step = _next_alone(study, trials, budget, spent, remaining, proposer)
+        return step if _for_here(step, trials, slot) else Wait(elsewhere=True)
     if not any(t.state is TrialState.RUNNING and t.kind is TrialKind.CONFIRM for t in trials):
         # What follows half a round is the other half, whatever has ended since.
         ended = sorted(
             (t for t in trials if t.state.is_finished), key=lambda t: (t.kind is TrialKind.CONFIRM, t.number)
         )
-        due = _due_round(study, ended, spent, left)
-        if due is not None and _for_here(due, trials, spot):
-            return Wait(True) if neighbours.must_wait(trials, TrialKind.CONFIRM, budget.at_once, spot.node) else due
+        due = _due_round(study, ended, spent, remaining)
+        if due is not None and _for_here(due, trials, slot):
+            return Wait(elsewhere=True) if _must_wait(trials, TrialKind.CONFIRM, budget, slot) else due
     if limit_reached(budget, spent, trials):
         return Wait()
-    if neighbours.must_wait(trials, TrialKind.SEARCH, budget.at_once, spot.node):
+    if _must_wait(trials, TrialKind.SEARCH, budget, slot):
         return Wait(elsewhere=True)
-    draft = _drafted(study, trials, _proposed(proposer, trials, spot.here))
-    if draft is None or _no_room(study, trials, budget, left, draft, spot.here):
+    draft = _drafted(study, trials, _proposed(proposer, trials, slot.here or ()))
+    if draft is None or _no_room(study, trials, budget, remaining, draft, slot.here):
         return Wait()
     return NextTrial(draft)
 
 
-def _for_here(step: NextTrial | StudyEnd, trials: Sequence[Trial], spot: Spot) -> bool:
-    """Tells whether a step may run in ``spot``: any but a half of a round that runs on another node."""
+def _next_alone(
+    study: Study,
+    trials: Sequence[Trial],
+    budget: Budget,
+    spent: Spent,
+    remaining: float | None,
+    proposer: Proposer,
+) -> NextTrial | StudyEnd:
+    """Returns the next trial or the end while no trial runs."""
+    if not trials or retries.undecided(trials, study.spec.baseline):
+        return NextTrial(baseline_draft(study))
+    lost_cause = hopeless(trials)
+    if lost_cause is not None:
+        return StudyEnd(lost_cause)
+    due = _due_round(study, trials, spent, remaining)
+    if due is not None:
+        return due
+    because = limit_reached(budget, spent, trials)
+    if because is None:
+        step = _search(study, trials, budget, remaining, proposer)
+        if isinstance(step, NextTrial):
+            return step
+        because = step.because
+    return _confirmation(study, trials, remaining, because)
+
+
+def _must_wait(trials: Sequence[Trial], kind: TrialKind, budget: Budget, slot: Slot) -> bool:
+    return neighbours.must_wait(trials, kind, budget.at_once, slot.node)
+
+
+def _for_here(step: NextTrial | StudyEnd, trials: Sequence[Trial], slot: Slot) -> bool:
+    """Tells whether a step may run in ``slot``: any but a half of a round that runs on another node."""
     if not isinstance(step, NextTrial) or step.draft.kind is not TrialKind.CONFIRM:
         return True
-    return nodes.confirming(trials, step.draft.pair, spot)
+    return neighbours.confirming(trials, step.draft.pair, slot)
 
 
 def _proposed(proposer: Proposer, trials: Sequence[Trial], here: Sequence[Trial]) -> tuple[Configuration, str] | None:
@@ -181,22 +187,22 @@ def _running(trials: Sequence[Trial], but: str = "") -> bool:
 
 
 def interrupted(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, spot: Spot | None = None
-) -> Trial | None:
-    """Returns a WAITING trial of an earlier attempt, if the budget lets it be measured; ``spot``: as in
-    ``next_beside``."""
-    left_behind = (t for t in trials if t.state is TrialState.WAITING)
-    waiting = next((t for t in left_behind if spot is None or not nodes.waits_for(trials, t, spot)), None)
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, slot: Slot = ALONE
+) -> Trial | Wait | None:
+    """Returns a WAITING trial of an earlier attempt that ``slot`` may run, if the budget lets it be measured."""
+    waiting = next(
+        (t for t in trials if t.state is TrialState.WAITING and not neighbours.waits_for(trials, t, slot)), None
+    )
     if waiting is None:
         return None
-    here = None if spot is None else spot.here
-    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
-    cost = _cost(study, trials, waiting.kind, waiting.configuration, here)
-    if left is None or (cost is None and left > 0):
-        return waiting
+    remaining = remaining_s(budget, spent, study.spec.resources.total_gpus)
+    cost = _cost(study, trials, waiting.kind, waiting.configuration, slot.here)
+    late = Wait(elsewhere=True) if _must_wait(trials, waiting.kind, budget, slot) else waiting
+    if remaining is None or (cost is None and remaining > 0):
+        return late
     if waiting.kind is TrialKind.SEARCH and cost is not None:
-        left -= kept_s(study, trials, budget, left, cost.total(waiting.protocol))
-    return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
+        remaining -= kept_s(study, trials, budget, remaining, cost.total(waiting.protocol))
+    return late if cost is not None and remaining >= cost.total(waiting.protocol) else None
 
 
 def deadline(
@@ -207,7 +213,7 @@ def deadline(
     spent: Spent,
     here: Sequence[Trial] | None = None,
 ) -> Deadline:
-    """Bounds one attempt; a search trial leaves the time of its leaders' confirmation. ``here``: as in ``Spot``."""
+    """Bounds one attempt; a search trial leaves the time of its leaders' confirmation. ``here``: as in ``Slot``."""
     cost = _cost(study, trials, trial.kind, trial.configuration, here)
     if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
@@ -216,18 +222,18 @@ def deadline(
     else:
         own = max(TIMEOUT_FACTOR * _longest_s(trials, trial, cost), SHORTEST_TIMEOUT_S)
         own += FIRST_SERVER_S if _first_server(study, trials, trial.configuration) else 0.0
-    left = remaining_s(budget, spent, study.spec.resources.total_gpus)
-    if left is None:
+    remaining = remaining_s(budget, spent, study.spec.resources.total_gpus)
+    if remaining is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
         needed = cost.total(trial.protocol)
-        room = left - kept_s(study, trials, budget, left, needed)
+        room = remaining - kept_s(study, trials, budget, remaining, needed)
         # A trial that was let in has its time: one that is broken off right before its end has cost it for nothing.
-        left = max(room - ENDING_S, min(room, SAFELY * needed), cost.first_measurement(trial.protocol))
+        remaining = max(room - ENDING_S, min(room, SAFELY * needed), cost.first_measurement(trial.protocol))
     else:
         # Half of the grace is kept for ending the process tree and writing the recommendation.
-        left += GRACE_S / 2
-    return Deadline(min(own, left), by_budget=left < own)
+        remaining += GRACE_S / 2
+    return Deadline(min(own, remaining), by_budget=remaining < own)
 
 
 def _longest_s(trials: Sequence[Trial], trial: Trial, cost: Cost) -> float:
@@ -251,11 +257,11 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     return confirmation.reserve_s(study, trials, whole)
 
 
-def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
-    """Returns the seconds of ``left`` kept for the confirmation when a search trial that needs ``needed`` starts.
+def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, remaining: float, needed: float) -> float:
+    """Returns the seconds of ``remaining`` kept for the confirmation when a search trial that needs ``needed`` starts.
     ``reserve_s``, but 0 where that would keep the trial out and no confirmation could follow."""
     kept = reserve_s(study, trials, budget)
-    return 0.0 if left - kept < needed and not _confirmable(study, trials, left) else kept
+    return 0.0 if remaining - kept < needed and not _confirmable(study, trials, remaining) else kept
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
@@ -329,51 +335,51 @@ def _no_room(
     study: Study,
     trials: Sequence[Trial],
     budget: Budget,
-    left: float | None,
+    remaining: float | None,
     draft: TrialDraft,
     here: Sequence[Trial] | None = None,
 ) -> str | None:
     """Explains why the search trial and its confirmation do not fit into the time; ``None`` if they do."""
     cost = _cost(study, trials, draft.kind, draft.configuration, here)
-    if left is None or cost is None:
+    if remaining is None or cost is None:
         return None
     # A trial that was cut has shown what is not enough.
     cut = [t.seconds or 0.0 for t in trials if t.kind is draft.kind and retries.stopped_by_budget(t)]
     needed = max(cost.total(draft.protocol), *cut, 0.0)
-    kept = kept_s(study, trials, budget, left, needed)
-    if left - kept >= needed:
+    kept = kept_s(study, trials, budget, remaining, needed)
+    if remaining - kept >= needed:
         return None
     both = "a search trial and its confirmation take" if kept else "a search trial takes"
-    return _unused(left, needed + kept, both)
+    return _unused(remaining, needed + kept, both)
 
 
-def _unused(left: float, needed: float, what: str) -> str:
+def _unused(remaining: float, needed: float, what: str) -> str:
     """Explains why the remaining time ends a study."""
-    return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
+    return f"the time budget holds no more: {format_duration(remaining)} are left, and {what} {format_duration(needed)}"
 
 
-def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
+def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, remaining: float | None) -> NextTrial | None:
     """Returns the due confirmation: the other half of an open round, or a round due while the search goes on."""
     plan, over = confirmation.half_done(study, trials), GRACE_S / 2
-    if plan is None and left is not None:
+    if plan is None and remaining is not None:
         plan, over = confirmation.between(study, trials, spent.wall_s), 0.0
-    return None if plan is None else _fitting(trials, plan, left, over)
+    return None if plan is None else _fitting(trials, plan, remaining, over)
 
 
 def _search(
-    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, proposer: Proposer
+    study: Study, trials: Sequence[Trial], budget: Budget, remaining: float | None, proposer: Proposer
 ) -> NextTrial | StudyEnd:
     """Returns the next search trial; if it does not fit for a process's start, one that goes on in the last."""
     draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
     if draft is None:
         return StudyEnd(ALL_TRIED)
-    because = _no_room(study, trials, budget, left, draft)
+    because = _no_room(study, trials, budget, remaining, draft)
     if because is None:
         return NextTrial(draft)
     where = study.spec.framework, study.spec.resources.device
     if isinstance(proposer, FrugalProposer) and goes_on(trials, trials[-1].configuration, *where):
         other = _drafted(study, trials, proposer.propose_in_process(trials, len(trials)))
-        if other is not None and _no_room(study, trials, budget, left, other) is None:
+        if other is not None and _no_room(study, trials, budget, remaining, other) is None:
             return NextTrial(other)
     return StudyEnd(because)
 
@@ -385,22 +391,22 @@ def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuratio
     return study.draft(TrialKind.SEARCH, configuration, search_protocol(study, trials, configuration), source)
 
 
-def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> NextTrial | StudyEnd:
+def _confirmation(study: Study, trials: Sequence[Trial], remaining: float | None, because: str) -> NextTrial | StudyEnd:
     # Where a round of both leaders does not fit, the one with the same learning has its own.
     needed = 0.0
     for leaders in (2, 1):
         plan = confirmation.next_trial(study, trials, at_most=leaders)
         if plan is None:
             return StudyEnd(because)
-        step = _fitting(trials, plan, left)
+        step = _fitting(trials, plan, remaining)
         if step is not None:
             return step
         needed = _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
-    return StudyEnd(_unused(left or 0.0, needed, "a round of confirmation takes"))
+    return StudyEnd(_unused(remaining or 0.0, needed, "a round of confirmation takes"))
 
 
 def _fitting(
-    trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None, over: float = 0.0
+    trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, remaining: float | None, over: float = 0.0
 ) -> NextTrial | None:
     """Returns the plan's trial with the protocol the round has time for, or ``None``. ``over``: seconds of the grace
     that the second half of a round may use."""
@@ -409,20 +415,20 @@ def _fitting(
     if draft.pair == 0:
         protocols.append(confirmation.bare(draft.protocol))
     for protocol in protocols:
-        if left is None or left >= _round_s(trials, plan, protocol):
+        if remaining is None or remaining >= _round_s(trials, plan, protocol):
             return NextTrial(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
     last = confirmation.barest(draft.protocol)
-    if over and left is not None and left + over >= _round_s(trials, plan, last):
+    if over and remaining is not None and remaining + over >= _round_s(trials, plan, last):
         return NextTrial(replace(draft, protocol=last))
     return None
 
 
-def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
+def _confirmable(study: Study, trials: Sequence[Trial], remaining: float) -> bool:
     """Tells whether a leader has begun to be confirmed, or its first round, the barest, fits into the time."""
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
     plan = confirmation.next_trial(study, trials, at_most=1)
-    return plan is not None and left >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
+    return plan is not None and remaining >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
 
 
 def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, protocol: Protocol) -> float:

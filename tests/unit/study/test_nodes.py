@@ -18,7 +18,7 @@ from autotune.study import confirmation, neighbours, schedule
 from autotune.study.budget import Spent
 from autotune.study.crews import Alone
 from autotune.study.loop import StudyResult
-from autotune.study.nodes import Spot, confirming, due, waits_for, whole_rounds
+from autotune.study.neighbours import Slot, confirming, node_due, waits_for, whole_rounds
 from autotune.wording.sentences import gain_words
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
@@ -133,24 +133,24 @@ def test_a_gain_from_search_trials_is_as_uncertain_as_the_nodes_are() -> None:
 
 def test_a_node_that_came_later_runs_the_baseline_once() -> None:
     study, trials = f.study(), copies()
-    spot = Spot(node="c", nodes=("a", "b", "c"))
-    draft = not_none(due(study, trials, spot))
+    slot = Slot(node="c", nodes=("a", "b", "c"))
+    draft = not_none(node_due(study, trials, slot))
     assert (draft.kind, draft.configuration, draft.source) == (TrialKind.VERIFY, study.spec.baseline, "node/c")
     running = f.trial(30, kind=TrialKind.VERIFY, configuration=BASE, state=TrialState.RUNNING).with_(node="c")
-    assert due(study, [*trials, running], spot) is None
-    for other in (Spot(node="a", nodes=("a", "b")), Spot(node="", nodes=("", ""))):
-        assert due(study, trials, other) is None
-    assert due(study, [], spot) is None, "before the baseline has held, nothing is known to run"
+    assert node_due(study, [*trials, running], slot) is None
+    for other in (Slot(node="a", nodes=("a", "b")), Slot(node="", nodes=("", ""))):
+        assert node_due(study, trials, other) is None
+    assert node_due(study, [], slot) is None, "before the baseline has held, nothing is known to run"
 
 
 def test_where_no_time_is_left_for_a_node_of_its_own_the_study_still_ends_with_a_reason() -> None:
     study, trials = f.study(), [t.with_(seconds=50.0) for t in copies()]
-    spot = Spot(node="c", nodes=("c", "d"))
+    slot = Slot(node="c", nodes=("c", "d"))
     proposer = make_proposer(SPACE, study.spec.baseline, study.spec.resources, "random", 0)
     for wall_s, kind in ((1e6, schedule.NextTrial), (61.0, schedule.StudyEnd)):
-        step = schedule.next_beside(study, trials, Budget(wall_s=wall_s, at_once=8), Spent(60.0, 0.0), proposer, spot)
+        step = schedule.next_step(study, trials, Budget(wall_s=wall_s, at_once=8), Spent(60.0, 0.0), proposer, slot)
         assert isinstance(step, kind)
-    step = schedule.next_beside(study, trials, Budget(wall_s=1e6, at_once=8), Spent(60.0, 0.0), proposer, spot)
+    step = schedule.next_step(study, trials, Budget(wall_s=1e6, at_once=8), Spent(60.0, 0.0), proposer, slot)
     assert isinstance(step, schedule.NextTrial)
     assert step.draft.source == "node/c"
 
@@ -158,12 +158,12 @@ def test_where_no_time_is_left_for_a_node_of_its_own_the_study_still_ends_with_a
 def test_the_other_half_of_a_round_is_for_the_node_of_the_first() -> None:
     half = ran(9, "b", configuration=FAST, kind=TrialKind.CONFIRM, pair=0)
     both = ("a", "a", "b", "b")
-    assert not confirming([*copies(), half], 0, Spot(node="a", nodes=both))
-    assert confirming([*copies(), half], 0, Spot(node="b", nodes=both))
+    assert not confirming([*copies(), half], 0, Slot(node="a", nodes=both))
+    assert confirming([*copies(), half], 0, Slot(node="b", nodes=both))
     waiting = f.trial(10, kind=TrialKind.CONFIRM, pair=0)
-    assert waits_for([*copies(), half, waiting], waiting, Spot(node="a", nodes=both))
-    assert not waits_for([*copies(), half, waiting], waiting, Spot(node="b", nodes=both))
-    assert not waits_for([*copies(), half, waiting], waiting, Spot(node="a", nodes=("a", "a"))), "b is gone"
+    assert waits_for([*copies(), half, waiting], waiting, Slot(node="a", nodes=both))
+    assert not waits_for([*copies(), half, waiting], waiting, Slot(node="b", nodes=both))
+    assert not waits_for([*copies(), half, waiting], waiting, Slot(node="a", nodes=("a", "a"))), "b is gone"
 
 
 def test_a_half_whose_node_is_gone_is_owed_again_with_its_other_half() -> None:
