@@ -32,8 +32,7 @@ from .contract import (
     write_atomic,
 )
 from .failures import IllegalSettingError, RewardFailedError, classify, describe, tail
-from .model_facts import model_facts, refuse_broken
-from .model_source import commit_of, model_folder
+from .model_facts import commit_of, model_facts, model_folder, refuse_broken
 from .prompt_rows import (
     MOST_MEASURED,
     MOST_WRITTEN,

@@ -13,7 +13,7 @@ from ...checks import check_lengths, check_version, updates_per_cycle
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
-from ...model_source import model_folder
+from ...model_facts import model_folder
 from ...reward_files import working_in
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ...contract import RunPaths, TrialSpec, read_spec
-from ...model_source import model_folder
+from ...model_facts import model_folder
 from ..hf_trainer.sampling import exactly, stretch
 from ..hf_trainer.weight_group import meet_at_home
 

@@ -8,7 +8,7 @@ from ...checks import TRL, check_lengths, check_version, refusing
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
-from ...model_source import model_folder
+from ...model_facts import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import TrialContext
 from . import engine, importing

@@ -19,7 +19,7 @@ from ...checks import check_version
 from ...contract import CycleKind, FailureReason, NoteRecord, Phase, StartupPart, StartupRecord
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
 from ...journal import END, read_answer
-from ...model_source import model_folder
+from ...model_facts import model_folder
 from ...trial import TrialContext
 from ...user_environment import put_environment
 from . import overrides, process
