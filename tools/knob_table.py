@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.knob_table")
     parser.add_argument("--check", action="store_true", help="change nothing, fail if a document would change")
     check = parser.parse_args(arguments).check
-    stale = [path for path, table in tables().items() if not _kept(path, table, check=check)]
+    stale = [path for path, table in tables().items() if not _is_current(path, table, check=check)]
     if stale:
         names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
         say(f"the tables of {names} are not what the catalogue says; `make knob-table` writes them anew")
@@ -84,7 +84,7 @@ def replaced(text: str, table: str, name: str) -> str:
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
 
 
-def _kept(path: Path, table: str, *, check: bool) -> bool:
+def _is_current(path: Path, table: str, *, check: bool) -> bool:
     """Writes or checks one document; returns whether it now holds ``table``. A check shows the differences."""
     there = path.read_text(encoding="utf-8")
     made = replaced(there, table, path.name)

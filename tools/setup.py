@@ -42,7 +42,7 @@ def set_up(options: argparse.Namespace) -> None:
 
     Raises SetupError for a part that cannot be made.
     """
-    python = _given(options.python)
+    python = _chosen_python(options.python)
     wants_stack = not options.tool_only and python is None
     if options.model is not None and not options.tool_only:
         _check_memory(hardware.usable_memory())
@@ -75,7 +75,7 @@ def _check_memory(usable: int | None) -> None:
         )
 
 
-def _given(python: str | None) -> Path | None:
+def _chosen_python(python: str | None) -> Path | None:
     """Returns the user's interpreter, by path or by a name on PATH; a link into an environment stays a link."""
     if python is None:
         return None

@@ -82,14 +82,14 @@ def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
     """Selects GPUs by CUDA's rule: index or start of the UUID; the first word that names none ends the list."""
     selected: list[Gpu] = []
     for word in chosen:
-        named = _named(gpus, word)
+        named = _gpus_named(gpus, word)
         if not named or set(named) & set(selected):
             break
         selected.extend(named)
     return tuple(selected)
 
 
-def _named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
+def _gpus_named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
     """Returns the GPU, the slice, or all slices of the GPU that ``word`` names; empty if it names none."""
     if word.startswith("MIG-"):
         found = [part for gpu in gpus for part in gpu.slices if part.uuid.startswith(word)]

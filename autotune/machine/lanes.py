@@ -29,8 +29,8 @@ class Lane:
     def name(self) -> str:
         """Name for people: ``GPU 3``, ``GPUs 2 and 3``, ``CPUs 0-3``."""
         if not self.gpus:
-            return _named("CPU", self.cpus)
-        return _named("GPU", self.numbers or self.gpus)
+            return _with_numbers("CPU", self.cpus)
+        return _with_numbers("GPU", self.numbers or self.gpus)
 
 
 def lanes(
@@ -75,7 +75,7 @@ def lanes(
     )
 
 
-def _named(what: str, numbers: Sequence[int]) -> str:
+def _with_numbers(what: str, numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return f"{what} {numbers[0]}"
     if tuple(numbers) == tuple(range(numbers[0], numbers[-1] + 1)):

@@ -123,7 +123,7 @@ class GpuGuard(GpuUseGuard):
 
     def after(self, clock: Clock) -> str | None:
         try:
-            return self._wait(clock, self._held)
+            return self._wait(clock, self._unfreed)
         except MachineError as error:
             return str(error)
 
@@ -141,7 +141,7 @@ class GpuGuard(GpuUseGuard):
                 return f"GPU {gpu.index} is in use{who} ({gpu.memory_used / 2**30:.1f} GiB taken)"
         return None
 
-    def _held(self) -> str | None:
+    def _unfreed(self) -> str | None:
         for gpu in self._look():
             if gpu.memory_used > self._used.get(gpu.uuid, 0) + FREE_BYTES:
                 taken = (gpu.memory_used - self._used.get(gpu.uuid, 0)) / 2**30

@@ -169,7 +169,7 @@ class LocalRunner:
             spent = self.clock.monotonic() - began
             try:
                 count = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
-                gpus = self._held(assignment.study)[:count]
+                gpus = self._trial_gpus(assignment.study)[:count]
                 companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
@@ -188,13 +188,13 @@ class LocalRunner:
                 break
         return ending
 
-    def _held(self, study: Study) -> tuple[Gpu, ...]:
+    def _trial_gpus(self, study: Study) -> tuple[Gpu, ...]:
         """Returns the current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are
         missing."""
         count = study.spec.resources.gpus
         return self.pool.held(self._own(self.driver()), count) if count else ()
 
-    def _seen(self, study: Study) -> tuple[Gpu, ...] | None:
+    def _trial_gpus_soon(self, study: Study) -> tuple[Gpu, ...] | None:
         """Returns the same without a long wait; ``None``: the driver has not answered yet."""
         visible = self.driver.soon()
         return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
@@ -287,8 +287,8 @@ class LocalRunner:
             return GpuUseGuard()
         ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(
-            lambda: self._held(study),
-            seen=lambda: self._seen(study),
+            lambda: self._trial_gpus(study),
+            seen=lambda: self._trial_gpus_soon(study),
             pids_are_ours=ours,
             allow_busy=self.allow_busy,
             computes=hardware.has_gpu_open,

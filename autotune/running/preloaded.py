@@ -87,7 +87,7 @@ class Preload:
                 if self._receive(max(0.0, min(left, LOOK_S))):
                     continue
                 if self._channel.fileno() < 0:
-                    raise PreloadError(f"the preloaded process is gone; it said: {self._said()}")
+                    raise PreloadError(f"the preloaded process is gone; it said: {self._last_words()}")
                 if left <= 0:
                     return None
                 left -= LOOK_S
@@ -149,7 +149,7 @@ class Preload:
     def _close(self) -> None:
         self._channel.close()
 
-    def _said(self) -> str:
+    def _last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
             lines = self._errors.read()[-2000:].decode("utf-8", "replace").split("\n")

@@ -73,7 +73,7 @@ class FileStudyLock:
         self._over = threading.Event()
 
     def __enter__(self) -> FileStudyLock:
-        self._lock = self._taken()
+        self._lock = self._acquired()
         self._mine = Holder.this()
         with suppress(OSError):
             self._holder.write_text(json.dumps(asdict(self._mine)) + "\n", encoding="ascii")
@@ -98,7 +98,7 @@ class FileStudyLock:
         if holder not in (self._mine, None):
             raise busy(self._name, holder)
 
-    def _taken(self) -> FileLock:
+    def _acquired(self) -> FileLock:
         # A new one each time: a FileLock lets its own holder in again, and a second tuner may be a thread of this one.
         lock, took, waits = FileLock(self._path, timeout=0, thread_local=False), False, False
         named = time.monotonic() + _NAMING_S

@@ -124,7 +124,7 @@ class Transactions:
         """
         with self._open():
             if not self._backend.remote:
-                return self._patient.do(lambda: self._written(work))
+                return self._patient.do(lambda: self._write_once(work))
             writer, ticket = self._next_ticket()
             results: list[T] = []
 
@@ -156,7 +156,7 @@ class Transactions:
         with self._backend.turn(), Session(engine) as session, session.begin():
             return work(session)
 
-    def _written(self, work: Work[T]) -> T:
+    def _write_once(self, work: Work[T]) -> T:
         def guarded(session: Session) -> T:
             self._backend.guard(session)
             return work(session)

@@ -153,34 +153,34 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
     found = predict(trials, configuration)
     if found is None:
         return None
-    alike = _alike(measured, configuration)
-    own = [t for t in alike if t.configuration == configuration]
-    pool = own or alike
+    similar = _same_kind(measured, configuration)
+    own = [t for t in similar if t.configuration == configuration]
+    pool = own or similar
     if not pool:
         return found
     cycle = statistics.median([_cycle_s(t) for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    start_up = _kept_start_s(alike, measured) if kept else _fresh_start_s(alike, measured)
+    start_up = _kept_start_s(similar, measured) if kept else _fresh_start_s(similar, measured)
     maximum = statistics.median(longest) if longest else cycle
     return replace(found, start_up=start_up, cycle=cycle, maximum_cycle=maximum)
 
 
-def _kept_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
+def _kept_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
     """Returns the start-up seconds of a trial in a running process: as measured, else of a fresh start without kept
     parts."""
-    used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
+    used = [_beside_s(t) for t in similar if t.startup and StartupPart.SPAWN.value not in t.startup]
     if used:
         return _upper(used)
     spared = (*KEPT_PARTS, StartupPart.SPAWN.value)
-    parts = (sum(t.startup.get(part, 0.0) for part in spared) for t in alike)
-    return max(0.0, min(_beside_s(t) - _tried_s(t, measured) - part for t, part in zip(alike, parts, strict=True)))
+    parts = (sum(t.startup.get(part, 0.0) for part in spared) for t in similar)
+    return max(0.0, min(_beside_s(t) - _tried_s(t, measured) - part for t, part in zip(similar, parts, strict=True)))
 
 
-def _fresh_start_s(alike: Sequence[Trial], measured: Sequence[Trial]) -> float:
+def _fresh_start_s(similar: Sequence[Trial], measured: Sequence[Trial]) -> float:
     """Returns the start-up seconds of a trial in its own process: of the newest such start, with filled caches."""
-    fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
+    fresh = [t for t in similar if StartupPart.SPAWN.value in t.startup]
     if not fresh:
-        return _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
+        return _upper([_beside_s(t) + _spared_s(t, similar) for t in similar])
     return _beside_s(fresh[-1]) - _tried_s(fresh[-1], measured)
 
 
@@ -211,16 +211,20 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
     kind."""
     if StartupPart.SPAWN.value in trial.startup:
         return 0.0
-    alike = _alike(measured, trial.configuration)
-    longest = {part: max(t.startup.get(part, 0.0) for t in alike) for part in KEPT_PARTS}
+    similar = _same_kind(measured, trial.configuration)
+    longest = {part: max(t.startup.get(part, 0.0) for t in similar) for part in KEPT_PARTS}
     return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
     """Returns seconds that the next start of a kind is spared: tries made once, and the engine's compilation, then
     read from a cache; where there was one such start, the next is presumed to take ``READ_AGAIN`` of it."""
-    tried, engine, alike = _tried_s(trial, measured), StartupPart.ENGINE.value, _alike(measured, trial.configuration)
-    starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
+    tried, engine, similar = (
+        _tried_s(trial, measured),
+        StartupPart.ENGINE.value,
+        _same_kind(measured, trial.configuration),
+    )
+    starts = [t.startup.get(engine, 0.0) for t in similar if StartupPart.SPAWN.value in t.startup]
     if not starts or trial.configuration.get("enforce_eager") is not False:
         return tried
     # A trial in a used process started no engine: ``_spared_s`` has given it the longest start of its kind.
@@ -232,12 +236,12 @@ def _tried_s(trial: Trial, measured: Sequence[Trial]) -> float:
     """Returns the seconds that no part of a start names, beyond the fewest of its kind's starts, or of all where it was
     the only one: imports that cannot be shared are tried once for each kind."""
     whole = [t for t in measured if t.startup and not _was_cut(t)]
-    starts = [t for t in _alike(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
+    starts = [t for t in _same_kind(whole, trial.configuration) if StartupPart.SPAWN.value in t.startup]
     unnamed = [_beside_s(t) - sum(t.startup.values()) for t in (trial, *(starts if len(starts) > 1 else whole))]
     return unnamed[0] - min(unnamed) if trial in starts else 0.0
 
 
-def _alike(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
+def _same_kind(measured: Sequence[Trial], configuration: Configuration) -> list[Trial]:
     """Returns the trials with the same values of the settings on which a start's length depends most."""
     kind = _kind(configuration)
     return [t for t in measured if _kind(t.configuration) == kind]

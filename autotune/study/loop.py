@@ -128,7 +128,7 @@ class StudyLoop:
         where another tuner runs it, ``StoreError`` where the database failed; everything acknowledged before is kept.
         """
         with self.store.lock(self.study.id):
-            ledger = Ledger(self.store, self._clock, self.study.id, self._held)
+            ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count)
             try:
                 self._say_budget()
                 self._recover()
@@ -174,7 +174,7 @@ class StudyLoop:
         anew. Unless ``counted`` its time is not the study's. Raises as ``run``, or ``MachineError``: no trial can run.
         """
         with self.store.lock(self.study.id):
-            ledger = Ledger(self.store, self._clock, self.study.id, self._held, counted=counted)
+            ledger = Ledger(self.store, self._clock, self.study.id, self._gpu_count, counted=counted)
             try:
                 self._recover()
                 trial = self._waiting(draft) or self.store.add_trial(self.study.id, draft, self._clock.now())
@@ -192,7 +192,7 @@ class StudyLoop:
             return trial
 
     @property
-    def _held(self) -> int:
+    def _gpu_count(self) -> int:
         """GPUs of all places."""
         return self.study.spec.resources.total_gpus * len(self._crew.places)
 

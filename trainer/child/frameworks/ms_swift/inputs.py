@@ -80,17 +80,17 @@ def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
     if inspect.iscoroutinefunction(function):
 
         async def score_async(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
-            return await own(**_given(completions, messages, columns, raw))
+            return await own(**_reward_arguments(completions, messages, columns, raw))
 
         return type(name, (AsyncORM,), {"__call__": score_async})
 
     def score(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
-        return own(**_given(completions, messages, columns, raw))
+        return own(**_reward_arguments(completions, messages, columns, raw))
 
     return type(name, (ORM,), {"__call__": score})
 
 
-def _given(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
+def _reward_arguments(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
     """Returns the arguments for a reward of TRL's signature: prompts without the generated messages."""
     prompts: List[Any] = [[message for message in row if message["role"] != "assistant"] for row in messages]
     written: List[Any] = list(completions)

@@ -124,7 +124,7 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
         if seams.get(knob) in FREE or not hasattr(place, name):
             continue
         has = getattr(place, name)
-        if not _alike(knob, seams[knob], has):
+        if not _same_value(knob, seams[knob], has):
             found[knob] = has if isinstance(has, (bool, int, float, type(None))) else str(has)
     for knob in ROUNDING:
         if knob in found:
@@ -132,7 +132,7 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def _alike(knob: str, asked: Any, has: Any) -> bool:
+def _same_value(knob: str, asked: Any, has: Any) -> bool:
     """Tells whether vLLM's value equals the requested one; an FP8 format has several names."""
     if knob in ROUNDING and str(asked).startswith("fp8"):
         return "fp8" in str(has).lower()
